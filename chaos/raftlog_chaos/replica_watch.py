@@ -42,6 +42,8 @@ class PartitionTruth:
         self.readable: dict[int, int] = {}
         """The highest latest offset that the leader of each epoch would tell a client."""
         self.excused = False
+        self.is_table = False
+        """Some replica was compacted: a batch that others fetch from it may be another, though no offset is missing."""
         self.table = ExpectedTable()
         """Of a compacted topic, whose batches change while its records don't."""
 
@@ -115,7 +117,7 @@ class ReplicaWatch:
         if self.high_watermark < before:
             faults.append(f"its high watermark went back from {before} to offset {self.high_watermark}")
         faults += self._judge_order() + self._compare_records()
-        if _is_table(partition) and self._cleaned != partition.log.cleaned_until:
+        if self._is_table() and self._cleaned != partition.log.cleaned_until:
             self._cleaned = partition.log.cleaned_until
             faults += self._judge_table()
         if type(partition.role) is LeaderRole:
@@ -138,6 +140,12 @@ class ReplicaWatch:
         high, low = partition.high_watermark, max(self.high_watermark, 0)
         if high > low:
             chronicle.note(self._node, "high watermark", "", where=where, offsets=(low, high))
+
+    def _is_table(self) -> bool:
+        """Whether the newest record of each key is what counts. A replica that starts does not know its topic yet."""
+        log = self._partition.log
+        self.truth.is_table |= log.compacted or log.active_segment.may_have_gaps
+        return self.truth.is_table
 
     def _was_set_aside(self) -> bool:
         """Whether the log once had damage that was cut off."""
@@ -189,7 +197,7 @@ class ReplicaWatch:
         at = max(0, bisect_right(segments, start, key=_BASE_OFFSET) - 1)
         while at < len(segments) and start < self.high_watermark:
             start = self._compare_segment(segments[at], start, faults)
-            if self._position < segments[at].size and _is_table(self._partition):
+            if self._position < segments[at].size and self._is_table():
                 break  # the rest rotted: what comes after it would hide what nobody knows yet
             at += 1
         self._end = start
@@ -223,7 +231,7 @@ class ReplicaWatch:
     def _hides_what_nobody_knows(self, segment: Segment, start: int, position: int, length: int) -> bool:
         """Whether a batch of a table rotted before it was looked at on any replica."""
         rotten = self._disk.has_rotted(segment.file.path, range(position, position + length))
-        return rotten and _is_table(self._partition) and self.truth.table.end <= start
+        return rotten and self._is_table() and self.truth.table.end <= start
 
     def _judge_table(self) -> list[str]:
         """After a cleaning: what is left of the log is what was committed, and the newest of each key."""
@@ -247,7 +255,7 @@ class ReplicaWatch:
     ) -> list[str]:
         if self._disk.has_rotted(segment.file.path, range(position, position + header.length)):
             return []  # that is found elsewhere; here, that nobody took it over
-        if _is_table(self._partition):
+        if self._is_table():
             return self._compare_rows(header, content, position)
         batch = (header.end_offset, header.crc, header.leader_epoch)
         known = self.truth.batches.setdefault(header.base_offset, batch)
@@ -276,8 +284,3 @@ def _readable(role: LeaderRole) -> int | None:
     except KafkaError:
         return None
     return None if found is None else found[0]
-
-
-def _is_table(partition: Partition) -> bool:
-    """Whether the newest record of each key is what counts in it."""
-    return partition.log.compacted or partition.log.active_segment.may_have_gaps

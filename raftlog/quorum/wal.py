@@ -233,9 +233,10 @@ class Wal:
             previous.close()
 
     def close(self) -> None:
-        """Close the file, after a mark that all before it was synced; nothing waits for the mark."""
+        """Close the file, after a mark that all before it was synced."""
         if self._file is not None:
             with suppress(OSError):  # a disk that failed; the file is as a killed process leaves it
                 self._file.pwritev([group_record(self._end)], self._end)
+                self._file.sync()
             self._file.close()
             self._file = None

@@ -11,6 +11,7 @@ from raftlog.base.config import TopicConfig
 from raftlog.base.disk import Disk
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume
+from raftlog.quorum import wal
 from raftlog.storage import log_directory, partition_files, recovery
 from raftlog.storage.log import Log
 from raftlog_chaos.scenarios.rotten_files import rotten_files
@@ -78,6 +79,12 @@ def start_beyond_the_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogDirectories, "_open", open_and_cut)
 
 
+def end_without_a_mark(patch: pytest.MonkeyPatch) -> None:
+    """The last write of a journal passes for torn if it rots, however long ago it was synced."""
+    patch.setattr(wal, "_marked", lambda image: image)
+    patch.setattr(wal.Wal, "close", lambda journal: None)
+
+
 PLANTS = [
     Plant("log-starts-unchecked", ROT, rotten_files, unchecked_lines(log_directory.LOG_STARTS)),
     Plant("high-watermarks-unchecked", ROT, rotten_files, unchecked_lines(log_directory.HIGH_WATERMARKS)),
@@ -95,5 +102,6 @@ PLANTS = [
         "topic-id-unchecked", ROT, rotten_files, unchecked_file(partition_files.PARTITION_METADATA, recovery)
     ),
     Plant("epochs-unchecked", ROT, rotten_files, unchecked_file(partition_files.EPOCH_CHECKPOINT, recovery)),
+    Plant("journal-end-unmarked", ROT, rotten_files, end_without_a_mark, 4.0),
     Plant("start-beyond-the-end", ROT, rotten_files, start_beyond_the_end),
 ]

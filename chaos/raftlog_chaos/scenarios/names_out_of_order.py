@@ -28,12 +28,12 @@ from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 SETTINGS: Final = {
     "log.cleaner.backoff.ms": "100",
-    "log.retention.check.interval.ms": "100",
+    "log.retention.check.interval.ms": "500",
     "log.flush.offset.checkpoint.interval.ms": "100",
 }
 SEGMENT_BYTES: Final = ("400", "700")
-KEPT_BYTES: Final = ("800", "2000", "4000")
-"""Of the topic that drops its oldest segments: several at a time, if little is kept."""
+KEPT_BYTES: Final = ("800", "1500")
+"""Of the topic that drops its oldest segments: several at a time, as retention looks seldom."""
 CUT_RATE: Final = 0.04
 ALONE_RATE: Final = 0.01
 MOST_NAMES: Final = 16
@@ -65,7 +65,7 @@ class NamesOutOfOrder(Choreography):
         if state is None or state.leader < 0:
             return
         if (replica := self.cluster.replica(state.leader, LEDGER, 0)) is not None:
-            for _ in range(self.chance.choice((1, 1, 6))):
+            for _ in range(self.chance.choice((1, 4, 10))):
                 self.cluster.nodes[state.leader].host.call(self.ledger.step, replica)
 
     def trouble(self) -> None:

@@ -10,11 +10,13 @@ import asyncio
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, TopicPartition
+from raftlog.quorum.wal import GROUP_BYTES, NAME
 from raftlog.records.batch import build_batch, new_record
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.replication.partition import Partition
@@ -57,7 +59,7 @@ class Flip(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The content of small files of a node that is down."""
+    """The content of small files of a node that is down; none of files that still have what rotted before."""
 
     offsets: dict[str, dict[TopicPartition, int]]
     properties: bytes
@@ -138,14 +140,14 @@ async def rotten_files(loop: SimLoop, seconds: float = 4.0, *, most: int = MOST)
         if is_empty:
             await _empty(scene, trimmed)
         all_die = not is_empty and scene.chance.random() < 0.5
-        await _stop(scene, rotten, all_die=all_die)
+        is_gentle = await _stop(scene, rotten, all_die=all_die)
         written = _written(rotten.host.disk)
         kinds = _kinds(rotten.host.disk, others_run=not all_die)
         if is_empty:
             kinds = {kind: paths for kind, paths in kinds.items() if kind == TAIL}
         flips = _rot(scene.chance, rotten.host.disk, kinds, most)
         struck += len(flips)
-        await _start(scene, rotten, flips)
+        await _start(scene, rotten, flips, is_gentle=is_gentle)
         _judge_belief(rotten, written, flips)
         await scene.others_follow(rotten.node_id)
     scene.stop()
@@ -182,30 +184,38 @@ async def _empty(scene: Choreography, trimmed: Trimmed) -> None:
     await asyncio.sleep(CHECKPOINT_S)
 
 
-async def _stop(scene: Choreography, rotten: SimNode, *, all_die: bool) -> None:
-    """The node goes gently or not, alone or with all the others."""
-    if scene.chance.random() < 0.5:
+async def _stop(scene: Choreography, rotten: SimNode, *, all_die: bool) -> bool:
+    """The node goes gently or not, alone or with all the others; returns whether it went gently."""
+    is_gentle = scene.chance.random() < 0.5
+    if is_gentle:
         scene.cluster.leave(rotten.node_id)
         await scene.cluster.until(lambda: not rotten.running, SERVED_S, "a gentle stop")
     else:
         scene.cluster.crash(rotten.node_id, power_loss=scene.power())
     if all_die:
         scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
+    return is_gentle
 
 
 def _written(disk: SimDisk) -> Written:
-    offsets = {field: _offsets(disk, f"{DATA}/{name}") for field, name in OFFSET_FILES.items()}
+    paths = {field: f"{DATA}/{name}" for field, name in OFFSET_FILES.items()}
+    offsets = {field: _offsets(disk, path) for field, path in paths.items() if not _has_rotted(disk, path)}
     return Written(offsets, disk.read_file(f"{DATA}/{names.META_PROPERTIES}"))
 
 
 def _offsets(disk: SimDisk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint; none if it still has what rotted before."""
     return names.decode_offsets(disk.read_file(path)) if _is_sound(disk, path) else {}
 
 
 def _is_sound(disk: SimDisk, path: str) -> bool:
-    size = len(disk.read_file(path)) if disk.exists(path) else 0
-    return size > 0 and not disk.has_rotted(path, range(size))
+    """Whether a file may rot: it has bytes, and neither it nor its checksums have rotted before."""
+    is_empty = not disk.exists(path) or not disk.read_file(path)
+    return not is_empty and not _has_rotted(disk, path)
+
+
+def _has_rotted(disk: SimDisk, path: str) -> bool:
+    paths = [each for each in (path, path + CHECKSUMS) if disk.exists(each)]
+    return any(disk.has_rotted(each, range(len(disk.read_file(each)))) for each in paths)
 
 
 def _kinds(disk: SimDisk, *, others_run: bool) -> dict[str, list[str]]:
@@ -255,17 +265,27 @@ def _files_below(disk: SimDisk, folder: str) -> list[str]:
     return found
 
 
-async def _start(scene: Choreography, rotten: SimNode, flips: list[Flip]) -> None:
-    """Start the node; where it may say that a file is damaged, and does, bring that file back and start it again."""
+async def _start(scene: Choreography, rotten: SimNode, flips: list[Flip], *, is_gentle: bool) -> None:
+    """Start the node; where it may say that a file is damaged, and does, bring that file back and start it again.
+
+    After a gentle stop all records of its journal are known to be synced, so that none may be cut as torn.
+    """
+    must_end = is_gentle and any(map(partial(_is_in_a_record, rotten.host.disk), flips))
     ending = [each for each in flips if _kind(each.path) in ENDS_A_START]
     scene.cluster.start(rotten.node_id)
     rotten.troubled = bool(ending)
     await scene.cluster.until(lambda: rotten.started or not rotten.running, SERVED_S, "a start")
+    assert not (must_end and rotten.started), f"node {rotten.node_id} started after {flips}"
     if not rotten.running:
         for each in ending:
             rotten.host.disk.flip_bit(*each)
         scene.cluster.start(rotten.node_id)
         await scene.cluster.until(lambda: rotten.started, SERVED_S, "a start")
+
+
+def _is_in_a_record(disk: SimDisk, flip: Flip) -> bool:
+    """Whether a bit flipped in the journal, before the mark with which it ends."""
+    return flip.path.endswith(f"/{NAME}") and flip.position < len(disk.read_file(flip.path)) - GROUP_BYTES
 
 
 def _identity(properties: bytes) -> list[bytes]:
