@@ -130,13 +130,19 @@ class FollowerRole(ReplicaRole):
             log.advance_log_start(offset)
             self.partition.host.touch(self.partition)
 
-    def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int) -> int:
+    def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int, log_start_offset: int = 0) -> int:
         """Cut the log where it left the leader's; returns the new log end, from which to fetch again.
 
         An epoch that this log does not have is cut down to the end of the one before it, and the next fetch asks on.
+        Where the two logs parted before the leader's `log_start_offset`, this one begins anew there.
         """
         self._require(leader_epoch)
         log = self.partition.log
+        if log.log_start_offset < log_start_offset and diverging.end_offset <= log_start_offset:
+            # The leader has dropped the epochs before. What it names is its log start, and nothing of what this log has
+            # before that is known to be equal: if the new log start is lost with the power, it would be committed.
+            self.restart_at(log_start_offset, leader_epoch=leader_epoch)
+            return log.log_end_offset
         # The leader names the largest epoch that both may have, and where it ends there. If this log has it too, the
         # logs are equal up to the lesser of both ends. If not, only what lies before it can be equal.
         target = min(diverging.end_offset, log.log_end_offset)

@@ -29,6 +29,7 @@ from raftlog.storage import recovery, retention, timestamps
 from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
+from raftlog.storage.index_check import check_time_before
 from raftlog.storage.log_segments import BASE_OFFSET, LogSegments, segment_of
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
@@ -380,12 +381,24 @@ class Log:
         segments = self._segments
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
         position, end_offset = segments.all[keep - 1].cut_point(offset)
+        if self._has_damage_before(segments.all[keep - 1], end_offset):
+            return self.truncate_to(offset, committed=committed)
         self._announce_cut(end_offset, always=committed)
         with half_changed(self.directory):
             segments.cut(keep).truncate(position, end_offset)
             segments.configure(self._config)
             self._forget_beyond(end_offset)
         return self.log_end_offset
+
+    def _has_damage_before(self, segment: Segment, end_offset: int) -> bool:
+        """Whether rot that a cut at `end_offset` meets lies in what stays: then it is damage, and is to be cut first."""
+        try:
+            segment.load_time_index()
+            check_time_before(segment, end_offset)
+        except CorruptMessage:
+            start = segment.base_offset
+            return damages.first_bad_offset(segment, start) < end_offset and self._find_damage(segment, start)
+        return False
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.

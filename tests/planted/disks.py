@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -159,11 +160,17 @@ def metadata_without_sync(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(wal.Wal, "append", append_only)
 
 
+def need_what_is_cut(patch: pytest.MonkeyPatch) -> None:
+    """A segment is cut only if its time index can be made of all its batches, those to be cut too."""
+    patch.setattr(segment, "suppress", lambda error: nullcontext())
+
+
 PLANTS = [
     Plant("crc-never-checked", "H19 bit rot", corruption, never_check_crc),
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
     Plant("leader-epochs-trusted", "H19 rot outside the CRC", refused, trust_leader_epochs),
     Plant("served-rot-not-checked", "H19 rot in the page cache", refused, never_check_what_is_served),
+    Plant("cut-needs-what-is-cut", "H19 rot met by a truncation", corruption, need_what_is_cut),
     Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("refused-sync-counts", "H3 ack without fsync", blackouts, count_refused_syncs),

@@ -236,7 +236,7 @@ class ReplicaNode:
             replica=self.replica,
         )
         if read.diverging is not None:
-            role.truncate_to(read.diverging, leader_epoch=epoch)
+            role.truncate_to(read.diverging, leader_epoch=epoch, log_start_offset=read.log_start_offset)
         elif read.error_code == 1:
             role.restart_at(read.log_start_offset, leader_epoch=epoch)
         elif not read.error_code:

@@ -250,6 +250,27 @@ def test_an_empty_log_that_diverges_begins_anew() -> None:
     assert cluster[2].values() == ["c"]
 
 
+def test_a_log_that_parted_before_the_leaders_log_start_begins_anew_there() -> None:
+    """The leader dropped what says where: records before its log start that it never had would pass for committed."""
+    cluster = ReplicaCluster(size=2, isr=(1,))
+    cluster[1].produce("a")
+    cluster.catch_up(1, 2)
+    cluster.elect(2, isr=(2,), tell=(2,))
+    for value in ("b", "c", "d"):
+        cluster[2].produce(value)
+    cluster[2].host.flush()
+    for value in ("x", "y", "z"):
+        cluster[1].produce(value)
+    cluster[1].host.flush()
+    cluster[2].partition.delete_records(3)
+    cluster.publish(1)
+    cluster[1].fetch_from(cluster[2])
+    assert cluster[1].values() == []
+    assert cluster[1].partition.log.segments[0].base_offset == 3
+    cluster[1].fetch_from(cluster[2])
+    assert cluster[1].values() == ["d"]
+
+
 def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
     """H5: its followers fetch in the new epoch from the new leader; its suffix is neither committed nor consumed."""
     cluster = ReplicaCluster(min_isr=2)

@@ -18,6 +18,8 @@ from raftlog_chaos.simulator.disk import SimDisk
 from raftlog_chaos.simulator.loop import SimLoop
 
 SCRUBS_AT_MOST = 20
+WITH_TIME_INDEX = 0.4
+"""How often the time index of the segment is gone too."""
 
 
 async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
@@ -98,6 +100,18 @@ def _rot(scene: Choreography, disk: SimDisk) -> None:
     if batches:
         path, where = scene.chance.choice(batches)
         disk.flip_bit(path, scene.chance.choice(where), scene.chance.randrange(8))
+        if scene.chance.random() < WITH_TIME_INDEX:
+            _rot_time_index(disk, path.removesuffix(".log") + ".timeindex")
+
+
+def _rot_time_index(disk: SimDisk, path: str) -> None:
+    """Take the entries of an index, which must be made anew from batches of which one has rotted."""
+    if disk.exists(path):
+        with disk.undisturbed():
+            file = disk.open(path)
+            file.truncate(0)
+            file.sync()
+            file.close()
 
 
 def _sound_bytes(name: str, data: bytes) -> int:

@@ -461,7 +461,9 @@ class LeaderFetcher:
         elif fetched.error_code:
             raise from_code(fetched.error_code)
         elif fetched.diverging_epoch is not None:
-            role.truncate_to(fetched.diverging_epoch, leader_epoch=epoch)
+            role.truncate_to(
+                fetched.diverging_epoch, leader_epoch=epoch, log_start_offset=fetched.log_start_offset
+            )
         else:
             records, log = fetched.records or b"", followed.partition.log
             log_start_before = log.log_start_offset
