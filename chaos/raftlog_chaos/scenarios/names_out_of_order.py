@@ -20,7 +20,7 @@ from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.compaction import CONFIGS, TABLE, clean_all, cleanings, write_to_table
 from raftlog_chaos.scenarios.log_starts import LEDGER, ResettingReader
 from raftlog_chaos.scenarios.report import Report
-from raftlog_chaos.simulator.disk import NAME_CHANGES, SimDisk
+from raftlog_chaos.simulator.disk import NAMES_AND_SYNCS, SimDisk
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.keyed import KeyedWriter
 from raftlog_chaos.workloads.ledger import Ledger
@@ -36,8 +36,8 @@ KEPT_BYTES: Final = ("800", "1500")
 """Of the topic that drops its oldest segments: several at a time, as retention looks seldom."""
 CUT_RATE: Final = 0.04
 ALONE_RATE: Final = 0.01
-MOST_NAMES: Final = 16
-"""Changes of names in a partition's folder until the power goes, at most."""
+MOST_CHANGES: Final = 20
+"""Changes of names and syncs in a partition's folder until the power goes, at most."""
 
 
 class NamesOutOfOrder(Choreography):
@@ -71,10 +71,13 @@ class NamesOutOfOrder(Choreography):
     def trouble(self) -> None:
         """Perhaps set a trap to a node, or cut the leader of the ledger off."""
         if self.chance.random() < CUT_RATE and len(self.cluster.running()) == len(self.cluster.nodes):
-            chosen, changes = self.chance.choice(list(self.cluster.nodes)), self.chance.randrange(MOST_NAMES)
+            chosen, changes = (
+                self.chance.choice(list(self.cluster.nodes)),
+                self.chance.randrange(MOST_CHANGES),
+            )
             under = f"/data/{self.chance.choice((TABLE, LEDGER))}-0"
             self.cluster.crash_at_work(
-                chosen, changes, lambda: self._after_cut(chosen), counted=NAME_CHANGES, under=under
+                chosen, changes, lambda: self._after_cut(chosen), counted=NAMES_AND_SYNCS, under=under
             )
         if self.chance.random() < ALONE_RATE:
             state = self.cluster.state(LEDGER, 0)

@@ -160,8 +160,8 @@ def _no_kernel_syncs(sync: Callable[[], None], done: SyncCallback) -> bool:
 
 CHANGES = frozenset({"write", "sync", "name"})
 """Operations that leave something behind."""
-NAME_CHANGES = frozenset({"name"})
-"""Those that make, rename or remove a name, except for a file that is opened for the first time."""
+NAMES_AND_SYNCS = frozenset({"name", "sync"})
+"""Those between which names are not durable. A file that is opened for the first time does not count."""
 
 LONGEST_NAME: Final = 255
 """Bytes of a name, as on ext4 and XFS."""
@@ -422,7 +422,11 @@ class SimDisk:
 
     def check(self, operation: str, path: str) -> None:
         """Raise the fault that was set for this operation here, if any."""
-        if self._trap is not None and operation in self._trapped[0] and path.startswith(self._trapped[1]):
+        if (
+            self._trap is not None
+            and operation in self._trapped[0]
+            and f"{path}/".startswith(self._trapped[1])
+        ):
             self._approach_trap()
         if self._dead:
             raise OSError(errno.EIO, "the power is gone", path)
