@@ -133,6 +133,13 @@ class LogCleaner:
         if not cleaning.is_complete:
             return
         self.cleanings += 1
+        if cleaning.malformed:
+            self._replicas.log_event(
+                "malformed_batches_kept",
+                partition,
+                count=cleaning.malformed,
+                first_offset=cleaning.first_malformed,
+            )
         self._failures.succeeded(CHORE, str(partition.name))
         self._replicas.log_event(
             "log_compacted",
