@@ -7,20 +7,18 @@ from typing import Any, get_args
 
 import pytest
 
-from raftlog.admin.facts import AccountFacts, DirectoryFacts
+from raftlog.admin.facts import AccountFacts
 from raftlog.admin.native.health import (
     BrokerHealth,
     State,
     _of_brokers,
     _of_chores,
     _of_clock,
-    _of_full_disks,
     _of_memory,
     _of_replicas,
 )
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
-from raftlog.base.histogram import Histogram
 from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import TopicPartition
@@ -108,20 +106,13 @@ def test_a_log_that_cannot_be_cleaned_is_named_with_its_reason() -> None:
 
 
 class Lacking:
-    """The facts of a node with replicas that stopped, and with directories of which some are full."""
+    """The facts of a node with replicas that stopped."""
 
-    def __init__(self, failed: dict[TopicPartition, str], *full: bool) -> None:
+    def __init__(self, failed: dict[TopicPartition, str]) -> None:
         self._failed = failed
-        self._full = full
 
     def failed_replicas(self) -> dict[TopicPartition, str]:
         return self._failed
-
-    def directories(self) -> list[DirectoryFacts]:
-        return [
-            DirectoryFacts(f"/data/{number}", True, Histogram(()), full)
-            for number, full in enumerate(self._full)
-        ]
 
 
 def view_of(facts: object) -> NodeView:
@@ -144,20 +135,17 @@ def test_replicas_that_stopped_are_named_with_their_reason() -> None:
     assert "elect one that has the records" in reason.message
 
 
+def test_a_node_whose_replicas_all_follow_has_nothing_to_say_of_them() -> None:
+    """A node without failed replicas is no reason."""
+    assert not list(_of_replicas(view_of(Lacking({}))))
+
+
 def test_directories_without_room_are_named() -> None:
-    """With what becomes of the leaderships; a node with room and whole replicas has nothing to say."""
-    (reason,) = _of_full_disks(view_of(Lacking({}, False, True, True)), [])
+    """As their brokers report them, whichever node is asked, with what becomes of the leaderships."""
+    brokers = [BrokerHealth(7, "in_service", [], ["/data/1", "/data/2"]), BrokerHealth(8, "in_service", [])]
+    (reason,) = _of_brokers(brokers)
     assert (reason.severity, reason.code, reason.count) == ("yellow", "log_dirs_full", 2)
-    assert "no room in /data/1, /data/2" in reason.message
-    assert not list(_of_replicas(view_of(Lacking({}, False))))
-    assert not list(_of_full_disks(view_of(Lacking({}, False)), [BrokerHealth(7, "in_service", [])]))
-
-
-def test_directories_without_room_on_other_brokers_are_named() -> None:
-    """As they say themselves, whichever node is asked."""
-    brokers = [BrokerHealth(7, "in_service", [], ["/data"]), BrokerHealth(8, "in_service", [])]
-    (reason,) = _of_full_disks(view_of(Lacking({}, False)), brokers)
-    assert (reason.code, reason.brokers) == ("log_dirs_full", [7]) and "no room in /data" in reason.message
+    assert reason.brokers == [7] and "no room in /data/1, /data/2" in reason.message
 
 
 def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -> None:
