@@ -38,14 +38,12 @@ from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanne
 LOOKUP_READ_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
 REWRITE_BYTES: Final = 1024 * 1024
-REMEMBERED_POSITIONS: Final = 16
-"""Batch boundaries kept per segment: where each of this many readers will go on."""
 
 NEVER_MS: Final = 2**63 - 1
 
 _log = get_logger("storage")
 
-_BOUNDS = Struct(">qi11xi")
+BOUNDS: Final = Struct(">qi11xi")
 """Of a batch header: base offset, length, last offset delta."""
 
 
@@ -256,7 +254,7 @@ class Segment:
             indexed_end = NO_OFFSET
             at = 0
             while at + HEADER_BYTES <= len(chunk):
-                base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
+                base_offset, batch_length, delta = BOUNDS.unpack_from(chunk, at)
                 if expected not in (NO_OFFSET, base_offset) and not self.may_have_gaps:
                     raise CorruptMessage(f"the batch at offset {base_offset} does not follow {expected}")
                 expected = base_offset + delta + 1
@@ -269,40 +267,6 @@ class Segment:
                 f"no batch of {self.path}.log holds {offset}, though it ends at {end_offset}"
             )
         return size, end_offset
-
-    def boundary_at_most(
-        self, limit: int, start: int, *, cached: bool, at_least_one: bool
-    ) -> tuple[int, int] | None:
-        """Return (position, base offset) of the last batch boundary in [start, limit]; `start` must be one.
-
-        `at_least_one` gives the end of the batch at `start` when that alone passes `limit`. None if `cached` and the
-        bytes are not in memory.
-        """
-        size = self.size
-        if not self._indexed and not self.load_index(cached=cached):
-            return None
-        indexed_end, position = self.index.entry_at_position(limit) or (NO_OFFSET, 0)
-        if position < start:
-            indexed_end, position = NO_OFFSET, start
-        while True:
-            chunk = self.read_chunk(position, size, cached=cached)
-            if chunk is None:
-                return None
-            if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
-                # whichever of the two rotted, a reader finds out there
-                indexed_end, position = NO_OFFSET, start
-                continue
-            indexed_end = NO_OFFSET
-            at = 0
-            while at + HEADER_BYTES <= len(chunk):
-                base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
-                following = at + self.checked_length(batch_length, position + at)
-                if position + following > limit:
-                    if position + at > start or not at_least_one:
-                        return position + at, base_offset
-                    return position + following, base_offset + delta + 1
-                at = following
-            position += at
 
     def read_chunk(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         """Return some bytes from a position on, a header at least; None if `cached` and they are not in memory."""
@@ -325,13 +289,6 @@ class Segment:
         if length < HEADER_BYTES or position + length > self.size:
             raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
         return length
-
-    def remember_boundary(self, offset: int, position: int) -> None:
-        """Keep where the batch with this base offset starts, for the reader who comes next."""
-        boundaries = self.boundaries
-        if offset not in boundaries and len(boundaries) >= REMEMBERED_POSITIONS:
-            boundaries.pop(next(iter(boundaries)), None)
-        boundaries[offset] = position
 
     def iter_headers(self, position: int, stop: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from a boundary on, up to position `stop`. May wait for the disk."""

@@ -418,6 +418,22 @@ class LogDirectories:
             if volume.has_room(free, self._loop.time()):
                 log.info("disk_has_room", directory=volume.path)
 
+    def flush(self, then: Callable[[], None]) -> bool:
+        """Call `then` once all that is dirty now is durable; False: nothing is dirty."""
+        volumes = self.online
+        if len(volumes) == 1:
+            return volumes[0].flusher.flush_now(then)
+        left = 0
+
+        def flushed() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        left = sum([volume.flusher.flush_now(flushed) for volume in volumes])
+        return left > 0
+
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""
         for volume in self.online:
