@@ -1,6 +1,6 @@
-"""What administrators ask for: users, rights, quotas, tokens, and moves of leaderships and replicas.
+"""Decides the requests of administrators: users, rights, quotas, tokens, and moves of leaderships and replicas.
 
-A controller imports this with the first such request. It decides and changes nothing.
+A controller imports this with the first such request. It changes nothing.
 """
 
 from __future__ import annotations

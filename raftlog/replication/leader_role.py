@@ -38,12 +38,7 @@ from raftlog.records.validation import (
     must_be_walked,
     validate_small_batch,
 )
-from raftlog.replication.divergence import (
-    epoch_end_of,
-    refuse_epoch_before,
-    refuse_position,
-    refuse_rotten_epoch,
-)
+from raftlog.replication.divergence import check_position, epoch_end_of, find_rot_before
 from raftlog.replication.follower_progress import NEVER, FollowerProgress
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.replica_host import CommitWaiter, PartitionRead, ReplicaId, TxnMarker
@@ -268,9 +263,9 @@ class LeaderRole(ReplicaRole):
     ) -> PartitionRead:
         log = self.log
         partition = self.partition
-        refused = refuse_position(self, offset, last_fetched_epoch)
+        refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
         if refused is not None:
-            return refused
+            return self._refuse(*refused)
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if read_committed else high_watermark
@@ -299,11 +294,13 @@ class LeaderRole(ReplicaRole):
     ) -> PartitionRead:
         log = self.log
         progress = self._progress_of(replica)
-        refused = refuse_position(self, offset, last_fetched_epoch)
+        refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
         if last_fetched_epoch > self.leader_epoch:
-            refused = refuse_rotten_epoch(self)
+            # No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it. The replica
+            # parts from this log where it takes up what this leader never heard of.
+            refused = 0, EpochEnd(log.latest_epoch, log.log_end_offset)
         if refused is not None:
-            return refused
+            return self._refuse(*refused)
         end = log.log_end_offset
         # A fetch at an offset acknowledges all before it, as Raft's match index does. Noted before the read, so that
         # the high watermark that it moves goes along with this very response.
@@ -314,8 +311,8 @@ class LeaderRole(ReplicaRole):
             times = progress.served_times + 1 if offset == progress.served_offset else 1
             # whoever comes back for the same again and again may have refused what our memory shows: look at it
             checked = times % CHECKED_REFETCH_INTERVAL == 0
-            if checked and (refused := refuse_epoch_before(self, offset, last_fetched_epoch)) is not None:
-                return refused
+            if checked and (parting := find_rot_before(log, offset, last_fetched_epoch)) is not None:
+                return self._refuse(0, parting)
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, checked=checked)
             if records:
                 progress.served_offset, progress.served_times = offset, times
@@ -325,6 +322,12 @@ class LeaderRole(ReplicaRole):
         high_watermark = self.partition.high_watermark
         told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, NO_OFFSET)
         return _new_tuple(PartitionRead, told)
+
+    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
+        partition, start = self.partition, self.log.log_start_offset
+        return PartitionRead(
+            error, partition.high_watermark, partition.last_stable_offset, start, b"", parting
+        )
 
     def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
@@ -363,7 +366,7 @@ class LeaderRole(ReplicaRole):
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """The end of the largest epoch ≤ `leader_epoch`. KafkaStorageError where a damaged log cannot know."""
-        end = epoch_end_of(self, leader_epoch)
+        end = epoch_end_of(self.log, self.leader_epoch, leader_epoch)
         damage = self.log.damage
         if damage is not None and end.end_offset >= damage.offset:
             raise KafkaStorageError("the log is damaged there")

@@ -254,7 +254,7 @@ def truncate_to_the_leaders_epoch_end_only(patch: pytest.MonkeyPatch) -> None:
 
 def never_diverge(patch: pytest.MonkeyPatch) -> None:
     """The leader does not compare epochs: whoever fetches within its log is served (KIP-595)."""
-    patch.setattr(divergence, "_divergence", lambda leading, offset, last_fetched_epoch: None)
+    patch.setattr(divergence, "is_diverging", lambda end, offset, last_fetched_epoch: False)
 
 
 # -- producers ----------------------------------------------------------------------------------------------------
