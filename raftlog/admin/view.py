@@ -89,7 +89,7 @@ class ServerTls(Protocol):
         """Return a protocol factory that puts TLS before the protocols of another one."""
 
     def close(self) -> None:
-        """Close every connection whose handshake is under way."""
+        """Close every connection in its handshake."""
 
     async def look(self, offload: Offload) -> None:
         """Take new files, if there are."""

@@ -38,7 +38,7 @@ ANCHORED_S: Final = 600.0
 MOST_APART_MS: Final = 600_000
 """Two clocks agree if they are not farther apart. A reading may be some seconds old."""
 REPORTED_S: Final = 60.0
-"""The others' clocks are known for so long after the active controller told of them."""
+"""The others' clocks are known for so long after the active controller reported them."""
 NOTHING_IS_OLD_MS: Final = 0
 """The time by which age is judged in doubt: nothing is older than the beginning of time."""
 
@@ -92,7 +92,7 @@ class OtherClocks(msgspec.Struct, frozen=True, array_like=True):
 class Ages:
     """The wall clock as far as data is deleted by it. Each question is a look at the clocks.
 
-    `uptime_s` is a clock that cannot be set. Until `resume`, the first look is believed, and nobody else is asked.
+    `uptime_s` is a clock that cannot be set. Until `resume`, the first look is believed, and no other node is asked.
     """
 
     __slots__ = (
@@ -216,7 +216,7 @@ class Ages:
         """A metadata batch was applied that was written at that time, by the active controller's clock (0: not said).
 
         It shows a node without a time on its disk that its clock went back. It is the only other clock that is known
-        while the active controller has a release that tells of no clocks.
+        while the active controller has a release that reports no clocks.
         """
         if not self._asks_others or at_ms <= 0:
             return
@@ -226,7 +226,7 @@ class Ages:
             self._doubt(self._metadata_lead_ms, uptime_s)
 
     def note_others(self, others: OtherClocks | None) -> None:
-        """The active controller told of the other clocks; None: its release does not."""
+        """The active controller reported the other clocks; None: its release does not."""
         self._look()
         others = others or self._by_metadata()
         if others is None or not others.are_known:

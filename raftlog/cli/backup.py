@@ -466,7 +466,9 @@ def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[by
 
 
 def _write_properties(target: Path, identity: bytes, *, is_checked: bool) -> None:
-    """Write whose folder it is. With checksums no other file of it is believed without: an older backup has none."""
+    """Write the identity of the folder's node. With checksums, no other file is believed without: an older
+    backup has none.
+    """
     disk, path = RealDisk(), str(target / META_PROPERTIES)
     if is_checked:
         write_checked(disk, path, identity, copy=True)

@@ -1,6 +1,6 @@
 """Whether the entries of a segment's indexes are true: no checksum covers those files, but the batches they name do.
 
-An entry is looked at whenever a search goes by it. An entry that rotted without being met misleads nobody, since the
+An entry is looked at whenever a search goes by it. An entry that rotted without being met misleads no search, since the
 entry before it, from which a search goes on, is as good. A wrong index is made anew from the batches.
 """
 

@@ -15,7 +15,7 @@ from raftlog.records.header import known_max_timestamp
 from raftlog.storage.segment import Segment
 
 HEADERS_AT_ONCE_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a segment whose headers are looked at in one go; the rest waits for the next question."""
+"""Bytes of a segment in which headers are looked at in one go; the rest waits for the next question."""
 
 
 def newest_ms(segment: Segment) -> int:

@@ -2,8 +2,8 @@
 
 Runs in a thread, one batch at a time. A batch is decompressed within bounds, and its records are read one by one, no
 further than needed. So however many records a small batch claims, or really has, a search takes little memory and an
-end. A client may have sent malformed records: from the first of these on a batch counts as a single record with the
-header's largest timestamp, so that a search misses no record and goes on to the batches of others.
+end. A client may have sent malformed records. From the first of these on, a batch counts as a single record with the
+header's largest timestamp. So a search misses no record, and goes on to the batches of others.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampA
         if segment.end_offset <= start_offset or segment.max_timestamp <= newest.timestamp:
             continue
         if segment.base_offset >= start_offset and not segment.may_have_gaps:
-            # the time index names the batch, or one whose header promises more than its records have
+            # the time index names the batch, or another with a header that promises more than its records have
             newest = _newest_of(segment, start_offset, newest, only_batch_of=segment.max_timestamp_offset)
         if newest.timestamp < segment.max_timestamp:
             newest = _newest_of(segment, start_offset, newest)

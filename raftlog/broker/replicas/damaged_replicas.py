@@ -1,4 +1,4 @@
-"""The replicas of one broker whose logs are damaged, or that failed rather than cut committed records."""
+"""The replicas of one broker that have damaged logs, or failed rather than cut committed records."""
 
 from __future__ import annotations
 
