@@ -99,6 +99,7 @@ class Ages:
         "_anchored_s",
         "_asks_others",
         "_before",
+        "_disk_lead_ms",
         "_doubted_s",
         "_is_overruled",
         "_lead_ms",
@@ -141,6 +142,8 @@ class Ages:
         """An operator said that the others are wrong."""
         self._metadata_lead_ms: int | None = None
         """The lead over the uptime that the newest metadata batch has."""
+        self._disk_lead_ms: int | None = None
+        """The lead over the uptime that the time on the disk had at the start."""
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -169,9 +172,12 @@ class Ages:
     def time_to_keep(self) -> int | None:
         """Return the time to write down, None if there is none: a wall clock in doubt must not reach the disk.
 
-        A clock in doubt leaves the last believed time and the uptime since, which cannot be ahead of the true time.
+        A clock in doubt leaves the last believed time and the uptime since, which cannot be ahead of the true time. So
+        does one that is not confirmed, as that of a controller that is no broker until it becomes the active one.
         """
         _, believed_ms = self._look()
+        if self._state is ClockState.UNCONFIRMED and self._disk_lead_ms is not None:
+            return min(believed_ms, self._disk_lead_ms + int(self._uptime_s() * 1000))
         if self._state is ClockState.DOUBTED:
             return None if self._before is ClockState.NEW else believed_ms
         return believed_ms if self._may_delete else None
@@ -205,6 +211,7 @@ class Ages:
         self._asks_others, self._most_ms = True, most_ms
         uptime_s, wall_ms = self._uptime_s(), self._wall_clock_ms()
         uptime_ms = int(uptime_s * 1000)
+        self._disk_lead_ms = None if last_ms is None else last_ms - uptime_ms
         self._state = ClockState.NEW if last_ms is None else ClockState.UNCONFIRMED
         self._anchor(wall_ms - uptime_ms, uptime_s)
         self._seen_ms = wall_ms - uptime_ms
