@@ -325,7 +325,11 @@ def test_a_small_batch_has_no_more_records_than_it_claims(codec: int, claimed: i
     honest = build_batch(records(claimed), codec=codec)
     validate_small_batch(header_of(honest), honest, KEYED)
     lying = rebuild_batch(
-        header_of(honest), compress(codec, smallest(claimed + 1)), count=claimed, newest_delta=0, horizon_ms=None
+        header_of(honest),
+        compress(codec, smallest(claimed + 1)),
+        count=claimed,
+        newest_delta=0,
+        horizon_ms=None,
     )
     with pytest.raises(InvalidRecord, match=f"record {claimed} is one more than the batch claims"):
         validate_small_batch(header_of(lying), lying, LAWS)

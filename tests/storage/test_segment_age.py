@@ -195,8 +195,9 @@ def test_old_records_that_came_late_go_all_the_same(machine: Machine) -> None:
         assert machine.retain(log) == begin + 1
 
 
+@pytest.mark.parametrize("bound", ["HEADERS_AT_ONCE", "HEADERS_AT_ONCE_BYTES"])
 def test_headers_are_looked_at_a_part_at_a_time_and_once(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     """Until all were looked at the segment stays; a long one would hold up the loop."""
     log = machine.open()
@@ -205,8 +206,11 @@ def test_headers_are_looked_at_a_part_at_a_time_and_once(
     each = log.active_segment.size // 10
     log.close(clean=True)
     log = machine.open()
-    monkeypatch.setattr(segment_age, "HEADERS_AT_ONCE_BYTES", 4 * each)
-    assert [machine.retain(log) for _ in range(3)] == [0, 0, 10]
+    monkeypatch.setattr(segment_age, bound, 4 if bound == "HEADERS_AT_ONCE" else 4 * each)
+    seen = []
+    for _ in range(3):
+        seen.append((machine.retain(log), segment_age.bytes_looked_at(log.segments)))
+    assert seen == [(0, 4 * each), (0, 8 * each), (10, 0)]
 
 
 def test_damaged_headers_count_as_headers_without_a_timestamp(machine: Machine) -> None:
