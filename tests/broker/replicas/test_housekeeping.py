@@ -98,7 +98,8 @@ def test_a_segment_that_is_looked_through_in_parts_is_judged_in_one_pass(
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
         await cluster.pass_time(0.1)
-        cluster.publish(configs={("topic", "t"): {"retention.ms": str(2 * PASS_S * 1000)}})
+        settings = {"retention.ms": str(2 * PASS_S * 1000), "index.interval.bytes": "0"}
+        cluster.publish(configs={("topic", "t"): settings})
         await cluster.pass_time(3 * PASS_S)
         for value in "abcde":
             await cluster[1].host.start(cluster[1].produce(value))
