@@ -107,6 +107,7 @@ class Ages:
         "_most_ms",
         "_others",
         "_others_s",
+        "_reported_ms",
         "_seen_ms",
         "_state",
         "_uptime_s",
@@ -131,6 +132,8 @@ class Ages:
         """When that was set, in uptime."""
         self._seen_ms = 0
         """The lead as the last look found it."""
+        self._reported_ms = 0
+        """The lead as the last heartbeat reported it."""
         self._doubted_s = 0.0
         """When a look found the last jump, in uptime."""
         self._most_ms = MOST_JUMP_MS
@@ -167,7 +170,9 @@ class Ages:
 
     def reading(self) -> tuple[int, ClockState]:
         """Return what a heartbeat says: the wall clock's time, and how far it is trusted."""
-        return self._look()[0], self._state
+        wall_ms, _ = self._look()
+        self._reported_ms = self._seen_ms
+        return wall_ms, self._state
 
     def time_to_keep(self) -> int | None:
         """Return the time to write down, None if there is none: a wall clock in doubt must not reach the disk.
@@ -214,7 +219,7 @@ class Ages:
         self._disk_lead_ms = None if last_ms is None else last_ms - uptime_ms
         self._state = ClockState.NEW if last_ms is None else ClockState.UNCONFIRMED
         self._anchor(wall_ms - uptime_ms, uptime_s)
-        self._seen_ms = wall_ms - uptime_ms
+        self._seen_ms = self._reported_ms = wall_ms - uptime_ms
         if last_ms is not None and abs(wall_ms - last_ms) > most_ms:
             self._doubt(last_ms - uptime_ms, uptime_s)
         self.floor_ms = wall_ms if last_ms is None else last_ms
@@ -233,8 +238,13 @@ class Ages:
             self._doubt(self._metadata_lead_ms, uptime_s)
 
     def note_others(self, others: OtherClocks | None) -> None:
-        """The active controller told of the other clocks; None: its release does not."""
+        """The active controller compared the other clocks with the last `reading`; None: its release does not.
+
+        A clock that jumped since then is another one, of which the answer says nothing.
+        """
         self._look()
+        if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:
+            return
         others = others or self._by_metadata()
         if others is None or not others.are_known:
             return

@@ -224,8 +224,22 @@ def test_a_wrong_clock_that_is_set_right_after_the_start_is_asked_about_again() 
     clocks.uptime_s += 60.0
     clocks.off_ms = 0
     assert clocks.judged_off_ms() is None
+    clocks.ages.reading()
     clocks.ages.note_others(TWO_AGREE)
     assert clocks.judged_off_ms() == 0
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_an_answer_about_the_clock_before_it_jumped_confirms_nothing(is_running: bool) -> None:
+    """A heartbeat is under way when the clock is set, as after the pause of a virtual machine."""
+    clocks = Clocks().start(0, others=TWO_AGREE if is_running else None)
+    clocks.ages.reading()
+    clocks.off_ms = 400 * DAY_MS
+    clocks.ages.note_others(TWO_AGREE)
+    assert clocks.ages.state is ClockState.DOUBTED and clocks.judged_off_ms() is None
+    clocks.ages.reading()
+    clocks.ages.note_others(TWO_AGREE)
+    assert clocks.judged_off_ms() == 400 * DAY_MS, "the answer to the next one is about the clock as it is"
 
 
 # -- without a time on the disk
