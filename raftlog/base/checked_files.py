@@ -42,6 +42,11 @@ class _Checksums(NamedTuple):
         is_copied = len(content) > len(_NO_COPY) and self.whole.endswith(content)
         return is_copied or _checksum(content) in self.known
 
+    def have_rotted(self, content: bytes) -> bool:
+        """Whether only the copy or only the checksum bears out a file that has both."""
+        has_both = self.copy == content and _checksum(content) in self.known
+        return not has_both and not self.whole.endswith(_NO_COPY)
+
 
 def write_checked(
     disk: Disk,
@@ -71,7 +76,8 @@ def write_checked(
 def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
     """Return a file's content; None if there is no file, or its content is wrong and there is no copy.
 
-    A file that was wrong is written anew from its copy. Raises OSError.
+    A file that was wrong is written anew from its copy, and a copy that was wrong from its file: what never changes
+    would else be lost with its second rot. Raises OSError.
     """
     content = _read(disk, path)
     if content is None:
@@ -80,6 +86,9 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
     if checksums is None and unchecked_ok:
         return content
     if checksums is not None and checksums.cover(content):
+        if checksums.have_rotted(content):
+            write_checked(disk, path, content, copy=True)
+            _log.warning("rotten_checksums_restored", path=path + CHECKSUMS)
         return content
     if checksums is not None and checksums.copy and _checksum(checksums.copy) in checksums.known:
         write_checked(disk, path, checksums.copy, copy=True)

@@ -59,12 +59,27 @@ def test_a_file_with_a_copy_comes_back_whichever_bit_rots() -> None:
     """In the file or beside it; and then both are whole again, so that the next bit is no worse."""
     disk = SimDisk()
     write_checked(disk, PATH, OLD, copy=True)
-    for path in (PATH, PATH + CHECKSUMS):
-        for at, bit in every_bit(disk, path):
-            disk.flip_bit(path, at, bit)
-            assert read_checked(disk, PATH) == OLD
-            assert disk.read_file(PATH) == OLD
-            write_checked(disk, PATH, OLD, copy=True)
+    bits = [(path, *each) for path in (PATH, PATH + CHECKSUMS) for each in every_bit(disk, path)]
+    for path, at, bit in bits:
+        disk = SimDisk()
+        write_checked(disk, PATH, OLD, copy=True)
+        disk.flip_bit(path, at, bit)
+        assert read_checked(disk, PATH) == OLD
+        assert disk.read_file(PATH) == OLD
+        for rotten in (b"", OLD[:-1] + b"!"):
+            disk.write_file(PATH, rotten)
+            assert read_checked(disk, PATH) == OLD, "of the copy, which came back as well"
+
+
+def test_checksums_that_are_whole_are_not_written_anew() -> None:
+    """Whether they have a copy or not: a start reads thousands of files."""
+    for copy in (False, True):
+        disk = SimDisk()
+        write_checked(disk, PATH, OLD)
+        write_checked(disk, PATH, NEW, copy=copy)
+        syncs = disk.syncs
+        assert read_checked(disk, PATH) == NEW
+        assert disk.syncs == syncs
 
 
 @pytest.mark.parametrize("by_line", [False, True])
