@@ -403,7 +403,7 @@ class ControlPlane:
         broker = self._metadata.image.brokers.get(broker_id)
         if broker is None:
             return
-        endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
+        endpoint = broker.endpoint(self._config.inter_broker_listener_name) or broker.endpoints[0]
         patience_s = PROBE_S + self._env.lateness.patience_s
         tls = endpoint.security_protocol in TLS_PROTOCOLS
         tell(broker_id, await probe(endpoint.host, endpoint.port, patience_s=patience_s, tls=tls))

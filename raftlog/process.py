@@ -181,6 +181,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         wall_clock_ms=node.env.wall_clock_ms,
         subscribe=node.metadata.subscribe,
         ages=node.env.ages,
+        deletes_by_age=node.deletes_by_age,
         submit=node.control.submit,
         introduce=node.introduce,
         tls_options=node.tls_options,

@@ -150,7 +150,8 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
         raise NeedsStepwiseValidation from error  # malformed, or larger than it looks
     records = _Records(header, laws)
     records.add(plain, is_last=True)
-    records.advance()
+    while records.advance():
+        pass
     return records.finish()
 
 

@@ -423,7 +423,7 @@ class Segment:
         if not (self._indexed and self._time_indexed):
             return
         if final:
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.time_index.end(self.max_timestamp, self.max_timestamp_offset, end_offset=self.end_offset)
         if self.has_untimed and self.written_ms > self.file.modified_ms():
             self.file.set_modified_ms(self.written_ms)  # see `segment_age`
         offsets_saved, times_saved = self._saved
@@ -434,7 +434,7 @@ class Segment:
 
     def index_file_contents(self) -> dict[str, bytes]:
         """Return the whole contents of the index files by suffix, and count them as written: the caller does that."""
-        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self.time_index.end(self.max_timestamp, self.max_timestamp_offset, end_offset=self.end_offset)
         self._saved = (len(self.index), len(self.time_index))
         return {".index": self.index.encode(), ".timeindex": self.time_index.encode()}
 
@@ -454,7 +454,7 @@ class Segment:
         is_saved = offsets_saved == len(self.index) and not (
             self._time_indexed and times_saved != len(self.time_index)
         )  # a reader by offset loads the offset index only
-        # without timestamps the file of the time index says nothing, and the next load would read all headers
+        # without entries the file of the time index says nothing, and the next load would read all headers
         if self._indexed and is_saved and (len(self.time_index) or not self._time_indexed):
             self._indexed = self._time_indexed = False
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)

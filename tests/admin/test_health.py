@@ -231,6 +231,23 @@ def test_a_clock_that_is_not_believed_is_a_reason_in_words() -> None:
     assert not [*_of_clock(view)]
 
 
+def test_the_clock_of_a_controller_that_deletes_nothing_is_no_reason() -> None:
+    """No heartbeat confirms it before it is the active controller, so it would be a reason for ever."""
+    ages, is_active = Ages(lambda: 1_700_000_000_000, lambda: 100.0), False
+    view = NodeView(
+        NodeConfig(node_id=3),
+        lambda: EMPTY_IMAGE,
+        list,
+        lambda: 0.0,
+        ages=ages,
+        deletes_by_age=lambda: is_active,
+    )
+    ages.resume(1_700_000_000_000 - 3_456_000_000, most_ms=600_000)
+    assert not [*_of_clock(view)]
+    is_active = True
+    assert [each.code for each in _of_clock(view)] == ["clock_doubted"]
+
+
 def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:
     """It answers all the same, in time, and does not pretend to know a controller. The last test: nobody comes back."""
     for each in (1, 2):

@@ -70,6 +70,17 @@ def test_a_file_with_a_copy_comes_back_whichever_bit_rots() -> None:
             write_checked(disk, PATH, OLD, copy=True)
 
 
+def test_checksums_that_are_whole_are_not_written_anew() -> None:
+    """Whether they have a copy or not: a start reads thousands of files."""
+    for copy in (False, True):
+        disk = SimDisk()
+        write_checked(disk, PATH, OLD)
+        write_checked(disk, PATH, NEW, copy=copy)
+        syncs = disk.syncs
+        assert read_checked(disk, PATH) == NEW
+        assert disk.syncs == syncs
+
+
 def test_a_copy_that_cannot_be_restored_keeps_no_file_from_being_read() -> None:
     """The disk is full, say: the file itself is sound, and the next read tries again."""
     disk = SimDisk()

@@ -353,7 +353,7 @@ WAITS: Final = "Nothing is deleted for its age on this node"
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:
     """Why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
-    if node.ages is None:
+    if node.ages is None or not node.deletes_by_age():
         return
     node_id, jump_ms, others = node.config.node_id, node.ages.jump_ms(), node.ages.contradiction
     if others is not None:
