@@ -42,11 +42,13 @@ from raftlog.quorum.handshake_messages import (
     ChannelKind,
     Hello,
     Introduced,
+    IntroducesVoter,
     Levels,
     Proof,
     Refusal,
     Verdict,
     decode_handshake,
+    directory_fields,
     encode_handshake,
     introduced,
     why_too_old,
@@ -107,11 +109,9 @@ class Identity:
     """None: controllers' listeners speak no TLS."""
     levels: Levels = Levels()  # noqa: RUF009 (immutable)
     directory_id: UUID = NO_DIRECTORY
-    """Of the metadata directory: a voter is its id and this."""
-    incarnation: bytes = b""
-    """Of this process. Two that are alive with one id and one directory id are a node and its copy."""
-    new_journal: Callable[[], bool] = lambda: False
-    """Whether the metadata log is empty and has never seen a term."""
+    """Of the metadata directory."""
+    voter: IntroducesVoter | None = None
+    """What a voter adds to that; None: this node does not vote."""
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -410,9 +410,7 @@ class OutboundChannel(Channel):
             identity.nonce(),
             identity.levels.lowest,
             identity.levels.highest,
-            identity.directory_id.bytes,
-            identity.incarnation,
-            identity.new_journal(),
+            *directory_fields(identity.voter, self._expect, identity.directory_id),
         )
         self._hello = self._say(hello)
 
@@ -530,9 +528,7 @@ class InboundChannel(Channel):
             identity.nonce(),
             identity.levels.lowest,
             identity.levels.highest,
-            identity.directory_id.bytes,
-            identity.incarnation,
-            identity.new_journal(),
+            *directory_fields(identity.voter, hello.node_id, identity.directory_id),
         )
         tls, session = identity.tls, self._tls_session()
         shown = None if tls is None or session is None else tls.own_certificate(session)

@@ -18,6 +18,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import encode_uuid
 from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
 from raftlog.quorum.handshake_messages import Introduced, why_too_old
+from raftlog.quorum.incarnations import Heard
 from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
 from raftlog.quorum.voter_set import VoterSet
 
@@ -92,6 +93,8 @@ class RaftLinks:
         self._on_down = on_down
         self._on_gone = on_gone
         self._on_writable = on_writable
+        self.went_back: Callable[[Iterable[Heard]], bool] = lambda _heard: False
+        """Return whether what a peer heard of this voter shows that its directory is an older copy."""
         self._channels: dict[int, Channel] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
@@ -223,16 +226,21 @@ class RaftLinks:
             except OSError:
                 continue
             self._complaints.pop(peer, None)
-            self._add(channel)
-            return
+            if self._add(channel):
+                return
 
     def _complain(self, peer: int, reason: str) -> None:
         if self._complaints.get(peer) != reason:
             self._complaints[peer] = reason
             log.error("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
 
-    def _add(self, channel: Channel) -> None:
+    def _add(self, channel: Channel) -> bool:
+        """Take a channel as the link to its peer, unless that peer shows that this voter's directory went back."""
         peer = channel.peer_id
+        if self.went_back(channel.peer.heard):
+            for each in (channel, *self._channels.values()):
+                each.close("this voter's directory is an older copy: it comes back under another id")
+            return False
         previous = self._channels.pop(peer, None)
         if previous is not None:
             self._voters.note_link_lost(peer, asyncio.get_running_loop().time())
@@ -241,12 +249,14 @@ class RaftLinks:
             self._on_down(peer)
         self._channels[peer] = channel
         self._voters.linked[peer] = channel.peer.directory_id
+        self._voters.incarnations[peer] = channel.peer.incarnation
         self._on_up(peer)
         channel.on_writable = self._on_writable
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
+        return True
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         try:
