@@ -113,8 +113,8 @@ class Driver:
             now=self._loop.time(),
             lateness=env.lateness,
         )
-        self._counted: dict[int, tuple[UUID, int, int]] = {}
-        """Of each voter's directory, in which term this voter last led it, and up to where it counted its log."""
+        self._counted: dict[int, tuple[UUID, tuple[int, int, int]]] = {}
+        """Each voter's directory when this voter last led it, and up to where it counted its log (see `Heard`)."""
         self._inbox: deque[tuple[int, Message]] = deque()
         self._proposals: deque[tuple[int, bytes]] = deque()
         self._uncommitted: deque[tuple[int, int]] = deque()
@@ -218,9 +218,9 @@ class Driver:
         if voter not in self.voters.peers:
             return []
         self._note_counted(voter)
-        led, term, index = self._counted.get(voter, (NO_DIRECTORY, 0, 0))
+        led, position = self._counted.get(voter, (NO_DIRECTORY, ()))
         return [
-            Heard(directory_id.bytes, incarnation, *((term, index) if directory_id == led else ()))
+            Heard(directory_id.bytes, incarnation, *(position if directory_id == led else ()))
             for directory_id, incarnation in self.journal.heard.of(voter).items()
         ]
 
@@ -229,8 +229,7 @@ class Driver:
 
         The caller closes all links: others know it by its former id.
         """
-        term, last_index = self.journal.getCurrentTerm(), self.journal.last_index
-        if not any(self.incarnations.is_older(each, term=term, last_index=last_index) for each in heard):
+        if not any(self.incarnations.is_older(each, self.journal) for each in heard):
             return False
         self._guarded(self._become_another)
         return True
@@ -251,9 +250,12 @@ class Driver:
         )
 
     def _note_counted(self, peer: int) -> None:
+        if not self.core.is_leader:
+            return
         directory_id, match = self.voters.linked.get(peer), self.core.match_index(peer)
-        if self.core.is_leader and directory_id is not None and match:
-            self._counted[peer] = directory_id, self.core.term, match
+        entry_term = self.journal.entry_term(match)
+        if directory_id is not None and entry_term is not None:
+            self._counted[peer] = directory_id, (self.core.term, match, entry_term)
 
     # -- from the network ----------------------------------------------------------------
 

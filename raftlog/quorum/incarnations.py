@@ -10,7 +10,7 @@ voter finds that out by itself, so that nobody else has to know its history.
 
 - A restart needs no leader: the history holds all that anybody heard, and what is newer than that is no reason.
 - A crash between writing an incarnation and saying it leaves a number that nobody has heard.
-- A leader also says how far it has counted this voter's log, and in which term. A log that is shorter has lost entries,
+- A leader also says how far it has counted this voter's log, and in which term. A log without that entry is older,
   although no other process opened the directory since it was copied.
 
 An older copy is a lost disk: its voter takes another directory id (`Incarnations.renew`), kept beside the journal, and
@@ -25,7 +25,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from random import Random
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -57,16 +57,28 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 class Heard(msgspec.Struct, frozen=True, array_like=True):
     """What a voter says in a handshake to another one: the newest that it heard from that one's directory.
 
-    `index`: up to where, as a leader of `term`, it counted the other's log.
+    `index` is up to where, as a leader of `term`, it counted the other's log, and `entry_term` the term of that entry.
     """
 
     directory_id: Bytes16
     incarnation: Bytes16
     term: Number = 0
     index: Number = 0
+    entry_term: Number = 0
 
 
 HeardList = Annotated[list[Heard], msgspec.Meta(max_length=MAX_DIRECTORIES)]
+
+
+class HoldsEntries(Protocol):
+    """A journal, as far as it shows what a voter has forgotten."""
+
+    @property
+    def first_index(self) -> int: ...
+
+    def getCurrentTerm(self) -> int: ...
+
+    def entry_term(self, index: int) -> int | None: ...
 
 
 def next_incarnation(before: bytes, chance: Random) -> bytes:
@@ -103,13 +115,16 @@ class Incarnations:
         """Of this process."""
         return self._history[-1]
 
-    def is_older(self, heard: Heard, *, term: int, last_index: int) -> bool:
-        """Return whether this directory lacks what was heard. Its journal is in `term` and ends with `last_index`."""
+    def is_older(self, heard: Heard, journal: HoldsEntries) -> bool:
+        """Return whether this directory and its journal lack what was heard."""
         if heard.directory_id != self.directory_id.bytes or self.directory_id == NO_DIRECTORY:
             return False
         if _number(heard.incarnation) >= _number(self._history[0]) and heard.incarnation not in self._history:
             return True
-        return term < heard.term or (term == heard.term and last_index < heard.index)
+        term, index = journal.getCurrentTerm(), heard.index
+        if term != heard.term:
+            return term < heard.term
+        return index >= journal.first_index and journal.entry_term(index) != heard.entry_term
 
     def renew(self) -> None:
         """Take another directory id, durably: this one went back in time. Raises OSError."""

@@ -96,6 +96,9 @@ class RaftLinks:
         self.went_back: Callable[[Iterable[Heard]], bool] = lambda _heard: False
         """Return whether what a peer heard of this voter shows that its directory is an older copy."""
         self._channels: dict[int, Channel] = {}
+        self._unheard: set[int] = set()
+        """Peers whose links have brought nothing yet. The first message says that a peer's directory is no older copy.
+        """
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -250,7 +253,9 @@ class RaftLinks:
         self._channels[peer] = channel
         self._voters.linked[peer] = channel.peer.directory_id
         self._voters.incarnations[peer] = channel.peer.incarnation
+        self._unheard.add(peer)
         self._on_up(peer)
+        channel.send(encode_message(Ping()))
         channel.on_writable = self._on_writable
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
@@ -264,7 +269,8 @@ class RaftLinks:
         except msgspec.MsgspecError as error:
             channel.close(f"not a message: {error}")
             return
-        if type(message) is not Ping:
+        if type(message) is not Ping or channel.peer_id in self._unheard:
+            self._unheard.discard(channel.peer_id)
             self._on_message(channel.peer_id, message)
 
     def _drop(self, channel: Channel, reason: str) -> None:

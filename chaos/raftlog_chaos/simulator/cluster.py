@@ -342,9 +342,10 @@ def _settings(node_id: int, voters: str) -> dict[str, str]:
 
 def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
     node = sim_node.node
-    if node is None or node.control.quorum is None or node.metadata.image.offset < image.offset:
+    quorum = None if node is None else node.control.quorum
+    if node is None or quorum is None or not quorum.started or node.metadata.image.offset < image.offset:
         return True
-    directory_id = node.control.quorum.identity.directory_id
+    directory_id = quorum.driver.directory_id
     return image.voters.get(sim_node.node_id, directory_id) != directory_id
 
 
