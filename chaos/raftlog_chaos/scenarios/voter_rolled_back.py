@@ -57,6 +57,12 @@ class VoterRolledBack(VoterIdentity):
             is_another, SERVED_S, f"voter {victim} finds out that its folder is an older copy"
         )
 
+    async def _start_unseen(self, victim: int) -> None:
+        for _ in range(2):
+            self.cluster.start(victim)
+            await asyncio.sleep(WRITTEN_S)
+            self.cluster.crash(victim)
+
     # -- what is done
 
     async def older_copy_and_laggard(self) -> None:
@@ -74,6 +80,12 @@ class VoterRolledBack(VoterIdentity):
             return
         self.cluster.crash(leader, victim)
         self.bring_back(victim, copied)
+        if self.chance.random() < 0.5:  # what it heard is on its disk
+            self.cluster.restart(laggard)
+        if (
+            self.chance.random() < 0.5
+        ):  # the older copy is started more often than the newer folder was, unseen
+            await self._start_unseen(victim)
         self.loop.heal()
         self.cluster.start(victim)
         await self._nobody_leads("the only one with all metadata is down")
@@ -114,6 +126,7 @@ class VoterRolledBack(VoterIdentity):
         await self.create()
         await self.create()
         await self.whole()
+        await asyncio.sleep(WRITTEN_S)
         if await self.controller() != leader:
             return
         self.cluster.crash(victim)
