@@ -8,6 +8,8 @@ has neither the entries nor the vote of the one before. So:
 - A leader counts its answers, for commits and for check quorum, only once the committed metadata names its directory.
   The leader has that recorded when the voter holds all that is committed; the record commits without its answer.
 
+A directory that went back in time counts as a replaced disk: it takes another id (`incarnations`).
+
 While no metadata names a cluster, the voters are *forming* one: the first leader needs the votes of all of them. With
 a majority, two empty disks could form a new cluster while the third voter, which has the metadata, is down. The
 directories that gave these votes are the voters from the beginning.
