@@ -19,7 +19,8 @@ from raftlog.base.types import encode_uuid
 from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
 from raftlog.quorum.handshake_messages import Introduced, why_too_old
 from raftlog.quorum.incarnations import Heard
-from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
+from raftlog.quorum.link_claims import LinkClaims
+from raftlog.quorum.messages import LinkAnswer, LinkClaim, Message, Ping, decode_message, encode_message
 from raftlog.quorum.voter_set import VoterSet
 
 log = get_logger("quorum")
@@ -96,6 +97,7 @@ class RaftLinks:
         self.went_back: Callable[[Iterable[Heard]], bool] = lambda _heard: False
         """Return whether what a peer heard of this voter shows that its directory is an older copy."""
         self._channels: dict[int, Channel] = {}
+        self._claims = LinkClaims(self._channels, grant=self._add, deny=self._deny)
         self._unheard: set[int] = set()
         """Peers whose links have brought nothing yet. The first message says that a peer's directory is no older copy.
         """
@@ -116,6 +118,7 @@ class RaftLinks:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
+        self._claims.close()
         for channel in list(self._channels.values()):
             channel.close("this node stops")
 
@@ -197,7 +200,7 @@ class RaftLinks:
 
     def add_accepted(self, channel: InboundChannel) -> None:
         """Take over an accepted, authenticated link."""
-        self._add(channel)
+        self._take_over(channel)
 
     # -- inside --------------------------------------------------------------------------
 
@@ -229,7 +232,7 @@ class RaftLinks:
             except OSError:
                 continue
             self._complaints.pop(peer, None)
-            if self._add(channel):
+            if self._take_over(channel):
                 return
 
     def _complain(self, peer: int, reason: str) -> None:
@@ -237,19 +240,24 @@ class RaftLinks:
             self._complaints[peer] = reason
             log.error("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
 
-    def _add(self, channel: Channel) -> bool:
-        """Take a channel as the link to its peer, unless that peer shows that this voter's directory went back."""
-        peer = channel.peer_id
+    def _take_over(self, channel: Channel) -> bool:
+        """Make a channel the link to its peer, unless that peer shows that this voter's directory went back."""
         if self.went_back(channel.peer.heard):
             for each in (channel, *self._channels.values()):
                 each.close("this voter's directory is an older copy: it comes back under another id")
             return False
+        self._claims.ask(channel)
+        return True
+
+    def _add(self, channel: Channel) -> None:
+        peer = channel.peer_id
         previous = self._channels.pop(peer, None)
         if previous is not None:
             self._voters.note_link_lost(peer, asyncio.get_running_loop().time())
             previous.detach()
             previous.close("replaced by a newer link")
             self._on_down(peer)
+            self._claims.on_lost(peer)
         self._channels[peer] = channel
         self._voters.linked[peer] = channel.peer.directory_id
         self._voters.incarnations[peer] = channel.peer.incarnation
@@ -260,8 +268,19 @@ class RaftLinks:
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
+        self._claims.show_links(peer)
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
-        return True
+
+    def _deny(self, channel: Channel, by: int) -> None:
+        """Close a link, in use or not, since another voter is linked to another process of its peer."""
+        peer = channel.peer_id
+        reason = (
+            f"node {peer} runs already, linked to node {by}: one of the two processes is a copy, or is gone"
+        )
+        self._complain(peer, reason)
+        channel.close(reason)
+        if peer not in self._channels and peer in self._dials():
+            self._spawn(self._keep_dialling(peer, 1.0))
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         try:
@@ -269,7 +288,11 @@ class RaftLinks:
         except msgspec.MsgspecError as error:
             channel.close(f"not a message: {error}")
             return
-        if type(message) is not Ping or channel.peer_id in self._unheard:
+        if isinstance(message, LinkClaim):
+            self._claims.on_claim(channel.peer_id, message)
+        elif isinstance(message, LinkAnswer):
+            self._claims.on_answer(channel.peer_id, message)
+        elif type(message) is not Ping or channel.peer_id in self._unheard:
             self._unheard.discard(channel.peer_id)
             self._on_message(channel.peer_id, message)
 
@@ -280,6 +303,7 @@ class RaftLinks:
         del self._channels[peer]
         if self._closed:
             return
+        self._claims.on_lost(peer)
         self._voters.note_link_lost(peer, asyncio.get_running_loop().time())
         self._on_down(peer)
         self._spawn(self._probe(peer))

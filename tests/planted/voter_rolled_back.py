@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from raftlog.quorum import incarnations
+from raftlog.quorum.channel import Channel
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.incarnations import HeardVoters, Incarnations
 from raftlog.quorum.raft_links import RaftLinks
@@ -43,10 +44,9 @@ def hear_messages_only(patch: pytest.MonkeyPatch) -> None:
     """Followers, which say nothing to each other, never hear of each other's incarnations."""
     add = RaftLinks._add
 
-    def add_heard(links: RaftLinks, channel: object) -> bool:
-        added = add(links, channel)  # type: ignore[arg-type]
+    def add_heard(links: RaftLinks, channel: Channel) -> None:
+        add(links, channel)
         links._unheard.clear()
-        return added
 
     patch.setattr(RaftLinks, "_add", add_heard)
 
