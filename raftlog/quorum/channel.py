@@ -158,6 +158,8 @@ class Channel(asyncio.Protocol, Guard):
         self.identity = identity
         self.peer_id = -1
         self.peer = Introduced()
+        self.introduced_as = b""
+        """The incarnation as which this voter introduced itself."""
         self.peer_levels = (0, 0)
         """The lowest and the highest level of the metadata that the peer supports."""
         self.kind: ChannelKind = "rpc"
@@ -412,6 +414,7 @@ class OutboundChannel(Channel):
             identity.levels.highest,
             *directory_fields(identity.voter, self._expect, identity.directory_id),
         )
+        self.introduced_as = hello.incarnation
         self._hello = self._say(hello)
 
     def _next(self, message: Any, frame: bytes) -> None:
@@ -530,6 +533,7 @@ class InboundChannel(Channel):
             identity.levels.highest,
             *directory_fields(identity.voter, hello.node_id, identity.directory_id),
         )
+        self.introduced_as = challenge.incarnation
         tls, session = identity.tls, self._tls_session()
         shown = None if tls is None or session is None else tls.own_certificate(session)
         self._greeted = hello, self._transcript(shown, frame, self._say(challenge))

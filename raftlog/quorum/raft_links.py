@@ -34,6 +34,8 @@ SILENCE_SECONDS: Final = 3.5
 UNSENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
 """A peer that does not read is cut off when so much waits for it."""
 
+_COMES_BACK: Final = "this voter's directory is an older copy: it comes back under another id"
+
 PROBE_SECONDS: Final = 0.3
 PROBES: Final = 10
 PROBE_INTERVAL_SECONDS: Final = 0.02
@@ -244,7 +246,13 @@ class RaftLinks:
         """Make a channel the link to its peer, unless that peer shows that this voter's directory went back."""
         if self.went_back(channel.peer.heard):
             for each in (channel, *self._channels.values()):
-                each.close("this voter's directory is an older copy: it comes back under another id")
+                each.close(_COMES_BACK)
+            return False
+        voter = self._identity.voter
+        if (
+            voter is not None and channel.introduced_as != voter.incarnation
+        ):  # found out meanwhile, by another link
+            channel.close(_COMES_BACK)
             return False
         self._claims.ask(channel)
         return True

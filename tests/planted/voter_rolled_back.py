@@ -56,6 +56,16 @@ def count_without_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Driver, "_note_counted", lambda driver, peer: None)
 
 
+def believe_the_first_introduction(patch: pytest.MonkeyPatch) -> None:
+    """A link whose handshake was under way when a voter found out counts for the former directory."""
+
+    def newest(channel: Channel) -> bytes:
+        voter = channel.identity.voter
+        return b"" if voter is None else voter.incarnation
+
+    patch.setattr(Channel, "introduced_as", property(newest, lambda _channel, _said: None), raising=False)
+
+
 row = partial(Plant, scenario=voter_rolled_back, seconds=20.0)
 
 PLANTS = [
@@ -69,5 +79,6 @@ PLANTS = [
     row("voter-history-of-one", "older copy started again", plant=name_the_last_process_only),
     row("heard-not-written", "older copy of a voter", plant=forget_what_was_heard, note="a restart forgets"),
     row("followers-unheard", "older copy of a voter", plant=hear_messages_only, note="only leaders know"),
+    row("introduced-as-before", "older copy of a voter", plant=believe_the_first_introduction),
     row("counted-log-forgotten", "copy of the same process", plant=count_without_memory),
 ]
