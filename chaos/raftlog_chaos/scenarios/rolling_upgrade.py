@@ -147,7 +147,9 @@ class RollingUpgrade(Choreography):
             self.cluster.start()
         await self.surely_set(RAFTLOG_METADATA_VERSION, NEWEST_METADATA_LEVEL)
         await self.calm()
-        await self.cluster.until(self._voters_recorded, SERVED_S, "the directories of all voters are recorded")
+        await self.cluster.until(
+            self._voters_recorded, SERVED_S, "the directories of all voters are recorded"
+        )
         code = await self.set_level(RAFTLOG_METADATA_VERSION, 0, lower=True)
         self._expect(code, InvalidUpdateVersion.code, "a lower level of the metadata")
 

@@ -278,6 +278,11 @@ class SimCluster:
         image = self.last_image()
         return frozenset(each.node_id for each in self.nodes.values() if _is_behind(each, image))
 
+    def voters_linked(self) -> bool:
+        """Return whether all voters run, and each one is linked to each other one."""
+        quorums = [each.node and each.node.control.quorum for each in self.nodes.values()]
+        return all(quorum and quorum.linked(other) for quorum in quorums for other in self.nodes)
+
     def state(self, topic: str, index: int) -> PartitionState | None:
         """The newest image's state of a partition."""
         image = self.newest_image()
