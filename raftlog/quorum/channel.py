@@ -111,7 +111,7 @@ class Identity:
     directory_id: UUID = NO_DIRECTORY
     """Of the metadata directory."""
     voter: IntroducesVoter | None = None
-    """What a voter adds to that; None: this node does not vote."""
+    """Answers for a voter; None: this node does not vote."""
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)

@@ -83,12 +83,10 @@ class Driver:
         """When this voter last began to lead, loop seconds."""
         self.candidacy_stopped = False
         self.journal = Journal(env.disk, directory, self.node_id, voters.directory_id)
-        self.incarnations = Incarnations(env.disk, directory, voters.directory_id, env.unguessable)
-        voters.directory_id = self.incarnations.directory_id
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
-        self._restore_at_boot()
+        self._restore_at_boot(directory)
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
         self._alone = not voters.peers
         self._recorded = voters.recorded()
@@ -113,8 +111,7 @@ class Driver:
             now=self._loop.time(),
             lateness=env.lateness,
         )
-        self._counted: dict[int, tuple[UUID, tuple[int, int, int]]] = {}
-        """Each voter's directory when this voter last led it, and up to where it counted its log (see `Heard`)."""
+        self._counted: dict[int, tuple[UUID, tuple[int, int, int]]] = {}  # as last led; see `Heard`
         self._inbox: deque[tuple[int, Message]] = deque()
         self._proposals: deque[tuple[int, bytes]] = deque()
         self._uncommitted: deque[tuple[int, int]] = deque()
@@ -133,7 +130,10 @@ class Driver:
             env, self.journal, machine, compaction, on_durable=self._snapshot_durable
         )
 
-    def _restore_at_boot(self) -> None:
+    def _restore_at_boot(self, directory: str) -> None:
+        env, voters = self._env, self.voters
+        self.incarnations = Incarnations(env.disk, directory, voters.directory_id, env.unguessable)
+        voters.directory_id = self.incarnations.directory_id
         journal = self.journal
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)

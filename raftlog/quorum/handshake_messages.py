@@ -79,7 +79,7 @@ class Introduced(msgspec.Struct, frozen=True):
     new_journal: bool = False
     """Whether its metadata log is empty and has never seen a term."""
     heard: tuple[Heard, ...] = ()
-    """What it heard of the directories of the node that it speaks to."""
+    """Its memory of the directories of the node that it speaks to."""
 
 
 def introduced(message: Hello | Challenge) -> Introduced:

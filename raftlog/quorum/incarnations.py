@@ -55,7 +55,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True):
-    """What a voter says in a handshake to another one: the newest that it heard from that one's directory.
+    """The newest process of another voter's directory that a voter has heard; it says so in each handshake.
 
     `index` is up to where, as a leader of `term`, it counted the other's log, and `entry_term` the term of that entry.
     """
@@ -153,7 +153,7 @@ class Incarnations:
 
 
 class HeardVoters:
-    """What this voter heard of the others, and what of that is yet to be written.
+    """This voter's memory of the others.
 
     Ordering law: `take_staged` is on the disk before a message counts that came with what was noted.
     """

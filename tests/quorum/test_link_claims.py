@@ -144,7 +144,7 @@ async def test_a_newer_link_takes_the_place_of_one_that_waits() -> None:
 
 
 async def test_the_process_that_is_linked_already_stays() -> None:
-    """Whatever its number; a ping finds out whether it is dead."""
+    """Its number does not matter; a ping finds out whether it is dead."""
     second, ours = FakeChannel(2), FakeChannel(3)
     links = Links(second, ours)
     for asked in (claim(FIRST), claim(SECOND)):

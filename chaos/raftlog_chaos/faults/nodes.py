@@ -153,8 +153,8 @@ class LogTrouble(OneNodeFault):
 class RollBackFollower(AtFollower, OneNodeFault):
     """A node that leads little comes back with an older copy of its logs, as from a backup of that node alone.
 
-    The node is killed for the copy, runs again for a while, and is killed once more: so it has registered since. Where
-    all voters have heard of that, its metadata may be older as well.
+    The node is killed for the copy, runs again for a while, and is killed once more: so it has registered since. Its
+    metadata may be older as well, if all voters have heard of that start.
     """
 
     name = "roll-back-follower"
