@@ -21,7 +21,7 @@ from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.recurring_failures import Failure
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import TopicPartition, decode_uuid
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
@@ -162,6 +162,7 @@ def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -
 def test_quorum_is_told_with_its_lag_by_every_node(cluster: AdminCluster) -> None:
     """The leader tells, whoever is asked."""
     told = [api_of(cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
+    assert len({decode_uuid(each["directory_id"]) for each in told[0]["voters"]}) == 3
     assert {each["leader_id"] for each in told} == {cluster.controller_id()}
     assert all(each["told_by_leader"] and each["needed"] == 2 and each["term"] >= 1 for each in told)
     for each in told:
