@@ -74,11 +74,11 @@ LOOKS_AFTER_BURST: Final = 3
 STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
 
-GARBAGE_THRESHOLDS: Final = (20_000, 5, 200)
+GARBAGE_THRESHOLDS: Final = (10_000, 5, 400)
 """Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency.
 
-Every fifth look goes through all that was made since the fifth before: parts of a large request, in some 20 ms. Only a
-thousandth goes through everything.
+Every fifth look goes through all that was made since the fifth before: parts of a large request, in some 20 ms. Only
+one in two thousand goes through everything.
 """
 
 

@@ -49,7 +49,7 @@ from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, val
 from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from raftlog.base.config import TopicConfig
     from raftlog.base.disk import Buffer
