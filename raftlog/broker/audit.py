@@ -25,7 +25,7 @@ Outcome = tuple[str, int]
 
 
 class Outcomes:
-    """What became of the parts of a change: how many succeeded and failed, and the names of the first of each."""
+    """The outcome of a change: how many of its parts succeeded and failed, and the names of the first of each."""
 
     __slots__ = ("done", "done_count", "failed", "failed_count")
 

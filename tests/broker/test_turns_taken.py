@@ -14,7 +14,7 @@ from raftlog.base.errors import InvalidTopic, UnknownMemberId
 from raftlog.broker.audit import Audit
 from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers import leave_group
+from raftlog.broker.handlers import leave_group, list_config_resources
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders, response_builders
@@ -80,3 +80,15 @@ async def test_answer_to_many_members_that_leave_is_made_in_turns(error: Unknown
     assert len(answer.members) == PARTS
     leaving = PARTS // PARTS_AT_ONCE
     assert turns.taken >= 2 * leaving - 1
+
+
+async def test_configs_of_very_many_resources_are_looked_through_in_turns() -> None:
+    """49,000 topics and the configs of as many resources took 51 ms in one turn."""
+    configs = {("group", f"g-{number}"): {} for number in range(PARTS)}
+    image = SimpleNamespace(configs=configs, topics={}, brokers={})
+    turns, make = CountedTurns(), request_builders(ApiKey.LIST_CONFIG_RESOURCES, 1)
+    broker: BrokerContext = broker_with(turns, image=lambda: image)
+    message = make.ListConfigResourcesRequest(resource_types=())
+    answer = await list_config_resources.handle(broker, context(ApiKey.LIST_CONFIG_RESOURCES, 1), message)
+    assert [each.resource_name for each in answer.config_resources] == sorted(name for _, name in configs)
+    assert turns.taken >= 3 * PARTS // PARTS_AT_ONCE - 3
