@@ -66,7 +66,8 @@ ACCEPT_SECONDS: Final = 10.0
 """How long a listener lets it try: slow nodes know that they are, and take more than that time."""
 
 _MAC_BYTES: Final = 16
-_PROTOCOL: Final = 2
+PROTOCOL: Final = 2
+"""Of the handshake."""
 _TLS_HANDSHAKE: Final = 0x16  # the first byte of a client that speaks TLS
 _NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")
@@ -403,7 +404,7 @@ class OutboundChannel(Channel):
     def _begin(self) -> None:
         identity = self.identity
         hello = Hello(
-            _PROTOCOL,
+            PROTOCOL,
             self.kind,
             identity.node_id,
             identity.cluster_id() or "",
@@ -520,8 +521,8 @@ class InboundChannel(Channel):
             self._refuse("out of turn")
 
     def _take_hello(self, hello: Hello, frame: bytes) -> None:
-        if hello.protocol != _PROTOCOL or len(hello.nonce) != NONCE_BYTES:
-            self._refuse(f"protocol {hello.protocol} is not spoken here, {_PROTOCOL} is")
+        if hello.protocol != PROTOCOL or len(hello.nonce) != NONCE_BYTES:
+            self._refuse(f"protocol {hello.protocol} is not spoken here, {PROTOCOL} is")
             return
         identity = self.identity
         challenge = Challenge(

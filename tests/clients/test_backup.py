@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from typer.testing import CliRunner
 
@@ -57,7 +57,20 @@ def read_all(cluster: Cluster) -> list[Record]:
     """Return every record of the topic."""
     consumer = consumer_of(cluster)
     assigned = [TopicPartition(TOPIC, number, 0) for number in range(PARTITIONS)]
-    left = sum(consumer.get_watermark_offsets(each, timeout=PATIENCE_S)[1] for each in assigned)
+    ends: dict[int, int] = {}
+
+    def are_known() -> bool:
+        """The broker that is asked first may not have heard of the topic since it started."""
+        try:
+            ends.update(
+                {each.partition: consumer.get_watermark_offsets(each, PATIENCE_S)[1] for each in assigned}
+            )
+        except KafkaException as error:
+            assert error.args[0].code() == KafkaError._UNKNOWN_PARTITION, error
+        return len(ends) == PARTITIONS
+
+    until(are_known, "the ends of the partitions are known")
+    left = sum(ends.values())
     consumer.assign(assigned)
     found: list[Message] = []
     while len(found) < left:

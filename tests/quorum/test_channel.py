@@ -140,7 +140,7 @@ async def handshake(address: tuple[str, int], *messages: Any) -> list[Any]:
 
 async def test_a_listener_proves_nothing_to_a_stranger() -> None:
     """With a proof of the listener's, a stranger could try secrets at home; a wrong proof earns a refusal only."""
-    hello = Hello(channels._PROTOCOL, "rpc", 2, "", b"n" * 32)
+    hello = Hello(channels.PROTOCOL, "rpc", 2, "", b"n" * 32)
     async with serving(make_identity(1)) as server:
         challenge, refusal = await handshake(server.address, hello, Proof(b"p" * 32))
     assert isinstance(challenge, Challenge) and isinstance(refusal, Refusal)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 import time
@@ -10,9 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from raftlog.protocol.message_builders import request_builders
+from raftlog.quorum.channel import PROTOCOL
+from raftlog.quorum.handshake_messages import Challenge, decode_handshake
+from raftlog_chaos.attacks.facts import ask
 from raftlog_chaos.attacks.logins import choose, is_served, say
 from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import (
+    ClaimBroken,
     Line,
     Target,
     all_told,
@@ -46,7 +51,7 @@ def message(kind: str, *fields: Any) -> bytes:
 
 
 def hello(
-    node: int = 2, kind: str = "raft", *, protocol: int = 1, cluster: str = "", nonce: bytes = NONCE
+    node: int = 2, kind: str = "raft", *, protocol: int = PROTOCOL, cluster: str = "", nonce: bytes = NONCE
 ) -> bytes:
     """Return a hello of a node that may be anybody."""
     return message("hello", protocol, kind, node, cluster, nonce)
@@ -95,7 +100,7 @@ def handshakes_that_lie(target: Target) -> str:
         for node in (-1, 0, 1, 2, 3, 99, 2**62)
         for kind in KINDS
     ]
-    frames += [hello(protocol=each) for each in (0, 2, -1, 2**62)]
+    frames += [hello(protocol=each) for each in (0, PROTOCOL - 1, PROTOCOL + 1, -1, 2**62)]
     frames += [hello(kind=each) for each in ("", "raftraft", "x" * 3_000)]
     frames += [hello(cluster=each) for each in ("c" * 3_900, "\u0000", "another")]
     frames += [hello(nonce=each) for each in (b"", b"n", bytes(31), bytes(33), bytes(3_900))]
@@ -203,6 +208,56 @@ def text_that_is_no_text(target: Target) -> str:
     return "; ".join(
         told(target, [frame(each) for each in lies], port="controller", node=node) for node in target.nodes
     )
+
+
+def _challenged(target: Target, node: int) -> Challenge:
+    """Say hello to a controller; return its challenge, which names its directory to anybody who asks."""
+    with target.line("controller", node) as line:
+        line.send(hello())
+        found = line.read()
+    try:
+        challenge = decode_handshake(found[LENGTH.size :])
+    except msgspec.DecodeError as error:
+        raise ClaimBroken(f"a hello is not answered by a challenge: {error}") from error
+    expect(isinstance(challenge, Challenge), f"a hello is not answered by a challenge: {challenge}")
+    assert isinstance(challenge, Challenge)
+    return challenge
+
+
+@attack("controller", within_s=30)
+def voters_that_are_there_already(target: Target) -> str:
+    """Hellos in the name and with the directory of each voter, without its proof, change neither leader nor links."""
+    before = _leader(target)
+    known = [_challenged(target, node) for node in target.nodes]
+    frames = [
+        message(
+            "hello", PROTOCOL, kind, each.node_id, each.cluster_id, NONCE, 0, 2, directory, process, is_new
+        )
+        for each in known
+        for kind in KINDS
+        for directory, process in (
+            (each.directory_id, each.incarnation),
+            (each.directory_id, bytes(16)),
+            (bytes(16), each.incarnation),
+            (bytes(17), bytes(17)),
+            (b"", b""),
+        )
+        for is_new in (False, True)
+    ]
+    proofs = [message("proof", bytes(32)), message("verdict", bytes(32), ""), b""]
+    words = [
+        told(target, [each + proof for each in frames], port="controller", node=node)
+        for node in target.nodes
+        for proof in proofs
+    ]
+    expect(_leader(target) == before, f"the leader was {before}, and is {_leader(target)}")
+    return counted(words)
+
+
+def _leader(target: Target) -> tuple[int, int]:
+    """Return the leader of the quorum and its term."""
+    told = json.loads(ask(target.nodes[1], "/v1/quorum"))
+    return int(told["leader_id"]), int(told["term"])
 
 
 def _as_kafka_client(target: Target, node: int) -> list[str]:

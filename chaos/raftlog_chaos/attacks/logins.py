@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import socket
+import statistics
 import struct
 import time
 from collections.abc import Sequence
@@ -329,3 +330,25 @@ def _guess(target: Target, number: int) -> Sequence[str]:
                 expect(answer.error_code != 0, "a guess got in")
                 said.append(f"error {int(answer.error_code)}: {answer.error_message}")
     return said
+
+
+def _first_s(target: Target, user: str) -> float:
+    """Return how long the first answer to a user takes, seconds."""
+    with target.line("logins") as line:
+        line.ask(choose(SCRAM))
+        frame = say(ScramClient(SCRAM, user, "", nonce=NONCE).first())
+        began = time.perf_counter()
+        expect(line.ask(frame) is not None, "a login was not answered")
+        return time.perf_counter() - began
+
+
+@attack("logins", within_s=40, shape="closed")
+def users_that_are_not_there(target: Target) -> str:
+    """SCRAM's first answer takes as long for a made-up user as for one that is there."""
+    took: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(300):
+        took[True].append(_first_s(target, LOGIN_USERS[number % len(LOGIN_USERS)]))
+        took[False].append(_first_s(target, f"{'xyz'[number % 3]}{number:02d}"[:3]))
+    there, absent = (statistics.median(took[each]) for each in (True, False))
+    expect(absent < 1.5 * there, f"{there * 1e3:.2f} ms for users, {absent * 1e3:.2f} ms for others")
+    return f"{there * 1e3:.2f} ms and {absent * 1e3:.2f} ms"

@@ -13,7 +13,7 @@ from typing import Final
 from raftlog_chaos.attacks.facts import ask, careless
 from raftlog_chaos.attacks.http import request, statuses
 from raftlog_chaos.attacks.registry import attack
-from raftlog_chaos.attacks.target import CONNECT_S, Line, Port, Target, counted, expect, for_seconds
+from raftlog_chaos.attacks.target import CONNECT_S, Line, Port, Target, counted, expect, for_seconds, told
 
 NEIGHBOUR: Final = "127.0.0.77"
 """The address of an honest client whose machine does not attack."""
@@ -39,7 +39,8 @@ def _probes(target: Target, going_on: Callable[[], bool]) -> tuple[int, int]:
     return answered, failed
 
 
-def _expect_probes(target: Target, seconds: float) -> str:
+def expect_probes(target: Target, seconds: float) -> str:
+    """Probe every node for so long. Raises ClaimBroken if one is not answered."""
     answered, failed = _probes(target, for_seconds(seconds))
     expect(failed == 0, f"{failed} of {answered + failed} probes were not answered")
     expect(answered > 0, "no probe was sent")
@@ -87,8 +88,26 @@ def _pouring(target: Target, port: Port, a_second: int) -> Iterator[list[socket.
 def silent_connections_at_https(target: Target) -> str:
     """Silent connections, hundreds at once and then some a second, keep no probe from the HTTPS port."""
     with target.rush(240, "http"), _pouring(target, "http", 20) as opened:
-        said = _expect_probes(target, 8)
+        said = expect_probes(target, 8)
         return f"{len(opened)} silent; {said}"
+
+
+@attack("http", within_s=30, shape="encrypted")
+def other_words_at_https(target: Target) -> str:
+    """Plain HTTP, half a hello and hellos of sixteen kilobytes at the HTTPS port leave every probe its answer."""
+    words = [
+        request("GET", "/v1/live") * 20,
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03" + bytes(16_000),
+        b"\x16\x03\x01\x00\x00" * 4_000,
+        b"\x15\x03\x01\x00\x02\x02\x28" * 1_000,
+    ]
+    said: list[str] = []
+    going_on = for_seconds(4)
+    while going_on():
+        for node in target.nodes:
+            said.append(told(target, words * 4, port="http", node=node, within_s=0.2))
+    return f"{counted(said, 2)}; {expect_probes(target, 2)}"
 
 
 @attack("controller", within_s=30, shape="encrypted")
@@ -119,7 +138,7 @@ def streams_of_records_that_last(target: Target) -> str:
     with target.lines(300, "http") as lines:
         for each in lines:
             each.send(head + RECORD)
-        said = _expect_probes(target, 5)
+        said = expect_probes(target, 5)
         with target.line("http", source=NEIGHBOUR) as line:
             line.send(head + RECORD)
             expect(statuses(line) == "200", "no record of another client was taken")
@@ -135,7 +154,7 @@ def streams_of_events_that_last(target: Target) -> str:
         expect(statuses(mine) == "200", "a stream was refused before the attack")
         for each in lines:
             each.send(head)
-        said = _expect_probes(target, 4)
+        said = expect_probes(target, 4)
         expect(bool(mine.read(PROBE_S)), "the stream of another client was ended")
         return f"{len(lines)} streams; {said}; {counted([statuses(line, 1.0, 1) for line in lines[::30]])}"
 

@@ -30,11 +30,20 @@ def fetch_all(topic: str, partition: int, *, wait_ms: int = 0, most: int = FULL)
     return raw(FETCH, 12, head + array([compact(topic) + array([part]) + b"\0"]) + b"\1\1\0")
 
 
-def produce(topic: str, partition: int, batch: bytes, *, acks: int = -1, timeout_ms: int = 30_000) -> bytes:
+def produce(
+    topic: str,
+    partition: int,
+    batch: bytes,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 30_000,
+    transactional_id: str | None = None,
+) -> bytes:
     """Return a Produce v9 of one batch."""
+    name = b"\0" if transactional_id is None else compact(transactional_id)
     part = struct.pack(">i", partition) + varint(len(batch) + 1) + batch + b"\0"
     body = (
-        b"\0" + struct.pack(">hi", acks, timeout_ms) + array([compact(topic) + array([part]) + b"\0"]) + b"\0"
+        name + struct.pack(">hi", acks, timeout_ms) + array([compact(topic) + array([part]) + b"\0"]) + b"\0"
     )
     return raw(PRODUCE, 9, body)
 

@@ -29,6 +29,8 @@ FAMILIES: Final = (
     "http",
     "http_bodies",
     "newcomers",
+    "tenants",
+    "believed",
 )
 """The modules of this package that hold attacks, in the order of their running."""
 

@@ -25,7 +25,8 @@ LIST_TRANSACTIONS: Final = 66
 PRODUCERS: Final = (0, 1, 2, 1000, 1001, 2000, 2**40, 2**63 - 1, -1, -(2**63))
 
 
-def _init(name: bytes, timeout_ms: int = 60_000, producer: int = -1, epoch: int = -1) -> bytes:
+def initiated(name: bytes, timeout_ms: int = 60_000, producer: int = -1, epoch: int = -1) -> bytes:
+    """Return an InitProducerId; `name`: the transactional id as bytes of the request."""
     return raw(INIT, 4, name + struct.pack(">iqh", timeout_ms, producer, epoch) + b"\0")
 
 
@@ -36,7 +37,7 @@ def _on_all(target: Target, frames: list[bytes], within_s: float = 4.0) -> str:
 @attack("kafka", within_s=40)
 def producer_ids_by_the_hundred_thousand(target: Target) -> str:
     """As many producer ids as a client asks for in five seconds are given out, or refused, while others get theirs."""
-    frame, going_on, sent, heard = _init(b"\0") * 200, for_seconds(5), 0, 0
+    frame, going_on, sent, heard = initiated(b"\0") * 200, for_seconds(5), 0, 0
     with target.lines(4) as lines:
         while going_on():
             for line in lines:
@@ -50,7 +51,7 @@ def transactional_ids_by_the_thousand(target: Target) -> str:
     """Thousands of made-up transactional ids are bounded, or cost no more than their names."""
     with target.lines(6) as lines:
         for number, line in enumerate(lines):
-            line.send(b"".join(_init(compact(f"attack-{number}-{n}")) for n in range(1_000)))
+            line.send(b"".join(initiated(compact(f"attack-{number}-{n}")) for n in range(1_000)))
         answered, going_on = 0, for_seconds(20)
         for line in lines:
             while going_on() and line.hear(2) is not None:
@@ -112,17 +113,17 @@ def transactions_of_made_up_producers(target: Target) -> str:
 @attack("kafka", within_s=30)
 def impossible_transactions(target: Target) -> str:
     """Timeouts, epochs and ids at the ends of their ranges are refused, one by one."""
-    frames = [_init(compact("attack-odd"), each) for each in (-1, 0, 1, 2**31 - 1, -(2**31))]
+    frames = [initiated(compact("attack-odd"), each) for each in (-1, 0, 1, 2**31 - 1, -(2**31))]
     frames += [
-        _init(compact("attack-odd"), 1000, producer, epoch)
+        initiated(compact("attack-odd"), 1000, producer, epoch)
         for producer in PRODUCERS
         for epoch in (0, 32767, -5)
     ]
     frames += [
-        _init(compact("")),
-        _init(b"\0", -1),
-        _init(compact("i" * 32_000)),
-        _init(compact("i" * 3_000_000)),
+        initiated(compact("")),
+        initiated(b"\0", -1),
+        initiated(compact("i" * 32_000)),
+        initiated(compact("i" * 3_000_000)),
     ]
     frames += [raw(INIT, 0, legacy("attack-odd") + struct.pack(">i", 2**31 - 1))]
     return _on_all(target, frames, 3)
