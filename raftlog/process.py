@@ -74,8 +74,12 @@ LOOKS_AFTER_BURST: Final = 3
 STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
 
-GARBAGE_THRESHOLD: Final = 20_000
-"""Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency."""
+GARBAGE_THRESHOLDS: Final = (10_000, 5, 400)
+"""Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency.
+
+Every fifth look goes through all that was made since the fifth before: parts of a large request, in some 20 ms. Only
+one in two thousand goes through everything.
+"""
 
 
 class NodeStuck(NodeFailed):
@@ -305,7 +309,7 @@ def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Cal
     from raftlog.admin.process_facts import memory
 
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     resident_before, looks_left, looked_at = 0, 0, clock()
     with suppress(OSError):
         resident_before = memory()[1]

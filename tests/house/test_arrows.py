@@ -34,11 +34,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "raftlog_chaos": frozenset(
         {
             "",
+            "admin",
             "base",
+            "broker",
             "controller",
             "faults",
             "metadata",
             "node",
+            "process",
             "protocol",
             "quorum",
             "records",
