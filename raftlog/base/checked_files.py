@@ -128,11 +128,15 @@ def read_checked_lines(disk: Disk, path: str) -> list[bytes]:
 
 
 def remove_checked(disk: Disk, path: str) -> bool:
-    """Remove a file and its checksums, if they are there; returns whether the file was. The caller syncs the folder."""
-    there = disk.exists(path)
-    for each in (path, path + CHECKSUMS):
-        if disk.exists(each):
-            disk.remove(each)
+    """Remove a file durably, and its checksums after it; returns whether the file was there. Raises OSError.
+
+    Checksums without a file say nothing. A file without its checksums would count as wrong, and a mark as the worst.
+    """
+    if there := disk.exists(path):
+        disk.remove(path)
+        disk.sync_dir(path.rpartition("/")[0])
+    if disk.exists(path + CHECKSUMS):
+        disk.remove(path + CHECKSUMS)
     return there
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from raftlog.base.checked_files import read_checked, write_checked
-from raftlog.base.disk import Disk
+from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.incarnations import HeardVoters
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
@@ -68,8 +68,7 @@ class Journal:
         self._staged_snapshot: Snapshot | None = None
         self._rewrite = False
         self._wal = Wal(disk, directory)
-        disk.mkdir(directory)
-        disk.sync_dir(directory.rpartition("/")[0] or "/")
+        make_durable_folder(disk, directory)
         _check_owner(disk, directory, directory_id)
         self.heard = HeardVoters(disk, directory)
         """The other voters; what is noted there is written with the next sync."""

@@ -302,26 +302,26 @@ class Log(LogReads):
         """
         self.truncate_damage()
         if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset, committed=committed)
+            self.truncate_fully_and_start_at(offset)
             return offset
         if offset >= self.log_end_offset:
             return self.log_end_offset
         segments = self._segments
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
         position, end_offset = segments.all[keep - 1].cut_point(offset)
-        self._announce_cut(end_offset, committed=committed)
+        self._announce_cut(end_offset, always=committed)
         with half_changed(self.directory):
             segments.cut(keep).truncate(position, end_offset)
             segments.configure(self._config)
             self._forget_beyond(end_offset)
         return self.log_end_offset
 
-    def truncate_fully_and_start_at(self, offset: int, *, committed: bool = False) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
 
         The leader epochs go too, and before the records: what comes next may be of an older one.
         """
-        self._announce_cut(offset, committed=committed)
+        self._announce_cut(offset, always=True)
         with half_changed(self.directory):
             self._epochs.clear()
             recovery.remove_epoch_checkpoint(self.disk, self.directory)
@@ -329,9 +329,12 @@ class Log(LogReads):
             self.log_start_offset = offset
             self._forget_beyond(offset)
 
-    def _announce_cut(self, end_offset: int, *, committed: bool = False) -> None:
-        """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it."""
-        if committed or end_offset < self.recovery_point:
+    def _announce_cut(self, end_offset: int, *, always: bool = False) -> None:
+        """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it.
+
+        `always`: whatever was checkpointed, since a start that finds no segment begins the log there.
+        """
+        if always or end_offset < self.recovery_point:
             self._truncation_mark.write(end_offset)
             self.recovery_point = min(self.recovery_point, end_offset)
 
@@ -372,7 +375,7 @@ class Log(LogReads):
         )
         if count == len(self._segments.all):
             self._roll(now_ms)
-        self._segments.drop_oldest(count)
+        count = self._segments.drop_oldest(count)
         if count:
             first_offset = self._segments.all[0].base_offset
             self.advance_log_start(first_offset)
@@ -393,11 +396,15 @@ class Log(LogReads):
 
     def delete_due_files(self, now_ms: int) -> int:
         """Remove the files dropped `file.delete.delay.ms` ago; returns how many."""
-        delay_ms = self._config.file_delete_delay_ms
-        return self._segments.pending_deletes.delete_due(now_ms, delay_ms=delay_ms)
+        return self._segments.delete_due_files(now_ms, delay_ms=self._config.file_delete_delay_ms)
+
+    @property
+    def swaps(self) -> LogSegments:
+        """The steps before and after `replace_segments`."""
+        return self._segments
 
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
-        """Put a cleaned segment, all synced, in the place of neighbours; False if the log no longer has them.
+        """Put an announced segment, all synced, in the place of neighbours; False if the log no longer has them.
 
         The mark of gaps is on the disk by then. OSError leaves a log that must go offline.
         """

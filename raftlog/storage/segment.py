@@ -548,8 +548,11 @@ class Segment:
         """Rename the segment's files so that no start finds them; returns the new paths. The file stays open."""
         moved = []
         for kind in (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS, ".snapshot", ".log"):
-            if self._disk.exists(self.path + kind):
-                self._disk.rename(self.path + kind, self.path + kind + suffix)
+            path = (
+                self.file.path if kind == ".log" else self.path + kind
+            )  # a cleaned one is still called .swap
+            if self._disk.exists(path):
+                self._disk.rename(path, self.path + kind + suffix)
                 moved.append(self.path + kind + suffix)
         return moved
 

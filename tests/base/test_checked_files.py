@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from raftlog.base.checked_files import (
@@ -144,6 +146,19 @@ def test_checksums_that_were_never_synced_count_as_none() -> None:
         disk.write_file(PATH + CHECKSUMS, lost)
         assert not has_checksums(disk, PATH)
         assert read_checked(disk, PATH, unchecked_ok=True) == OLD
+
+
+def test_no_power_cut_takes_the_checksums_of_a_file_before_it() -> None:
+    """A mark without its checksums counts as wrong, so as the worst: it is removed first, durably."""
+    for seed in range(40):
+        disk = SimDisk(seed)
+        write_checked(disk, PATH, OLD)
+        disk.set_trap(seed % 5, lambda: None)
+        with suppress(OSError):
+            remove_checked(disk, PATH)
+        disk.crash()
+        disk.power_up()
+        assert not disk.exists(PATH) or read_checked(disk, PATH) == OLD
 
 
 def test_removing_a_file_takes_its_checksums_along() -> None:

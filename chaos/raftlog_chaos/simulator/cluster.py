@@ -22,7 +22,7 @@ from raftlog.node import Node, NodeFailed
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.replication.partition import Partition
 from raftlog_chaos.invariants import Invariants, Violations
-from raftlog_chaos.simulator.disk import Extent, SimDisk
+from raftlog_chaos.simulator.disk import CHANGES, Extent, SimDisk
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
@@ -189,10 +189,19 @@ class SimCluster:
             if back:
                 self.start(sim_node.node_id)
 
-    def crash_at_work(self, node_id: int, changes: int, then: Callable[[], object]) -> None:
+    def crash_at_work(
+        self,
+        node_id: int,
+        changes: int,
+        then: Callable[[], object],
+        *,
+        counted: frozenset[str] = CHANGES,
+        under: str = "/",
+    ) -> None:
         """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
 
-        Nothing happens unless it runs, nor if it crashes before.
+        Nothing happens unless it runs, nor if it crashes before. `counted`: the operations that count as changes,
+        `under` a folder.
         """
         sim_node = self.nodes[node_id]
 
@@ -201,7 +210,7 @@ class SimCluster:
             self.loop.main.call(then)
 
         if sim_node.running:
-            sim_node.host.disk.set_trap(changes, spring)
+            sim_node.host.disk.set_trap(changes, spring, counted=counted, under=under)
 
     def wipe(self, node_id: int) -> None:
         """Empty the disk of a node that does not run, as if another one was put in its place."""

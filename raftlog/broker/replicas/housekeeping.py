@@ -177,6 +177,10 @@ class Housekeeping:
         if dropped or bytes_looked_at(segments) > looked_at:
             self._half_judged[partition] = None
         if dropped:
+            if (volume := self._replicas.volume_of(partition)) is not None:
+                volume.flusher.mark(
+                    partition
+                )  # their files go once it is durable that they have left the log
             partition.log_start_moved()
             start = partition.log_start_offset
             self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)
