@@ -146,6 +146,7 @@ slow: $(STAMP)
 
 # Everything, one part after the other, for hours; a table at the end. PARTS="demo slow" runs some of it.
 nightly: $(STAMP)
+	-deploy/ci/packages.sh
 	$(BIN)/python -m tests.nightly $(PARTS)
 
 # The site in build/docs, for a browser without a network: open build/docs/index.html. A dead link or unknown anchor fails.

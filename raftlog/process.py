@@ -44,7 +44,7 @@ RESERVED_FILES: Final = 1024
 the logs leave where that is less."""
 
 OTHERS: Final = stat.S_IRWXO
-"""The rights of users who neither own a file nor are in its group."""
+"""The rights of users that neither own a file nor are in its group."""
 
 MANY_FILES: Final = 1 << 20
 """Taken for the limit where there is none."""
@@ -185,6 +185,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         wall_clock_ms=node.env.wall_clock_ms,
         subscribe=node.metadata.subscribe,
         ages=node.env.ages,
+        deletes_by_age=node.deletes_by_age,
         submit=node.control.submit,
         introduce=node.introduce,
         tls_options=node.tls_options,
@@ -275,7 +276,7 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def _close_to_others(folder: str) -> None:
-    """Take a folder's rights from those who neither own it nor are in its group."""
+    """Take a folder's rights from users that neither own it nor are in its group."""
     mode = stat.S_IMODE(os.stat(folder).st_mode)
     if not mode & OTHERS:
         return

@@ -197,7 +197,7 @@ class ReplicaWatch:
 
     def _compare_segment(self, segment: Segment, start: int, faults: list[str]) -> int:
         """Go on where the last look ended, if that is here, up to the high watermark; returns the new end."""
-        content = self._disk.peek(segment.path + ".log")
+        content = self._disk.peek(segment.file.path)
         if content is None:
             return start
         position = self._position if self._segment is segment and self._end == start else 0
@@ -222,16 +222,16 @@ class ReplicaWatch:
 
     def _hides_what_nobody_knows(self, segment: Segment, start: int, position: int, length: int) -> bool:
         """Whether a batch of a table rotted before it was looked at on any replica."""
-        rotten = self._disk.has_rotted(f"{segment.path}.log", range(position, position + length))
+        rotten = self._disk.has_rotted(segment.file.path, range(position, position + length))
         return rotten and _is_table(self._partition) and self.truth.table.end <= start
 
     def _judge_table(self) -> list[str]:
         """After a cleaning: what is left of the log is what was committed, and the newest of each key."""
         log, left, faults = self._partition.log, list[int](), list[str]()
         for segment in log.segments:
-            content = self._disk.peek(segment.path + ".log")
+            content = self._disk.peek(segment.file.path)
             position = 0
-            if content is not None and self._disk.has_rotted(f"{segment.path}.log", range(segment.size)):
+            if content is not None and self._disk.has_rotted(segment.file.path, range(segment.size)):
                 return []  # its replica finds that out by itself, and is judged when it has it sound again
             while content is not None and position + HEADER_BYTES <= segment.size:
                 header = read_header(content, position)
@@ -245,7 +245,7 @@ class ReplicaWatch:
     def _compare_batch(
         self, header: BatchHeader, content: bytearray, segment: Segment, position: int
     ) -> list[str]:
-        if self._disk.has_rotted(f"{segment.path}.log", range(position, position + header.length)):
+        if self._disk.has_rotted(segment.file.path, range(position, position + header.length)):
             return []  # that is found elsewhere; here, that nobody took it over
         if _is_table(self._partition):
             return self._compare_rows(header, content, position)

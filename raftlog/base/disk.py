@@ -159,6 +159,24 @@ def make_folders(path: str | os.PathLike[str], mode: int = 0o777) -> None:
         sync_dir(parent)
 
 
+def make_durable_folder(disk: Disk, path: str) -> None:
+    """Make a folder and its missing parents on a disk, and sync the folder that names each; fine if it exists.
+
+    It is synced then too, as the process that made it may have been killed before. Raises OSError.
+    """
+    parent = path.rstrip("/").rpartition("/")[0] or "/"
+    there = disk.exists(path)
+    if not there:
+        if not disk.exists(parent):
+            make_durable_folder(disk, parent)
+        disk.mkdir(path)
+    try:
+        disk.sync_dir(parent)
+    except PermissionError:
+        if not there:
+            raise  # else an operator made it, where raftlog may not look
+
+
 @contextmanager
 def _named(path: str) -> Iterator[None]:
     """Add the path to an OSError that names none, as those of writes and syncs."""

@@ -2,7 +2,8 @@
 
 It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the group before it was
 synced, so a damaged record that is *followed* by a whole later group is damage, never a torn write. Only the tail of
-the last group may be cut.
+the last group may be cut. A file that is written anew, as at each start, ends with an empty group, and so does that of
+a voter that stops by itself: then its last records cannot rot unseen. Those of a killed process can until it writes on.
 
 Record: CRC-32C u32 of the rest, payload length u32, kind u8, payload; big endian.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from raftlog.base.crc import crc32c
@@ -37,6 +39,7 @@ _TWO_U64: Final = struct.Struct(">QQ")
 _VOTE: Final = struct.Struct(">Qq")
 _NOBODY: Final = -1
 _MAX_PAYLOAD_BYTES: Final = MAX_COMMAND_BYTES + _TWO_U64.size
+GROUP_BYTES: Final = _HEADER.size + _U64.size
 _GROUP_MARK: Final = _LENGTH_AND_KIND.pack(_U64.size, GROUP)
 
 
@@ -83,6 +86,12 @@ def commit_record(index: int) -> bytes:
 def group_record(position: int) -> bytes:
     """Open a group at a file position, which vouches that everything before it was synced."""
     return _record(GROUP, _U64.pack(position))
+
+
+def _marked(image: bytes) -> bytes:
+    """Return a file's bytes with an empty group at their end, which vouches for all of them."""
+    mark = group_record(len(image) - GROUP_BYTES)
+    return image if image.endswith(mark) else image + group_record(len(image))
 
 
 def encode_file(
@@ -205,7 +214,7 @@ class Wal:
         except DamagedJournal as error:
             raise DamagedJournal(f"{self._path}: {error}") from error
         self.replace(data[: found.good_bytes])
-        return found, len(data) - self._end
+        return found, len(data) - found.good_bytes
 
     def append(self, records: list[bytes]) -> None:
         """Make one group durable. Raises OSError; only one for a full disk (ENOSPC) may be tried again."""
@@ -216,6 +225,7 @@ class Wal:
 
     def replace(self, image: bytes) -> None:
         """Put a whole new file in place, atomically and durably. Raises OSError."""
+        image = _marked(image)
         self._disk.write_file(self._path, image)
         previous, self._file = self._file, self._disk.open(self._path)
         self._end = len(image)
@@ -223,6 +233,9 @@ class Wal:
             previous.close()
 
     def close(self) -> None:
+        """Close the file, after a mark that all before it was synced; nothing waits for the mark."""
         if self._file is not None:
+            with suppress(OSError):  # a disk that failed; the file is as a killed process leaves it
+                self._file.pwritev([group_record(self._end)], self._end)
             self._file.close()
             self._file = None

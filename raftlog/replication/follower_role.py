@@ -168,7 +168,7 @@ class FollowerRole(ReplicaRole):
         partition = self.partition
         self._check_cut(offset)
         before = partition.log.log_end_offset
-        partition.log.truncate_fully_and_start_at(offset, committed=offset < partition.high_watermark)
+        partition.log.truncate_fully_and_start_at(offset)
         partition.high_watermark = offset
         partition.host.log_event("log_restarted", partition, log_start_offset=offset, before=before)
 

@@ -18,9 +18,10 @@ that deletes goes before what it deletes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from errno import EIO
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from raftlog.base.errors import CorruptMessage, UnsupportedCompressionType
 from raftlog.records.batch import read_end_marker
@@ -35,7 +36,7 @@ from raftlog.records.raw_records import (
     rebuild_batch,
     without_records,
 )
-from raftlog.storage import recovery
+from raftlog.storage import recovery, swap
 from raftlog.storage.batch_reader import LogBatch, LogBatchReader, LogChanged, OffloadSteps
 from raftlog.storage.cleaned_segment import CleanedSegment
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
@@ -45,6 +46,8 @@ from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
     from raftlog.storage.log import Log
+
+_T = TypeVar("_T")
 
 RECORDS_PER_STEP: Final = 100
 """Records between two places where others may have their turn: well below a millisecond."""
@@ -92,6 +95,9 @@ class Cleaning:
         self._source = LogBatchReader(log, bounds.segments)
         self.bytes_before = self.bytes_after = 0
         self.records_before = self.records_after = 0
+        self.first_malformed: int | None = None
+        """Offset of the first batch that a producer sent malformed: such batches stay as they are."""
+        self.malformed = 0
         self.is_complete = False
 
     @property
@@ -124,7 +130,7 @@ class Cleaning:
             if not (yield from self._clean_group(group, outcomes)):
                 return
         yield from self._map.released()
-        if self._log.truncation_count == self._cuts:
+        if self._is_uncut:
             self._log.cleaned_until = self._map.end_offset
             self.is_complete = True
 
@@ -141,11 +147,18 @@ class Cleaning:
                 continue
             if not header.is_control and not outcomes.is_aborted(header):
                 plain = yield from _plain(batch)
-                if plain is not None and not (yield from self._gather_batch(header, plain)):
+                if plain is None:
+                    self._note_malformed(header)
+                elif not (yield from self._gather_batch(header, plain)):
                     return
             self._map.end_offset = header.end_offset
             yield None
         self._map.end_offset = bounds.end
+
+    def _note_malformed(self, header: BatchHeader) -> None:
+        self.malformed += 1
+        if self.first_malformed is None:
+            self.first_malformed = header.base_offset
 
     def _gather_batch(self, header: BatchHeader, plain: bytes) -> OffloadSteps[bool]:
         """Take in a batch's keys; False if the map had no room for all."""
@@ -184,21 +197,30 @@ class Cleaning:
             if not log.active_segment.may_have_gaps:
                 yield partial(recovery.write_gaps_mark, log.disk, log.directory)
                 log.note_gaps()
-            replaced = self._replace(group, target.segment)
+            if self._is_uncut and self._change_names(log.swaps.announce_swap, group, target.segment):
+                yield partial(swap.sync_announcement, log.disk, log.directory)
+                replaced = self._is_uncut and self._change_names(log.replace_segments, group, target.segment)
         finally:
             if not replaced:
+                log.swaps.give_up_swap()
                 target.discard()
         self.bytes_before += sum(each.size for each in group)
         self.bytes_after += target.segment.size
         if replaced:
-            yield partial(log.disk.sync_dir, log.directory)
+            yield partial(swap.sync_exchange, log.disk, log.directory)
+            self._change_names(log.swaps.name_swapped, target.segment)
         return replaced
 
-    def _replace(self, group: tuple[Segment, ...], cleaned: Segment) -> bool:
+    @property
+    def _is_uncut(self) -> bool:
+        return self._log.truncation_count == self._cuts
+
+    @staticmethod
+    def _change_names(change: Callable[..., _T], *arguments: Any) -> _T:
         try:
-            return self._log.truncation_count == self._cuts and self._log.replace_segments(group, cleaned)
+            return change(*arguments)
         except OSError as error:  # whatever it was: names may be half changed
-            raise OSError(EIO, "segments could not be replaced", cleaned.path) from error
+            raise OSError(EIO, "segments could not be replaced") from error
 
     def _filter(
         self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool

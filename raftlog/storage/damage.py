@@ -144,9 +144,8 @@ def write_damage_mark(disk: Disk, directory: str, damage: Damage) -> None:
 
 
 def remove_damage_mark(disk: Disk, directory: str) -> None:
-    """Remove the mark, if there is one."""
-    if remove_checked(disk, f"{directory}/{DAMAGE_MARK}"):
-        disk.sync_dir(directory)
+    """Remove the mark, if there is one, durably."""
+    remove_checked(disk, f"{directory}/{DAMAGE_MARK}")
 
 
 def read_damage_mark(disk: Disk, directory: str, *, unchecked_ok: bool) -> Damage | None:

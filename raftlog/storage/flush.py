@@ -85,6 +85,11 @@ class FlushState:
         self._ticket: FlushTicket | None = None
         self._closing: list[File] = []
 
+    @property
+    def has_unsynced_names(self) -> bool:
+        """Whether a folder has new, renamed or removed names that a power loss could take back."""
+        return bool(self.directories) or (self._ticket is not None and bool(self._ticket.directories))
+
     @classmethod
     def recovered(cls, disk: Disk, directory: str, contents: LoadedLog) -> FlushState:
         """Return what of a log that was just opened may not be on the disk."""

@@ -24,7 +24,7 @@ from raftlog.base.checked_files import (
     remove_checked,
     write_checked,
 )
-from raftlog.base.disk import Disk
+from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_EPOCH, TopicPartition, decode_uuid, encode_uuid
 
@@ -93,9 +93,9 @@ class LogDirectory:
         """Open a log directory, made and marked as this node's if new. Removes the clean-shutdown marker.
 
         `cluster_id` None means not known yet. `is_older`: a release wrote it that left no meta.properties there. Raises
-        ForeignLogDirectory if another node's or cluster's, or if there is data and nothing that says whose it is.
+        ForeignLogDirectory if another node's or cluster's, or if there is data and no identity.
         """
-        disk.mkdir(path)
+        make_durable_folder(disk, path)
         properties = _read_properties(disk, f"{path}/{META_PROPERTIES}")
         if "node.id" not in properties and not is_older and (data := _data_in(disk, path)):
             raise ForeignLogDirectory(
@@ -271,8 +271,7 @@ class LogDirectory:
     def _take_clean_marker(self) -> int | None:
         path = f"{self.path}/{CLEAN_SHUTDOWN}"
         marker = read_checked(self._disk, path, unchecked_ok=not self._is_upgraded)
-        if remove_checked(self._disk, path):
-            self._disk.sync_dir(self.path)
+        remove_checked(self._disk, path)
         if marker is None:
             return None
         try:

@@ -2,8 +2,9 @@
 
 Adds, cuts off, drops and replaces whole segments. Knows nothing of producers, log start or damage: `log.py` does, and
 decides. Ordering law: a new segment's file exists before the list names it, and a dropped segment leaves the list
-before its files are renamed. An OSError while a segment is added leaves the list as it was; one while segments are cut
-off, dropped or replaced leaves a log that must go offline.
+before its files are renamed. Names reach the disk in any order: `dropped_segments` says what follows for segments that
+are dropped, and `swap` for those that are replaced. An OSError while a segment is added leaves the list as it was; one
+while segments are cut off, dropped or replaced leaves a log that must go offline.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from raftlog.base.disk import Disk
 from raftlog.base.errors import OffsetOutOfRange
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.storage import retention, swap
+from raftlog.storage.dropped_segments import HEAD, TAIL
 from raftlog.storage.retention import PendingFileDeletes
 from raftlog.storage.segment import Segment
 
@@ -36,6 +38,7 @@ class LogSegments:
         "_directory",
         "_disk",
         "_epochs",
+        "_swapping",
         "_unflushed",
         "active",
         "all",
@@ -59,6 +62,8 @@ class LogSegments:
         self.active = segments[-1]
         """The last segment, the only one that grows."""
         self.pending_deletes = PendingFileDeletes(disk)
+        self._swapping: Segment | None = None
+        """A cleaned segment that a start would put in its place, though it is not there yet."""
         self._config: TopicConfig
 
     @property
@@ -90,49 +95,96 @@ class LogSegments:
         self._activate(new)
         return new
 
-    def cut(self, keep: int, *, suffix: str = ".deleted") -> Segment:
+    def cut(self, keep: int, *, suffix: str = TAIL) -> Segment:
         """Drop all but the first `keep` segments, durably; return the last of those."""
-        self._drop(keep, len(self.all), suffix)
+        self._revoke_swap()
+        renamed = self._drop(keep, len(self.all), suffix)
         self.active = self.all[-1]
         self._disk.sync_dir(self._directory)
+        if suffix == TAIL:
+            self._remove(renamed)
         return self.active
 
     def restart_at(self, offset: int) -> None:
         """Drop every segment and begin with an empty one at `offset`, durably."""
-        self._drop(0, len(self.all), ".deleted")
+        self._revoke_swap()
+        renamed = self._drop(0, len(self.all), TAIL)
+        self._disk.sync_dir(self._directory)
+        # what is dropped now or was before says nothing of the segments to come, which may have lower offsets
+        self._remove(renamed + self.pending_deletes.take(HEAD))
         segment = Segment(self._disk, self._directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self._disk.sync_dir(self._directory)
         self.all = [segment]
         self._activate(segment)
 
-    def drop_oldest(self, count: int) -> None:
-        """Drop the first `count` segments."""
-        self._drop(0, count, ".deleted")
+    def drop_oldest(self, count: int) -> int:
+        """Drop the first `count` segments; returns how many, none while a cleaned segment is put in its place."""
+        if self._swapping is not None:
+            return 0
+        self.pending_deletes.add(self._drop(0, count, HEAD))
+        return count
 
-    def _drop(self, first: int, stop: int, suffix: str) -> None:
+    def delete_due_files(self, now_ms: int, *, delay_ms: int) -> int:
+        """Remove the files whose delay is over; returns how many. A drop must be on the disk before."""
+        waiting = HEAD if self._unflushed.has_unsynced_names else None
+        return self.pending_deletes.delete_due(now_ms, delay_ms=delay_ms, but=waiting)
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._disk.remove(path)
+
+    def _drop(self, first: int, stop: int, suffix: str) -> list[str]:
+        """Returns the new paths of what was dropped."""
         dropped = self.all[first:stop]
-        if not dropped:
-            return
         self.all = self.all[:first] + self.all[stop:]
         self._unflushed.dropped(dropped)
-        self._unflushed.directories.add(self._directory)
-        # From the outside in, so that a crash half-way leaves one stretch of offsets.
-        for segment in dropped if first == 0 < len(self.all) else reversed(dropped):
-            paths = segment.rename_for_deletion(suffix)
-            if suffix == ".deleted":
-                self.pending_deletes.add(paths)
+        if dropped:
+            self._unflushed.directories.add(self._directory)
+        return [path for segment in dropped for path in segment.rename_for_deletion(suffix)]
+
+    # -- compaction: each of the three steps durable before the next, see `swap` ---------------------------------
+
+    def announce_swap(self, group: Sequence[Segment], cleaned: Segment) -> bool:
+        """Say that a cleaned segment takes the place of neighbours; False if they are gone or one of them is active."""
+        if self._place_of(group) is None:
+            return False
+        swap.announce(self._disk, cleaned)
+        self._swapping = cleaned
+        return True
 
     def replace(self, group: Sequence[Segment], cleaned: Segment) -> bool:
-        """Put a cleaned segment in the place of neighbours; False if they are gone or one of them is active."""
-        first = bisect_left(self.all, group[0].base_offset, key=BASE_OFFSET)
-        stop = first + len(group)
-        if stop >= len(self.all) or self.all[first:stop] != [*group]:
+        """Put an announced segment in the place of neighbours; False if they are gone."""
+        place = self._place_of(group)
+        if place is None or self._swapping is not cleaned:
             return False
         cleaned.epochs = self._epochs
         self.pending_deletes.replaced(swap.swap_in(self._disk, self._directory, group, cleaned))
-        self.all = [*self.all[:first], cleaned, *self.all[stop:]]
+        self.all = [*self.all[: place.start], cleaned, *self.all[place.stop :]]
         self._unflushed.directories.add(self._directory)
+        self._swapping = None
         return True
+
+    def name_swapped(self, cleaned: Segment) -> None:
+        """Give a segment its final name, unless it has left the log since it came in."""
+        if cleaned in self.all:
+            swap.take_names(self._disk, cleaned)
+            self._unflushed.directories.add(self._directory)
+
+    def give_up_swap(self) -> None:
+        """Forget what was announced: its file is about to be removed."""
+        self._swapping = None
+
+    def _revoke_swap(self) -> None:
+        if self._swapping is not None:
+            swap.revoke(self._disk, self._directory, self._swapping)
+            self._swapping = None
+
+    def _place_of(self, group: Sequence[Segment]) -> slice | None:
+        first = bisect_left(self.all, group[0].base_offset, key=BASE_OFFSET)
+        stop = first + len(group)
+        if stop >= len(self.all) or self.all[first:stop] != [*group]:
+            return None
+        return slice(first, stop)
 
 
 def segment_of(segments: list[Segment], offset: int) -> Segment:

@@ -18,7 +18,7 @@ from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_EPOCH
 from raftlog.records.header import BatchHeader
-from raftlog.storage import producer_snapshots, swap
+from raftlog.storage import dropped_segments, producer_snapshots, swap
 from raftlog.storage.damage import (
     Damage,
     find_next_valid_batch,
@@ -90,12 +90,18 @@ def load(
     """
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)
-    names = _without_leftovers(disk, directory)
+    cut_at = dropped_segments.finish_drops(disk, directory)
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
+    truncated_to = _read_truncation(disk, directory, unchecked_ok=unchecked_ok)
+    if cut_at is not None:  # a later start must not miss it either, and finds no trace of the cut any more
+        truncated_to = cut_at if truncated_to is None else min(cut_at, truncated_to)
+        TruncationMark(disk, directory, is_there=True).write(truncated_to)
+    names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
     bases = offsets_in_names(names, ".log")
     segments = [
-        Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms) for base in bases or [0]
+        Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
+        for base in bases or [truncated_to or 0]
     ]
     gaps = disk.exists(f"{directory}/{GAPS_MARK}")
     for segment in segments:
@@ -107,7 +113,6 @@ def load(
         # A killed process may have left unsynced bytes, names and truncations behind.
         contents.segments[-1].dirty = True
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
-    truncated_to = _read_truncation(disk, directory, unchecked_ok=unchecked_ok)
     if truncated_to is not None:
         contents.truncated_to = truncated_to
         recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
@@ -215,8 +220,7 @@ def write_epoch_checkpoint(disk: Disk, directory: str, epochs: LeaderEpochs) -> 
 
 def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
     """Remove the file of leader epochs durably, if there is one."""
-    if remove_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}"):
-        disk.sync_dir(directory)
+    remove_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}")
 
 
 class TruncationMark:
@@ -386,10 +390,12 @@ class _Recovery:
         say(event, directory=self._directory, offset=offset, cut_bytes=cut_bytes)
         for each in reversed(later):
             each.close()
-            paths = each.rename_for_deletion(".damaged" if damaged else ".deleted")
-            if not damaged:
-                for path in paths:
-                    self._disk.remove(path)
+            if damaged:
+                each.rename_for_deletion(".damaged")
+            else:
+                dropped_segments.remove_segment(self._disk, self._directory, each.base_offset)
+        if later:  # else one could come back after what the log is given next
+            self._disk.sync_dir(self._directory)
         del self._segments[number + 1 :]
         segment.truncate(position, offset)
         epochs = self._contents.epochs

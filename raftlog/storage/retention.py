@@ -89,11 +89,20 @@ class PendingFileDeletes:
         self.add([*files])
         self._open.update({path: file for path, file in files.items() if file is not None})
 
-    def delete_due(self, now_ms: int, *, delay_ms: int) -> int:
-        """Remove the files whose delay is over; returns how many."""
+    def take(self, suffix: str) -> list[str]:
+        """Return the files whose names have a suffix, to be removed by the caller."""
+        taken = [path for _, path in self._files if path.endswith(suffix)]
+        self._files = [(at, path) for at, path in self._files if not path.endswith(suffix)]
+        return taken
+
+    def delete_due(self, now_ms: int, *, delay_ms: int, but: str | None = None) -> int:
+        """Remove the files whose delay is over, except for those with a suffix (`but`); returns how many."""
         since = [(now_ms if at == NO_TIMESTAMP else at, path) for at, path in self._files]
-        due = [path for at, path in since if now_ms - at >= delay_ms]
-        self._files = [(at, path) for at, path in since if now_ms - at < delay_ms]
+        due = [
+            path for at, path in since if now_ms - at >= delay_ms and (but is None or not path.endswith(but))
+        ]
+        gone = set(due)
+        self._files = [(at, path) for at, path in since if path not in gone]
         for path in due:
             if (file := self._open.pop(path, None)) is not None:
                 file.close()

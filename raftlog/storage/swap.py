@@ -1,9 +1,17 @@
 """Putting a cleaned segment in the place of those it was made from: a crash at any point leaves the one or the others.
 
-Ordering law: the cleaned bytes are synced under the name `.cleaned`, its indexes under `.swap`. Then, in this order,
-snapshots of producers inside are removed, `.cleaned` becomes `.swap`, the old files become `.deleted`, and all `.swap`
-lose that suffix, the log last. Names within one folder reach the disk in the order in which they were given, as
-dropping segments relies on too. So a start that finds `.log.swap` finishes what was begun; without it nothing was.
+POSIX promises no order between two names of a folder: after a power cut any of the later changes may be on the disk. So
+each step is made durable, away from the loop, before the next one relies on it:
+
+1. `seal`: the cleaned bytes are synced under the name `.cleaned`, its indexes under `.swap`;
+2. `announce`: `.cleaned` becomes `.swap`. A folder sync. From here on a start that finds `.log.swap` finishes what was
+   begun; without it nothing was. Else an old segment could be gone and the cleaned one not there yet;
+3. `swap_in`: the snapshots of producers inside go, and the old files become `.deleted`. A folder sync. Else the cleaned
+   segment could have its name beside old ones of the same offsets, or beside their aborted transactions;
+4. `take_names`: all `.swap` lose that suffix. That needs no sync: until the next one a start does it again.
+
+So a cleaning costs two folder syncs for each group of segments. Between 2 and 3 the log may be cut: then `revoke` takes
+the announcement back, durably, before the cut, since a start would bring back what was cut.
 """
 
 from __future__ import annotations
@@ -11,57 +19,92 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.disk import Disk, File
 from raftlog.storage import producer_snapshots
+from raftlog.storage.dropped_segments import HEAD, dropped_offsets, remove_segment
 from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.segment import Segment, segment_path
 from raftlog.storage.segment_scanner import SegmentScanner
 
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
-_SIDE_KINDS: Final = (".index", ".timeindex")
-_KINDS: Final = (*_SIDE_KINDS, ".txnindex", ".txnindex" + CHECKSUMS, ".log")
+_INDEXES: Final = (".index", ".timeindex")
 
 
 def begin(disk: Disk, directory: str, base_offset: int) -> Segment:
-    """Return an empty segment, to be filled and `seal`ed before `swap_in`."""
+    """Return an empty segment, to be filled and `seal`ed before `announce`."""
     return Segment(disk, directory, base_offset=base_offset, create=True, now_ms=-1, suffix=CLEANED)
 
 
 def seal(disk: Disk, segment: Segment) -> None:
-    """Make a filled segment and its indexes durable. Waits for the disk."""
+    """Make the bytes of a filled segment and of its indexes durable, not yet their names. Waits for the disk."""
     segment.file.sync()
     segment.dirty = False
     for kind, contents in segment.index_file_contents().items():
-        disk.write_file(segment.path + kind + SWAP, contents)
+        file = disk.open(segment.path + kind + SWAP, create=True)
+        try:
+            file.truncate(0)
+            file.pwritev([contents], 0)
+            file.sync()
+        finally:
+            file.close()
 
 
 def discard(disk: Disk, segment: Segment) -> None:
     """Remove what became of a segment that is not wanted after all."""
     segment.close()
-    for path in (segment.path + ".log" + CLEANED, *(segment.path + kind + SWAP for kind in _SIDE_KINDS)):
+    for path in (segment.file.path, *(segment.path + kind + SWAP for kind in _INDEXES)):
         if disk.exists(path):
             disk.remove(path)
 
 
+def announce(disk: Disk, cleaned: Segment) -> None:
+    """Say that a sealed segment takes the place of others; the caller syncs the folder before it does."""
+    _rename(disk, cleaned, ".log" + SWAP)
+
+
+def revoke(disk: Disk, directory: str, cleaned: Segment) -> None:
+    """Take back, durably, that a segment takes the place of others: the log is about to be cut."""
+    _rename(disk, cleaned, ".log" + CLEANED)
+    disk.sync_dir(directory)
+
+
+def sync_announcement(disk: Disk, directory: str) -> None:
+    """Make an announcement durable, before an old segment goes. Waits for the disk."""
+    disk.sync_dir(directory)
+
+
+def sync_exchange(disk: Disk, directory: str) -> None:
+    """Make it durable that the old segments have gone, before the cleaned one has a name. Waits for the disk."""
+    disk.sync_dir(directory)
+
+
 def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segment) -> dict[str, File | None]:
-    """Give a sealed segment the names of the group; returns the group's files by their new paths.
+    """Take the names of the group for an announced segment; returns the group's files by their new paths.
 
     Readers of them go on. A transaction that a snapshot knows to be open may have lost its marker to compaction, so
-    the snapshots inside go first. OSError leaves a folder that only a start may judge.
+    the snapshots inside go too. The caller syncs the folder before `take_names`. OSError leaves a folder that only a
+    start may judge.
     """
     _forget_snapshots(disk, directory, cleaned.base_offset, cleaned.end_offset)
-    disk.rename(cleaned.path + ".log" + CLEANED, cleaned.path + ".log" + SWAP)
     suffix = _free_suffix(disk, group)
     files: dict[str, File | None] = {}
     for segment in group:
         files.update(dict.fromkeys(segment.rename_for_deletion(suffix)))
         segment.file.path = segment.path + ".log" + suffix
         files[segment.file.path] = segment.file
-    _take_names(disk, cleaned.path)
-    cleaned.file.path = cleaned.path + ".log"
     return files
+
+
+def take_names(disk: Disk, cleaned: Segment) -> None:
+    """Give a segment that took the place of others the names of the first of them."""
+    _take_index_names(disk, cleaned.path)
+    _rename(disk, cleaned, ".log")
+
+
+def _rename(disk: Disk, segment: Segment, kind: str) -> None:
+    disk.rename(segment.file.path, segment.path + kind)
+    segment.file.path = segment.path + kind
 
 
 def _free_suffix(disk: Disk, group: Sequence[Segment]) -> str:
@@ -72,8 +115,8 @@ def _free_suffix(disk: Disk, group: Sequence[Segment]) -> str:
     return f".{number}.deleted"
 
 
-def _take_names(disk: Disk, stem: str) -> None:
-    for kind in (*_SIDE_KINDS, ".log"):
+def _take_index_names(disk: Disk, stem: str) -> None:
+    for kind in _INDEXES:
         if disk.exists(stem + kind + SWAP):
             disk.rename(stem + kind + SWAP, stem + kind)
 
@@ -85,25 +128,26 @@ def _forget_snapshots(disk: Disk, directory: str, start_offset: int, end_offset:
 
 
 def complete_swaps(disk: Disk, directory: str) -> None:
-    """Finish the exchanges that a crash interrupted, before a log is opened."""
+    """Finish the exchanges that a crash interrupted, before a log is opened.
+
+    Segments that left the head while one was announced had stopped it: then the others are all still there.
+    """
     names = disk.listdir(directory)
+    dropped = dropped_offsets(names, HEAD)
     for base_offset in offsets_in_names(names, ".log" + SWAP):
         stem = segment_path(directory, base_offset)
         end_offset, is_sound = _read_through(disk, directory, base_offset)
         if not is_sound and disk.exists(stem + ".log"):
-            continue  # the first of the old ones is the first to go: all of them are still there
+            continue  # it has rotted; if others of the old ones are gone, that shows as damage
+        if any(base_offset <= each < end_offset for each in dropped):
+            continue
         _forget_snapshots(disk, directory, base_offset, end_offset)
         for old in offsets_in_names(names, ".log"):
             if base_offset <= old < end_offset:
-                _remove(disk, segment_path(directory, old))
-        _take_names(disk, stem)
+                remove_segment(disk, directory, old)
         disk.sync_dir(directory)
-
-
-def _remove(disk: Disk, stem: str) -> None:
-    for kind in _KINDS:
-        if disk.exists(stem + kind):
-            disk.remove(stem + kind)
+        _take_index_names(disk, stem)
+        disk.rename(stem + ".log" + SWAP, stem + ".log")
 
 
 def _read_through(disk: Disk, directory: str, base_offset: int) -> tuple[int, bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from raftlog.base.checked_files import (
@@ -64,7 +66,34 @@ def test_a_file_with_a_copy_comes_back_whichever_bit_rots() -> None:
             disk.flip_bit(path, at, bit)
             assert read_checked(disk, PATH) == OLD
             assert disk.read_file(PATH) == OLD
+            for next_path in (PATH, PATH + CHECKSUMS):
+                disk.flip_bit(next_path, len(disk.read_file(next_path)) - 2, 1)
+                assert read_checked(disk, PATH) == OLD, f"{path}, byte {at}, bit {bit}; then {next_path}"
             write_checked(disk, PATH, OLD, copy=True)
+
+
+def test_checksums_that_are_whole_are_not_written_anew() -> None:
+    """Whether they have a copy or not: a start reads thousands of files."""
+    for copy in (False, True):
+        disk = SimDisk()
+        write_checked(disk, PATH, OLD)
+        write_checked(disk, PATH, NEW, copy=copy)
+        syncs = disk.syncs
+        assert read_checked(disk, PATH) == NEW
+        assert disk.syncs == syncs
+
+
+def test_a_copy_that_cannot_be_restored_keeps_no_file_from_being_read() -> None:
+    """The disk is full, say: the file itself is sound, and the next read tries again."""
+    disk = SimDisk()
+    write_checked(disk, PATH, OLD, copy=True)
+    disk.flip_bit(PATH + CHECKSUMS, len(disk.read_file(PATH + CHECKSUMS)) - 2)
+    disk.fail("write")
+    assert read_checked(disk, PATH) == OLD
+    disk.mend()
+    assert read_checked(disk, PATH) == OLD
+    disk.flip_bit(PATH, 0)
+    assert read_checked(disk, PATH) == OLD
 
 
 @pytest.mark.parametrize("by_line", [False, True])
@@ -117,6 +146,19 @@ def test_checksums_that_were_never_synced_count_as_none() -> None:
         disk.write_file(PATH + CHECKSUMS, lost)
         assert not has_checksums(disk, PATH)
         assert read_checked(disk, PATH, unchecked_ok=True) == OLD
+
+
+def test_no_power_cut_takes_the_checksums_of_a_file_before_it() -> None:
+    """A mark without its checksums counts as wrong, so as the worst: it is removed first, durably."""
+    for seed in range(40):
+        disk = SimDisk(seed)
+        write_checked(disk, PATH, OLD)
+        disk.set_trap(seed % 5, lambda: None)
+        with suppress(OSError):
+            remove_checked(disk, PATH)
+        disk.crash()
+        disk.power_up()
+        assert not disk.exists(PATH) or read_checked(disk, PATH) == OLD
 
 
 def test_removing_a_file_takes_its_checksums_along() -> None:

@@ -181,6 +181,25 @@ def test_a_crash_can_lose_tear_and_reorder_what_was_not_synced() -> None:
     assert any(torn for _, _, torn in outcomes)
 
 
+def test_a_crash_keeps_any_of_the_unsynced_changes_of_names() -> None:
+    """POSIX promises no order: a later one without an earlier one, too. A rename is whole; no file has two names."""
+    outcomes = set()
+    for seed in range(300):
+        disk = SimDisk(seed)
+        for name in ("a", "b", "c"):
+            disk.write_file(f"/data/{name}", name.encode())
+        disk.rename("/data/a", "/data/renamed")
+        disk.remove("/data/b")
+        disk.rename("/data/renamed", "/data/again")
+        disk.open("/data/new", create=True)
+        disk.crash()
+        names = disk.listdir("/data")
+        assert len([name for name in names if name in ("a", "renamed", "again")]) == 1
+        assert "c" in names
+        outcomes.add(tuple(names))
+    assert len(outcomes) == 3 * 2 * 2
+
+
 def test_a_full_disk_keeps_what_fits_and_says_enospc() -> None:
     """A write past the capacity is cut there, as a real one is, and raises ENOSPC."""
     disk = SimDisk(capacity_bytes=10)

@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
-from raftlog.quorum.wal import DamagedJournal, Entry
+from raftlog.quorum.wal import GROUP_BYTES, DamagedJournal, Entry
 from raftlog_chaos.simulator.disk import SimDisk
 
 FOLDER = "/data/quorum"
@@ -239,6 +239,45 @@ def test_a_snapshot_reads_back_as_written() -> None:
         Snapshot((b"p", 7, 1), (b"ll", 8, 3), b"state" * 99),
     ):
         assert decode_snapshot(encode_snapshot(snapshot)) == snapshot
+
+
+def test_rot_in_the_last_records_of_a_voter_that_stopped_by_itself_stops_the_boot() -> None:
+    """It left a mark that all before it was synced: what is unreadable now was not torn."""
+    disk = lived()
+    path = f"{FOLDER}/quorum.wal"
+    whole = len(disk.read_file(path))
+    for position in range(whole - GROUP_BYTES - 40, whole - GROUP_BYTES):
+        disk.flip_bit(path, position, position % 8)
+        with pytest.raises(DamagedJournal, match="is damaged but what was written later"):
+            Journal(disk, FOLDER, 1)
+        disk.flip_bit(path, position, position % 8)
+    Journal(disk, FOLDER, 1)
+
+
+def test_rot_in_what_a_voter_had_at_its_start_stops_the_boot_though_it_was_killed() -> None:
+    """Its start wrote the file anew, with a mark at the end, whatever was written after that."""
+    disk = lived()
+    path = f"{FOLDER}/quorum.wal"
+    Journal(disk, FOLDER, 1)
+    disk.crash()
+    size = len(disk.read_file(path))
+    Journal(disk, FOLDER, 1)
+    assert len(disk.read_file(path)) == size, "a mark more with each start"
+    disk.crash()
+    disk.flip_bit(path, size - GROUP_BYTES - 1)
+    with pytest.raises(DamagedJournal):
+        Journal(disk, FOLDER, 1)
+
+
+def test_rot_in_the_mark_itself_costs_nothing() -> None:
+    """It holds no record."""
+    disk = lived()
+    before = Journal(disk, FOLDER, 1)
+    disk.crash()
+    path = f"{FOLDER}/quorum.wal"
+    disk.flip_bit(path, len(disk.read_file(path)) - 1)
+    again = Journal(disk, FOLDER, 1)
+    assert again[:] == before[:] and again.getCurrentTerm() == before.getCurrentTerm()
 
 
 def test_rot_in_an_earlier_group_stops_the_boot() -> None:

@@ -149,6 +149,7 @@ def test_a_segment_that_retention_drops_under_a_cleaning_ends_it(taken: int) -> 
         call = next(steps) if answer is None else steps.send(answer)
         answer = call() if call is not None else None
     assert log.delete_old_segments(NOW_MS + 2 * DAY_MS, end_limit=log.log_end_offset) > 0
+    log.flush()
     assert log.delete_due_files(NOW_MS) == 0 and log.delete_due_files(NOW_MS + DAY_MS) > 0
     try:
         while True:

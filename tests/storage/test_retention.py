@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 from raftlog.base.disk import RealDisk
+from raftlog.storage.dropped_segments import HEAD
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from tests.storage.batches import NOW_MS, append, read_all
@@ -78,7 +79,8 @@ def test_dropped_files_go_after_a_delay(open_log: OpenLog, tmp_path: Path) -> No
     log = filled(open_log, retention_ms=3 * DAY_MS, file_delete_delay_ms=60_000)
     log.delete_old_segments(NOW, end_limit=10)
     deleted = [path.name for path in (tmp_path / "t-0").iterdir() if path.suffix == ".deleted"]
-    assert sum(name.endswith(".log.deleted") for name in deleted) == 6
+    assert sum(name.endswith(".log" + HEAD) for name in deleted) == 6
+    log.flush()
     assert log.delete_due_files(NOW) == 0
     assert log.delete_due_files(NOW + 59_999) == 0
     assert log.delete_due_files(NOW + 60_000) == len(deleted)

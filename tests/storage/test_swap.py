@@ -75,7 +75,7 @@ def test_a_power_loss_at_any_change_of_a_start_that_finishes_a_swap_is_no_harm()
     log = filled(disk)
     expected, end_offset = table_of(committed_of(log)), log.log_end_offset
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(swap, "_take_names", lambda disk, stem: disk.remove("/data/nowhere"))
+        patch.setattr(swap, "take_names", lambda disk, cleaned: disk.remove("/data/nowhere"))
         with pytest.raises(OSError):
             clean(log)
     disk.sync_dir(FOLDER)

@@ -127,6 +127,7 @@ async def rotten_files(loop: SimLoop, seconds: float = 4.0, *, most: int = MOST)
         create_topic(Client("trimmer", scene.cluster.bootstrap), TRIMMED, partitions=1)
     )
     trimmed = Trimmed(loop.stream("trimmed"))
+    known: dict[int, Written] = {}
     struck = 0
     end = loop.time() + seconds
     while loop.time() < end:
@@ -139,7 +140,7 @@ async def rotten_files(loop: SimLoop, seconds: float = 4.0, *, most: int = MOST)
             await _empty(scene, trimmed)
         all_die = not is_empty and scene.chance.random() < 0.5
         await _stop(scene, rotten, all_die=all_die)
-        written = _written(rotten.host.disk)
+        written = known[rotten.node_id] = _written(rotten.host.disk, known.get(rotten.node_id))
         kinds = _kinds(rotten.host.disk, others_run=not all_die)
         if is_empty:
             kinds = {kind: paths for kind, paths in kinds.items() if kind == TAIL}
@@ -193,14 +194,19 @@ async def _stop(scene: Choreography, rotten: SimNode, *, all_die: bool) -> None:
         scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
 
 
-def _written(disk: SimDisk) -> Written:
-    offsets = {field: _offsets(disk, f"{DATA}/{name}") for field, name in OFFSET_FILES.items()}
+def _written(disk: SimDisk, before: Written | None) -> Written:
+    """Read what the node wrote. A checkpoint that still has what rotted in an earlier round held then what it says.
+
+    The node believes its sound lines.
+    """
+    offsets = {}
+    for field, name in OFFSET_FILES.items():
+        path = f"{DATA}/{name}"
+        if _is_sound(disk, path):
+            offsets[field] = names.decode_offsets(disk.read_file(path))
+        else:
+            offsets[field] = before.offsets[field] if before is not None else {}
     return Written(offsets, disk.read_file(f"{DATA}/{names.META_PROPERTIES}"))
-
-
-def _offsets(disk: SimDisk, path: str) -> dict[TopicPartition, int]:
-    """The offsets in a checkpoint; none if it still has what rotted before."""
-    return names.decode_offsets(disk.read_file(path)) if _is_sound(disk, path) else {}
 
 
 def _is_sound(disk: SimDisk, path: str) -> bool:

@@ -22,7 +22,7 @@ from raftlog.node import Node, NodeFailed
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.replication.partition import Partition
 from raftlog_chaos.invariants import Invariants, Violations
-from raftlog_chaos.simulator.disk import Extent, SimDisk
+from raftlog_chaos.simulator.disk import CHANGES, Extent, SimDisk
 from raftlog_chaos.simulator.env import SimEnv
 from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
@@ -189,10 +189,19 @@ class SimCluster:
             if back:
                 self.start(sim_node.node_id)
 
-    def crash_at_work(self, node_id: int, changes: int, then: Callable[[], object]) -> None:
+    def crash_at_work(
+        self,
+        node_id: int,
+        changes: int,
+        then: Callable[[], object],
+        *,
+        counted: frozenset[str] = CHANGES,
+        under: str = "/",
+    ) -> None:
         """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
 
-        Nothing happens unless it runs, nor if it crashes before.
+        Nothing happens unless it runs, nor if it crashes before. `counted`: the operations that count as changes,
+        `under` a folder.
         """
         sim_node = self.nodes[node_id]
 
@@ -201,7 +210,7 @@ class SimCluster:
             self.loop.main.call(then)
 
         if sim_node.running:
-            sim_node.host.disk.set_trap(changes, spring)
+            sim_node.host.disk.set_trap(changes, spring, counted=counted, under=under)
 
     def wipe(self, node_id: int) -> None:
         """Empty the disk of a node that does not run, as if another one was put in its place."""
@@ -278,6 +287,11 @@ class SimCluster:
         image = self.last_image()
         return frozenset(each.node_id for each in self.nodes.values() if _is_behind(each, image))
 
+    def voters_linked(self) -> bool:
+        """Return whether all voters run, and each one is linked to each other one."""
+        quorums = [each.node and each.node.control.quorum for each in self.nodes.values()]
+        return all(quorum and quorum.linked(other) for quorum in quorums for other in self.nodes)
+
     def state(self, topic: str, index: int) -> PartitionState | None:
         """The newest image's state of a partition."""
         image = self.newest_image()
@@ -342,9 +356,10 @@ def _settings(node_id: int, voters: str) -> dict[str, str]:
 
 def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
     node = sim_node.node
-    if node is None or node.control.quorum is None or node.metadata.image.offset < image.offset:
+    quorum = None if node is None else node.control.quorum
+    if node is None or quorum is None or not quorum.started or node.metadata.image.offset < image.offset:
         return True
-    directory_id = node.control.quorum.identity.directory_id
+    directory_id = quorum.driver.directory_id
     return image.voters.get(sim_node.node_id, directory_id) != directory_id
 
 

@@ -160,6 +160,8 @@ def _no_kernel_syncs(sync: Callable[[], None], done: SyncCallback) -> bool:
 
 CHANGES = frozenset({"write", "sync", "name"})
 """Operations that leave something behind."""
+NAME_CHANGES = frozenset({"name"})
+"""Those that make, rename or remove a name, except for a file that is opened for the first time."""
 
 LONGEST_NAME: Final = 255
 """Bytes of a name, as on ext4 and XFS."""
@@ -193,6 +195,8 @@ class SimDisk:
         self.generation = 0
         self.syncs = 0
         self._trap: tuple[int, Callable[[], None]] | None = None
+        self._trapped = (CHANGES, "/")
+        """The operations that a trap counts, and where."""
         self._dead = False
         self.effects: Counter[str] = Counter()
         """The failures of operations because the disk was told to be in trouble: "write failed", "no room", …"""
@@ -351,12 +355,20 @@ class SimDisk:
         """A machine begins to use the disk."""
         self._dead = False
 
-    def set_trap(self, changes: int, spring: Callable[[], None]) -> None:
+    def set_trap(
+        self,
+        changes: int,
+        spring: Callable[[], None],
+        *,
+        counted: frozenset[str] = CHANGES,
+        under: str = "/",
+    ) -> None:
         """Before the next change but so many, in the midst of whatever its caller does, call `spring`.
 
         The call ends the caller's life: each operation fails from there on, until `power_up`. A crash disarms it.
+        `counted`: the operations that count as changes, `under` a folder.
         """
-        self._trap = (changes, spring)
+        self._trap, self._trapped = (changes, spring), (counted, under.rstrip("/") + "/")
 
     def disarm(self) -> None:
         self._trap = None
@@ -410,7 +422,7 @@ class SimDisk:
 
     def check(self, operation: str, path: str) -> None:
         """Raise the fault that was set for this operation here, if any."""
-        if self._trap is not None and operation in CHANGES:
+        if self._trap is not None and operation in self._trapped[0] and path.startswith(self._trapped[1]):
             self._approach_trap()
         if self._dead:
             raise OSError(errno.EIO, "the power is gone", path)

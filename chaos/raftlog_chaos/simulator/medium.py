@@ -1,7 +1,8 @@
 """The medium of a simulated disk: files and folders, as programs see them and as the platter has them.
 
 Contents survive a crash as of their last sync, plus a seeded part of the later writes: a torn prefix or any subset
-of their sectors. Names survive as of the last sync of their folder, plus a prefix of the later changes.
+of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes: a prefix
+or any subset of them. POSIX promises no order between two changes of one folder, and a rename is whole or not at all.
 """
 
 from __future__ import annotations
@@ -117,6 +118,10 @@ def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Chang
             start = end
 
 
+_NameChange = dict[str, "Inode | Folder | None"]
+"""What each name stands for afterwards; None: nothing. A rename has two names, a removal and a new file have one."""
+
+
 class Folder:
     """Names: as programs see them, as the platter has them, and the changes between, each applied whole."""
 
@@ -125,9 +130,9 @@ class Folder:
     def __init__(self) -> None:
         self.names: dict[str, Inode | Folder] = {}
         self.durable: dict[str, Inode | Folder] = {}
-        self.unsynced: list[dict[str, Inode | Folder | None]] = []
+        self.unsynced: list[_NameChange] = []
 
-    def change(self, change: dict[str, Inode | Folder | None]) -> None:
+    def change(self, change: _NameChange) -> None:
         _rename(self.names, change)
         self.unsynced.append(change)
 
@@ -136,7 +141,7 @@ class Folder:
         self.unsynced.clear()
 
     def crash(self, chance: random.Random) -> None:
-        for change in self.unsynced[: chance.randint(0, len(self.unsynced))]:
+        for change in _surviving(self.unsynced, chance):
             _rename(self.durable, change)
         self.unsynced.clear()
         self.names = dict(self.durable)
@@ -144,7 +149,19 @@ class Folder:
             self.names[name].crash(chance)
 
 
-def _rename(names: dict[str, Inode | Folder], change: dict[str, Inode | Folder | None]) -> None:
+def _surviving(changes: list[_NameChange], chance: random.Random) -> list[_NameChange]:
+    """Return the changes of names that a power loss leaves: in half of all cases not the first ones only."""
+    if chance.random() < 0.5:
+        return changes[: chance.randint(0, len(changes))]
+    rate = chance.random()
+    return [change for change in changes if chance.random() < rate]
+
+
+def _rename(names: dict[str, Inode | Folder], change: _NameChange) -> None:
+    """Apply a change; a node that gets a name loses the one it has, though the renaming before was lost."""
+    if None in change.values() and (moved := [node for node in change.values() if node is not None]):
+        for name in [name for name, node in names.items() if node is moved[0]]:
+            del names[name]
     for name, node in change.items():
         if node is None:
             names.pop(name, None)

@@ -68,7 +68,7 @@ async def get_broker(call: Call) -> Broker:
 
 
 def _broker(call: Call, image: MetadataImage, state: BrokerState) -> Broker:
-    endpoint = state.endpoint(call.node.config.inter_broker_listener_name or "")
+    endpoint = state.endpoint(call.node.config.inter_broker_listener_name)
     own = ("brokers", state.broker_id)
     base = ("clusters", image.cluster_id, *own)
     return Broker(

@@ -1,0 +1,70 @@
+"""Segments that leave a log at one of its ends: a start finishes what a power cut interrupted.
+
+POSIX promises no order between two names of a folder, so after a power cut any of the renames may be missing, and a
+hole in the middle of the log would pass for damage. Instead of a sync after each file, the suffix says which end the
+segment left. With a segment that left the head go all before it, and with one that left the tail all after it. One
+renamed file is enough, an index too, so a log is never left without its index of aborted transactions.
+
+Ordering law: a file with either suffix is removed after its folder was synced, one with `TAIL` also before the log
+grows. A log that begins anew has none of either left.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog.base.checked_files import CHECKSUMS
+from raftlog.base.disk import Disk
+from raftlog.storage.partition_files import OFFSET_DIGITS, offsets_in_names
+
+HEAD: Final = ".head.deleted"
+"""The end of the name of a file whose segment was dropped with all before it. Kafka says `.deleted`."""
+TAIL: Final = ".tail.deleted"
+"""The end of the name of a file whose segment was cut off with all after it."""
+SIDE_KINDS: Final = (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS)
+"""Files beside a segment's `.log` that are nothing without it."""
+KINDS: Final = (*SIDE_KINDS, ".snapshot", ".log")
+"""A snapshot counts where a segment begins: it leaves the log with that."""
+
+
+def dropped_offsets(names: list[str], suffix: str) -> list[int]:
+    """Return the sorted base offsets of the segments of which a file has the suffix."""
+    return sorted({offset for kind in KINDS for offset in offsets_in_names(names, kind + suffix)})
+
+
+def finish_drops(disk: Disk, directory: str) -> int | None:
+    """Remove the segments that others of the same drop left behind, durably, and side files without a segment.
+
+    It comes before the files with the suffixes go: those say what else has to. Returns where a cut that was interrupted
+    has taken the log's end, None if there was none.
+    """
+    names = disk.listdir(directory)
+    head, tail = dropped_offsets(names, HEAD), dropped_offsets(names, TAIL)
+    due = []
+    for base in offsets_in_names(names, ".log"):
+        if (head and base <= head[-1]) or (tail and base >= tail[0]):
+            due.append(base)
+    for base in due:
+        remove_segment(disk, directory, base)
+    if due:
+        disk.sync_dir(directory)
+    _remove_orphans(disk, directory)
+    return tail[0] if tail else None
+
+
+def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
+    """Remove a segment's file, and those beside it."""
+    for kind in (*SIDE_KINDS, ".log"):
+        path = f"{directory}/{base_offset:0{OFFSET_DIGITS}d}{kind}"
+        if disk.exists(path):
+            disk.remove(path)
+
+
+def _remove_orphans(disk: Disk, directory: str) -> None:
+    """A later segment may begin at the same offset, and must not be given the aborted transactions of another."""
+    names = disk.listdir(directory)
+    held = set(offsets_in_names(names, ".log"))
+    for kind in SIDE_KINDS:
+        for base in offsets_in_names(names, kind):
+            if base not in held:
+                disk.remove(f"{directory}/{base:0{OFFSET_DIGITS}d}{kind}")

@@ -1,0 +1,63 @@
+"""Bugs of who relies on the order in which names of a folder reach the disk: syncs and rules that are left out."""
+
+from __future__ import annotations
+
+import pytest
+
+from raftlog.base.disk import Disk
+from raftlog.storage import dropped_segments, log_segments, swap
+from raftlog.storage.flush import FlushState
+from raftlog_chaos.scenarios.names_out_of_order import names_out_of_order
+from tests.planted.plant import Plant
+
+
+def announce_without_a_sync(patch: pytest.MonkeyPatch) -> None:
+    """An old segment is gone after a power cut, and no start knows of the cleaned one."""
+    patch.setattr(swap, "sync_announcement", lambda disk, directory: None)
+
+
+def name_without_a_sync(patch: pytest.MonkeyPatch) -> None:
+    """The cleaned segment has its name after a power cut, and old ones that it replaces have theirs."""
+    patch.setattr(swap, "sync_exchange", lambda disk, directory: None)
+
+
+def leave_drops_unfinished(patch: pytest.MonkeyPatch) -> None:
+    """A start takes what is left of a drop for the log."""
+    patch.setattr(dropped_segments, "dropped_offsets", lambda names, suffix: [])
+
+
+def drop_without_saying_where(patch: pytest.MonkeyPatch) -> None:
+    """Segments that left the head bear Kafka's suffix, which does not say that those before them left too."""
+    patch.setattr(log_segments, "HEAD", ".deleted")
+
+
+def cut_without_saying_where(patch: pytest.MonkeyPatch) -> None:
+    """Segments that were cut off bear Kafka's suffix, which does not say that those after them were, too."""
+    patch.setattr(log_segments, "TAIL", ".deleted")
+
+
+def remove_dropped_files_too_early(patch: pytest.MonkeyPatch) -> None:
+    """What says that others were dropped is gone before they are."""
+    patch.setattr(FlushState, "has_unsynced_names", property(lambda unflushed: False))
+
+
+def keep_side_files_of_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A new segment finds the aborted transactions of an old one that began at the same offset."""
+    patch.setattr(dropped_segments, "_remove_orphans", _keep)
+
+
+def _keep(disk: Disk, directory: str) -> None:
+    pass
+
+
+_HAZARD = "names reach the disk in any order"
+
+PLANTS = [
+    Plant("swap-announced-unsynced", _HAZARD, names_out_of_order, announce_without_a_sync, 4.0),
+    Plant("swap-named-unsynced", _HAZARD, names_out_of_order, name_without_a_sync, 4.0),
+    Plant("drops-unfinished", _HAZARD, names_out_of_order, leave_drops_unfinished, 4.0),
+    Plant("head-unsaid", _HAZARD, names_out_of_order, drop_without_saying_where, 4.0),
+    Plant("tail-unsaid", _HAZARD, names_out_of_order, cut_without_saying_where, 4.0),
+    Plant("dropped-files-too-early", _HAZARD, names_out_of_order, remove_dropped_files_too_early, 4.0),
+    Plant("side-files-of-nothing", _HAZARD, names_out_of_order, keep_side_files_of_nothing, 4.0),
+]
