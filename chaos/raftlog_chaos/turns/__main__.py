@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from raftlog_chaos.turns.report import as_lines
-from raftlog_chaos.turns.rows import SAMPLE, Scope, measure
+from raftlog_chaos.turns.rows import LEFT_OUT, ONE_DECISION, SAMPLE, Scope, measure
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", action="store_true", help="some seconds: a tenth of the parts")
     options = parser.parse_args(arguments)
     rows = measure((SAMPLE if options.sample else Scope())._replace(only=options.only))
-    sys.stdout.write("\n".join(as_lines(rows)) + "\n")
+    known = [f"not timed: {what}: {why}" for what, why in {**ONE_DECISION, **LEFT_OUT}.items()]
+    sys.stdout.write("\n".join([*as_lines(rows), *known]) + "\n")
     return int(any(each.has_failed for each in rows))
 
 

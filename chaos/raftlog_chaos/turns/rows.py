@@ -35,6 +35,12 @@ LEFT_OUT: Final[Mapping[str, str]] = {
 }
 """APIs and routes that are not asked, by name, with the reason."""
 
+ONE_DECISION: Final[Mapping[str, str]] = {
+    "a topic of 10,000 partitions": "decided and applied as a whole, in some 0.1 s each with three brokers",
+    "topics in a cluster of 1,000 brokers": "a look at each broker for each replica, 0.2 s for 250 partitions",
+}
+"""Known turns that are too long: the controller decides, and every node applies, one batch of records at once."""
+
 REMOVES: Final = (
     ApiKey.DELETE_ACLS,
     ApiKey.LEAVE_GROUP,

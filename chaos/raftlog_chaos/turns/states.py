@@ -65,7 +65,8 @@ AT_ONCE: Final = 500
 class Sizes(NamedTuple):
     """How much of each the node holds."""
 
-    brokers: int = 999
+    brokers: int = 99
+    """See `rows.ONE_DECISION` about more."""
     topics: int = 49_000
     partitions_each: int = 4
     narrow: int = 300
