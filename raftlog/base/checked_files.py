@@ -79,8 +79,8 @@ def write_checked(
 def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
     """Return a file's content; None if there is no file, or its content is wrong and there is no copy.
 
-    A file that was wrong is written anew from its copy, and a copy that was wrong from its file: what never changes
-    would else be lost with its second rot. Raises OSError.
+    A file that was wrong is written anew from its copy, and a copy that was wrong from its file. A file that
+    never changes would else be lost with its second rot. Raises OSError.
     """
     content = _read(disk, path)
     if content is None:

@@ -13,8 +13,8 @@ voter finds that out by itself, so that nobody else has to know its history.
 - A leader also says how far it has counted this voter's log, and in which term. A log without that entry is older,
   although no other process opened the directory since it was copied.
 
-An older copy is a lost disk: its voter takes another directory id (`Incarnations.renew`), kept beside the journal, and
-so votes again once a leader has caught it up and had the new id recorded (`voter_set`). meta.properties keeps its id.
+An older copy is a lost disk. Its voter takes another directory id (`Incarnations.renew`), kept beside the journal. It
+votes again once a leader has caught it up and had that id recorded (`voter_set`). meta.properties keeps its id.
 
 Limits: a copy that was made during the newest incarnation is found out by that term's leader only, while its process
 lives. Two voters that both missed an incarnation cannot know of it. A voter that votes alone has nobody to ask.

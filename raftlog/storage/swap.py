@@ -8,7 +8,7 @@ each step is made durable, away from the loop, before the next one relies on it:
    begun; without it nothing was. Else an old segment could be gone and the cleaned one not there yet;
 3. `swap_in`: the snapshots of producers inside go, and the old files become `.deleted`. A folder sync. Else the cleaned
    segment could have its name beside old ones of the same offsets, or beside their aborted transactions;
-4. `take_names`: all `.swap` lose that suffix. That needs no sync: until the next one a start does it again.
+4. `take_names`: all `.swap` lose that suffix. No sync is needed: until the next one a start does it again.
 
 So a cleaning costs two folder syncs for each group of segments. Between 2 and 3 the log may be cut: then `revoke` takes
 the announcement back, durably, before the cut, since a start would bring back what was cut.

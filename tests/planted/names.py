@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.disk import Disk
 from raftlog.storage import dropped_segments, log_segments, swap
-from raftlog.storage.flush import FlushState
+from raftlog.storage.dropped_segments import HEAD
+from raftlog.storage.log_segments import LogSegments
 from raftlog_chaos.scenarios.names_out_of_order import names_out_of_order
 from tests.planted.plant import Plant
 
@@ -37,17 +37,15 @@ def cut_without_saying_where(patch: pytest.MonkeyPatch) -> None:
 
 
 def remove_dropped_files_too_early(patch: pytest.MonkeyPatch) -> None:
-    """What says that others were dropped is gone before they are."""
-    patch.setattr(FlushState, "has_unsynced_names", property(lambda unflushed: False))
+    """Files that say that others were dropped are gone before those are."""
+    drop = LogSegments.drop_oldest
 
+    def drop_and_remove(segments: LogSegments, count: int) -> int:
+        dropped = drop(segments, count)
+        segments._remove(segments.pending_deletes.take(HEAD))
+        return dropped
 
-def keep_side_files_of_nothing(patch: pytest.MonkeyPatch) -> None:
-    """A new segment finds the aborted transactions of an old one that began at the same offset."""
-    patch.setattr(dropped_segments, "_remove_orphans", _keep)
-
-
-def _keep(disk: Disk, directory: str) -> None:
-    pass
+    patch.setattr(LogSegments, "drop_oldest", drop_and_remove)
 
 
 _HAZARD = "names reach the disk in any order"
@@ -59,5 +57,4 @@ PLANTS = [
     Plant("head-unsaid", _HAZARD, names_out_of_order, drop_without_saying_where, 4.0),
     Plant("tail-unsaid", _HAZARD, names_out_of_order, cut_without_saying_where, 4.0),
     Plant("dropped-files-too-early", _HAZARD, names_out_of_order, remove_dropped_files_too_early, 4.0),
-    Plant("side-files-of-nothing", _HAZARD, names_out_of_order, keep_side_files_of_nothing, 4.0),
 ]

@@ -119,7 +119,7 @@ def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Chang
 
 
 _NameChange = dict[str, "Inode | Folder | None"]
-"""What each name stands for afterwards; None: nothing. A rename has two names, a removal and a new file have one."""
+"""The node of each name afterwards; None: no node. A rename has two names, a removal and a new file have one."""
 
 
 class Folder:
