@@ -1,4 +1,4 @@
-"""What nodes keep for each client: rates of made-up names and addresses, and metrics that clients push."""
+"""Attacks on what nodes keep for each client: rates of made-up names and addresses, and metrics that clients push."""
 
 from __future__ import annotations
 
