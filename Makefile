@@ -15,8 +15,8 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut attack fuzz fuzz-live interop interop-groups \
-	interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
+.PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
+	interop interop-groups interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -65,6 +65,11 @@ chaos: $(STAMP)
 # btrfs-progs; no root). POWER_CUT="--cuts 500 --seed 7" goes on for hours, POWER_CUT="--kind compaction" aims.
 power-cut: $(STAMP)
 	$(BIN)/python -m raftlog_chaos.power_cut $(POWER_CUT)
+
+# The longest turn of a node's event loop, for the largest request of each API and route: over 50 ms fails. Some minutes.
+# TURNS=--sample takes seconds, TURNS="--only metadata --only /v1/health" asks some.
+turns: $(STAMP)
+	$(BIN)/python -m raftlog_chaos.turns $(TURNS)
 
 # Hostile scripts against a real cluster, one after the other, while stock clients work. ATTACK="--list" lists them all,
 # ATTACK="--only zstd-bombs" runs one, ATTACK="--only-ci" eight, ATTACK="--report attacks.md" writes the table to a file.
@@ -141,6 +146,7 @@ slow: $(STAMP)
 
 # Everything, one part after the other, for hours; a table at the end. PARTS="demo slow" runs some of it.
 nightly: $(STAMP)
+	-deploy/ci/packages.sh
 	$(BIN)/python -m tests.nightly $(PARTS)
 
 # The site in build/docs, for a browser without a network: open build/docs/index.html. A dead link or unknown anchor fails.

@@ -231,7 +231,7 @@ class ControlPlane:
         return not self._led.is_set()
 
     def why_no_leader(self) -> str | None:
-        """Return why this voter has no leader, as far as it can tell more than that a majority may be missing."""
+        """Return why this voter has no leader, as far as it knows more than that a majority may be missing."""
         return None if self.quorum is None else self.quorum.why_no_leader()
 
     async def wait_for_leader(self) -> None:
@@ -369,7 +369,7 @@ class ControlPlane:
         self._arm()
 
     def _check_own_directory(self, image: MetadataImage) -> None:
-        """End a voter that votes alone if the metadata names another directory: nobody could catch it up."""
+        """End a voter that votes alone if the metadata names another directory: no leader could catch it up."""
         node_id, own = self._config.node_id, self._follows.identity.directory_id
         if len(self._config.voters) == 1 and image.voters.get(node_id, own) != own:
             self._failed(
@@ -403,7 +403,7 @@ class ControlPlane:
         broker = self._metadata.image.brokers.get(broker_id)
         if broker is None:
             return
-        endpoint = broker.endpoint(self._config.inter_broker_listener_name or "") or broker.endpoints[0]
+        endpoint = broker.endpoint(self._config.inter_broker_listener_name) or broker.endpoints[0]
         patience_s = PROBE_S + self._env.lateness.patience_s
         tls = endpoint.security_protocol in TLS_PROTOCOLS
         tell(broker_id, await probe(endpoint.host, endpoint.port, patience_s=patience_s, tls=tls))

@@ -107,7 +107,7 @@ class NodeFacts:
         ]
 
     def failed_replicas(self) -> Mapping[TopicPartition, str]:
-        """Return the replicas that follow nobody rather than cut committed records, with the reasons."""
+        """Return the replicas that follow no leader rather than cut committed records, with the reasons."""
         return {} if self._replicas is None else self._replicas.failed_replicas()
 
     def refused_replicas(self) -> list[RefusedReplica]:

@@ -188,6 +188,11 @@ class Node:
         """Say whether this node is in touch with the controller, so that its users and rules are not those of old."""
         return self.control.is_connected_to_leader(self.metadata.published_image.controller_id)
 
+    def deletes_by_age(self) -> bool:
+        """Return whether this node deletes anything for its age: brokers do, and the active controller."""
+        controller = self.control.controller
+        return self.broker is not None or (controller is not None and controller.active)
+
     def unready_reasons(self) -> list[str]:
         """Return in words why this node does not take part in the cluster; nothing when it does."""
         found = []

@@ -44,7 +44,7 @@ RESERVED_FILES: Final = 1024
 the logs leave where that is less."""
 
 OTHERS: Final = stat.S_IRWXO
-"""The rights of users who neither own a file nor are in its group."""
+"""The rights of users that neither own a file nor are in its group."""
 
 MANY_FILES: Final = 1 << 20
 """Taken for the limit where there is none."""
@@ -74,8 +74,12 @@ LOOKS_AFTER_BURST: Final = 3
 STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
 
-GARBAGE_THRESHOLD: Final = 20_000
-"""Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency."""
+GARBAGE_THRESHOLDS: Final = (10_000, 5, 400)
+"""Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency.
+
+Every fifth look goes through all that was made since the fifth before: parts of a large request, in some 20 ms. Only
+one in two thousand goes through everything.
+"""
 
 
 class NodeStuck(NodeFailed):
@@ -181,6 +185,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         wall_clock_ms=node.env.wall_clock_ms,
         subscribe=node.metadata.subscribe,
         ages=node.env.ages,
+        deletes_by_age=node.deletes_by_age,
         submit=node.control.submit,
         introduce=node.introduce,
         tls_options=node.tls_options,
@@ -271,7 +276,7 @@ def locked(folder: str) -> Iterator[None]:
 
 
 def _close_to_others(folder: str) -> None:
-    """Take a folder's rights from those who neither own it nor are in its group."""
+    """Take a folder's rights from users that neither own it nor are in its group."""
     mode = stat.S_IMODE(os.stat(folder).st_mode)
     if not mode & OTHERS:
         return
@@ -304,7 +309,7 @@ def _calm_garbage_collection(clock: Callable[[], float] = time.monotonic) -> Cal
     from raftlog.admin.process_facts import memory
 
     gc.freeze()
-    gc.set_threshold(GARBAGE_THRESHOLD, 20, 50)
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
     resident_before, looks_left, looked_at = 0, 0, clock()
     with suppress(OSError):
         resident_before = memory()[1]

@@ -46,6 +46,7 @@ PARTS = (
         long=("POWER_CUT=--cuts 500",),
     ),
     Part("api"),
+    Part("turns"),
     Part("attack"),
     Part("fuzz", variables=("FRAMES=20000000",)),
     Part("fuzz-live", variables=("FRAMES=2000000",)),

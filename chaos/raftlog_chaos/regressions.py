@@ -50,7 +50,14 @@ REGRESSIONS: Final = (
     Regression("hanging-transactions", 3.0, 9, "an operator's abort took what had grown into what hung"),
     Regression("made-up-producers", 3.0, 4, "planted: a follower pushes out other producers than its leader"),
     Regression("odd-headers", 3.0, 1, "planted: a client's largest timestamp is believed"),
+    Regression("rotten-files", 6.0, 8, "a copy that rotted stayed so until its file rotted as well"),
+    Regression(
+        "names-of-one-log", 4.0, 5, "a log began at its second segment: the first one's name was lost"
+    ),
     Regression("clock-jumps", 3.0, 1, "planted: age is judged by the wall clock"),
+    Regression(
+        "clock-jumps", 6.0, 11, "an answer about a clock before it jumped confirmed it, and all was old"
+    ),
     Regression("believed-time", 3.0, 4, "planted: a node passes over the other brokers' clocks"),
     Regression(
         "believed-time", 3.0, 23, "planted: clocks that were all set wrong are confirmed by a new node"

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.types import TopicPartition
-from raftlog.records.batch import iter_records
 from raftlog.records.header import HEADER_BYTES, BatchHeader, check_crc, read_header
 from raftlog.replication.leader_role import LATEST, LeaderRole
 from raftlog.replication.partition import Partition
 from raftlog.storage.segment import Segment
-from raftlog_chaos.expected_table import ExpectedTable
+from raftlog_chaos.expected_table import ExpectedTable, records_of
 
 if TYPE_CHECKING:
     from raftlog_chaos.chronicle import Chronicle, Kind
@@ -246,7 +245,7 @@ class ReplicaWatch:
                 batch = memoryview(bytes(content[position : position + header.length]))
                 if header.end_offset <= self.high_watermark and not header.is_control:
                     faults += self.truth.table.take(header, batch)
-                    left += [record.offset for record in iter_records(batch)]
+                    left += [record.offset for record in records_of(batch)]
                 position += header.length
         return faults[:3] + self.truth.table.judge(left, log.log_start_offset, self.high_watermark)
 

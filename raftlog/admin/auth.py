@@ -16,6 +16,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -58,6 +59,8 @@ class Authenticator:
         )
         self._identities = IdentityTokens(node.token_verifiers)
         self._met_controller = False
+        self._looking: dict[tuple[str, str], asyncio.Task[Caller | None]] = {}
+        """The looks under way, by the address and what it shows."""
         listener = node.config.admin_listener
         self.open_to_all = tokens is None and listener is not None and is_loopback(listener[0])
         """Whether being on this machine is enough to be somebody."""
@@ -76,22 +79,36 @@ class Authenticator:
             if certified != ANONYMOUS:
                 return Caller(certified, "operator", certified, address)
             return self._anonymous(address)
-        self._check_patience(address)
         began_at = time.monotonic()
-        self._wrong.add(address)  # on arrival: else as many guesses as arrive at once would be hashed
-        try:
-            found = await self._shown(headers["Authorization"], address)
-        except ApiError:
-            self._wrong.take_back(address)
-            raise
+        found = await self._found(headers["Authorization"], address)
         if found is not None:
-            self._wrong.take_back(address)
             return found
         if self._wrong.wait_s(address):
             limited.warning("admin_address_shut_out", address=address)
         late_s = self._node.config.connection_failed_authentication_delay_ms / 1000
         await asyncio.sleep(max(0.0, began_at + late_s - time.monotonic()))
         return None
+
+    async def _found(self, authorization: str, address: str) -> Caller | None:
+        """Return the caller, as `_shown`, within the patience with this address.
+
+        Requests that show the same at once are one guess: a right password may come from many connections before it
+        is known.
+        """
+        shown = (address, authorization)
+        looking = self._looking.get(shown)
+        if looking is None:
+            self._check_patience(address)
+            self._wrong.add(address)  # on arrival: else as many guesses as arrive at once would be hashed
+            looking = asyncio.get_running_loop().create_task(self._shown(authorization, address))
+            self._looking[shown] = looking
+            looking.add_done_callback(partial(self._looked, shown))
+        return await asyncio.shield(looking)
+
+    def _looked(self, shown: tuple[str, str], looking: asyncio.Task[Caller | None]) -> None:
+        del self._looking[shown]
+        if looking.cancelled() or looking.exception() is not None or looking.result() is not None:
+            self._wrong.take_back(shown[0])
 
     async def _shown(self, authorization: str, address: str) -> Caller | None:
         """Return the caller that a header of authorization shows; None for a wrong token or password."""

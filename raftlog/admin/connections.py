@@ -35,7 +35,7 @@ class Connections:
         )
 
     def begin(self, connection: Any, *, is_probe: bool = False) -> None:
-        """A request of this connection is being handled. A probe needs no time, and tells whether the node lives."""
+        """A request of this connection is being handled. A probe needs no time, and shows whether the node lives."""
         self._busy.add(connection)
         if is_probe:
             self._probing.add(connection)
@@ -83,7 +83,7 @@ class Connections:
 
 
 class _Arriving(asyncio.Protocol):
-    """A new connection, whose address is not known before it is made."""
+    """A new connection. Its address is not known before it is made."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

@@ -240,7 +240,7 @@ class Facts(Protocol):
         """Return the replicas that belong here and could not be made."""
 
     def failed_replicas(self) -> Mapping[TopicPartition, str]:
-        """Return the replicas here that follow nobody rather than cut committed records, with the reasons."""
+        """Return the replicas here that follow no leader rather than cut committed records, with the reasons."""
 
     def compaction(self) -> CompactionFacts | None:
         """Return what cleanings came to; None without the broker role."""

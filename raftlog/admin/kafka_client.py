@@ -164,7 +164,7 @@ class Asker:
 
     async def _connect(self, broker_id: int) -> _Wire:
         state = self._image().brokers.get(broker_id)
-        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name or "")
+        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name)
         if endpoint is None:
             raise BrokerUnreachable(f"broker {broker_id} is not registered")
         wire = _Wire(broker_id)

@@ -44,7 +44,7 @@ def _exporter(scrape: Scrape) -> Iterator[Family]:
         return
     found = scrape.survey
     yield single("kafka_brokers", "gauge", "Brokers in service.", len(found.active))
-    listener = scrape.node.config.inter_broker_listener_name or ""
+    listener = scrape.node.config.inter_broker_listener_name
     addresses = []
     for broker_id in found.active:
         each = found.image.brokers[broker_id].endpoint(listener)

@@ -191,8 +191,12 @@ def _chores(scrape: Scrape) -> Iterator[Family]:
         text = "How far the wall clock is ahead of the time that the node believes. 0: it believes its clock."
         yield single(name, "gauge", text, scrape.node.ages.jump_ms() / 1000)
         name = "raftlog_deletion_by_age_waiting"
-        text = "1: the clock is in doubt or not confirmed yet, so nothing is deleted for its age. 0: it is believed."
-        yield single(name, "gauge", text, scrape.node.ages.now_ms() == NOTHING_IS_OLD_MS)
+        text = (
+            "1: the clock is in doubt or not confirmed yet, so nothing is deleted for its age. 0: it is believed, or "
+            "the node is a controller that deletes nothing."
+        )
+        waits = scrape.node.deletes_by_age() and scrape.node.ages.now_ms() == NOTHING_IS_OLD_MS
+        yield single(name, "gauge", text, waits)
 
 
 def _requests(scrape: Scrape) -> Iterator[Family]:

@@ -1,6 +1,6 @@
 """The open streams of one kind on one node: each caller has a share of them, and metadata wake them. Knows no event.
 
-With one more than there may be, the oldest of the caller that has most of them ends and is told why. So no caller can
+With one more than there may be, the oldest of the caller that has most of them ends, with the reason. So no caller can
 keep the others out.
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """One open stream. `news` is set when there may be news; `ended` says why nothing more may be told."""
+    """One open stream. `news` is set when there may be news; `ended` says why no more may be sent."""
 
     def __init__(self, request: web.Request, on_displaced: Callable[[ApiError], None]) -> None:
         self.request = request
@@ -52,7 +52,7 @@ class Streams:
 
         A caller without a name is known by its address.
 
-        Streams of clients who left give up their places, and are woken to end: else those that come and go would pile
+        Streams of clients that left give up their places, and are woken to end: else those that come and go would pile
         up until their next heartbeats.
         """
         for each in self._open:

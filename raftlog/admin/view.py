@@ -89,7 +89,7 @@ class ServerTls(Protocol):
         """Return a protocol factory that puts TLS before the protocols of another one."""
 
     def close(self) -> None:
-        """Close every connection whose handshake is under way."""
+        """Close every connection in its handshake."""
 
     async def look(self, offload: Offload) -> None:
         """Take new files, if there are."""
@@ -122,6 +122,8 @@ class NodeView:
     """Has a listener called with the old and the new metadata whenever the node publishes some."""
     ages: Ages | None = None
     """By which time data is deleted for its age."""
+    deletes_by_age: Callable[[], bool] = lambda: True
+    """Whether the node deletes anything for its age. A controller that is no broker does only while it is active."""
     submit: Any = None
     """Asks the active controller; see `raftlog.metadata.controller_api.Submit`."""
     introduce: Introduce | None = None

@@ -13,6 +13,7 @@ upgraded once, and rot takes no file away.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from raftlog.base.crc import crc32c
@@ -39,8 +40,15 @@ class _Checksums(NamedTuple):
 
     def cover(self, content: bytes) -> bool:
         """Whether a file with this content is as it was written. Two copies bear each other out, too."""
-        is_copied = len(content) > len(_NO_COPY) and self.whole.endswith(content)
-        return is_copied or _checksum(content) in self.known
+        return self._has_copy_of(content) or _checksum(content) in self.known
+
+    def are_rotten_beside(self, content: bytes) -> bool:
+        """Whether the copy, or a checksum beside it, has rotted where the file itself is sound."""
+        has_copy = bool(self.copy) or self._has_copy_of(content)
+        return has_copy and not {_checksum(content), _checksum(self.copy)} <= self.known
+
+    def _has_copy_of(self, content: bytes) -> bool:
+        return len(content) > len(_NO_COPY) and self.whole.endswith(content)
 
 
 def write_checked(
@@ -71,7 +79,8 @@ def write_checked(
 def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
     """Return a file's content; None if there is no file, or its content is wrong and there is no copy.
 
-    A file that was wrong is written anew from its copy. Raises OSError.
+    A file that was wrong is written anew from its copy, and a copy that was wrong from its file. A file that
+    never changes would else be lost with its second rot. Raises OSError.
     """
     content = _read(disk, path)
     if content is None:
@@ -80,6 +89,10 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
     if checksums is None and unchecked_ok:
         return content
     if checksums is not None and checksums.cover(content):
+        if checksums.are_rotten_beside(content):
+            with suppress(OSError):  # the next read tries again
+                write_checked(disk, path, content, copy=True)
+                _log.warning("rotten_copy_restored", path=path + CHECKSUMS)
         return content
     if checksums is not None and checksums.copy and _checksum(checksums.copy) in checksums.known:
         write_checked(disk, path, checksums.copy, copy=True)

@@ -385,7 +385,7 @@ def _to_json(event: dict[str, Any], **_: Any) -> str:
 
 
 def _printable(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event whose facts can be written: numbers, and text without surrogates."""
+    """Return an event with facts that can be written: numbers, and text without surrogates."""
     return {
         name: value if isinstance(value, bool | int | float) else _text(value)
         for name, value in event.items()

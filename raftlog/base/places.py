@@ -61,7 +61,7 @@ class NodeMachines:
 
 
 class Places(Generic[T]):
-    """The holders of `most` places. `close(holder)` is called for a holder whose place goes to a newer one."""
+    """The holders of `most` places. `close(holder)` is called for a holder that gives its place to a newer one."""
 
     def __init__(
         self,

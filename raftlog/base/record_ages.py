@@ -38,7 +38,7 @@ ANCHORED_S: Final = 600.0
 MOST_APART_MS: Final = 600_000
 """Two clocks agree if they are not farther apart. A reading may be some seconds old."""
 REPORTED_S: Final = 60.0
-"""The others' clocks are known for so long after the active controller told of them."""
+"""The others' clocks are known for so long after the active controller reported them."""
 NOTHING_IS_OLD_MS: Final = 0
 """The time by which age is judged in doubt: nothing is older than the beginning of time."""
 
@@ -92,13 +92,14 @@ class OtherClocks(msgspec.Struct, frozen=True, array_like=True):
 class Ages:
     """The wall clock as far as data is deleted by it. Each question is a look at the clocks.
 
-    `uptime_s` is a clock that cannot be set. Until `resume`, the first look is believed, and nobody else is asked.
+    `uptime_s` is a clock that cannot be set. Until `resume`, the first look is believed, and no other node is asked.
     """
 
     __slots__ = (
         "_anchored_s",
         "_asks_others",
         "_before",
+        "_disk_lead_ms",
         "_doubted_s",
         "_is_overruled",
         "_lead_ms",
@@ -106,6 +107,7 @@ class Ages:
         "_most_ms",
         "_others",
         "_others_s",
+        "_reported_ms",
         "_seen_ms",
         "_state",
         "_uptime_s",
@@ -130,6 +132,8 @@ class Ages:
         """When that was set, in uptime."""
         self._seen_ms = 0
         """The lead as the last look found it."""
+        self._reported_ms = 0
+        """The lead as the last heartbeat reported it."""
         self._doubted_s = 0.0
         """When a look found the last jump, in uptime."""
         self._most_ms = MOST_JUMP_MS
@@ -141,6 +145,8 @@ class Ages:
         """An operator said that the others are wrong."""
         self._metadata_lead_ms: int | None = None
         """The lead over the uptime that the newest metadata batch has."""
+        self._disk_lead_ms: int | None = None
+        """The lead over the uptime that the time on the disk had at the start."""
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
@@ -164,14 +170,19 @@ class Ages:
 
     def reading(self) -> tuple[int, ClockState]:
         """Return what a heartbeat says: the wall clock's time, and how far it is trusted."""
-        return self._look()[0], self._state
+        wall_ms, _ = self._look()
+        self._reported_ms = self._seen_ms
+        return wall_ms, self._state
 
     def time_to_keep(self) -> int | None:
         """Return the time to write down, None if there is none: a wall clock in doubt must not reach the disk.
 
-        A clock in doubt leaves the last believed time and the uptime since, which cannot be ahead of the true time.
+        A clock in doubt leaves the last believed time and the uptime since, which cannot be ahead of the true time. So
+        does one that is not confirmed, as that of a controller that is no broker until it becomes the active one.
         """
         _, believed_ms = self._look()
+        if self._state is ClockState.UNCONFIRMED and self._disk_lead_ms is not None:
+            return min(believed_ms, self._disk_lead_ms + int(self._uptime_s() * 1000))
         if self._state is ClockState.DOUBTED:
             return None if self._before is ClockState.NEW else believed_ms
         return believed_ms if self._may_delete else None
@@ -205,9 +216,10 @@ class Ages:
         self._asks_others, self._most_ms = True, most_ms
         uptime_s, wall_ms = self._uptime_s(), self._wall_clock_ms()
         uptime_ms = int(uptime_s * 1000)
+        self._disk_lead_ms = None if last_ms is None else last_ms - uptime_ms
         self._state = ClockState.NEW if last_ms is None else ClockState.UNCONFIRMED
         self._anchor(wall_ms - uptime_ms, uptime_s)
-        self._seen_ms = wall_ms - uptime_ms
+        self._seen_ms = self._reported_ms = wall_ms - uptime_ms
         if last_ms is not None and abs(wall_ms - last_ms) > most_ms:
             self._doubt(last_ms - uptime_ms, uptime_s)
         self.floor_ms = wall_ms if last_ms is None else last_ms
@@ -216,7 +228,7 @@ class Ages:
         """A metadata batch was applied that was written at that time, by the active controller's clock (0: not said).
 
         It shows a node without a time on its disk that its clock went back. It is the only other clock that is known
-        while the active controller has a release that tells of no clocks.
+        while the active controller has a release that reports no clocks.
         """
         if not self._asks_others or at_ms <= 0:
             return
@@ -226,8 +238,13 @@ class Ages:
             self._doubt(self._metadata_lead_ms, uptime_s)
 
     def note_others(self, others: OtherClocks | None) -> None:
-        """The active controller told of the other clocks; None: its release does not."""
+        """The active controller compared the other clocks with the last `reading`; None: its release does not.
+
+        A clock that jumped since then is another one, of which the answer says nothing.
+        """
         self._look()
+        if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:
+            return
         others = others or self._by_metadata()
         if others is None or not others.are_known:
             return

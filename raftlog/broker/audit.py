@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import nsmallest
 from typing import Final
 
@@ -22,6 +22,31 @@ MOST_NAMED: Final = 20
 
 Outcome = tuple[str, int]
 """(resource, error code)."""
+
+
+class Outcomes:
+    """The outcome of a change: how many of its parts succeeded and failed, and the names of the first of each."""
+
+    __slots__ = ("done", "done_count", "failed", "failed_count")
+
+    def __init__(self, outcomes: Iterable[Outcome] = ()) -> None:
+        self.done: list[str] = []
+        self.failed: list[str] = []
+        self.done_count = 0
+        self.failed_count = 0
+        for name, code in outcomes:
+            self.note(name, code)
+
+    def note(self, name: str, code: int) -> None:
+        """Count a part; `code` is 0 if it succeeded."""
+        if code:
+            self.failed_count += 1
+            names = self.failed
+        else:
+            self.done_count += 1
+            names = self.done
+        if len(names) < MOST_NAMED:
+            names.append(name)
 
 
 def _loop_time() -> float:
@@ -79,19 +104,16 @@ class Audit:
             **who,
         )
 
-    def changed(
-        self, api_key: int, outcomes: Sequence[Outcome], *, validate_only: bool, **who: object
-    ) -> None:
+    def changed(self, api_key: int, outcomes: Outcomes, *, validate_only: bool, **who: object) -> None:
         """Tell what became of each part of a change."""
-        done = [name for name, code in outcomes if not code]
-        failed = [name for name, code in outcomes if code]
+        done, failed = outcomes.done_count, outcomes.failed_count
         self._log.info(
             "metadata_change",
             per=f"{who.get('principal')} {api_key}",
             api=APIS[api_key].name,
             outcome="done" if not failed else "partly" if done else "failed",
-            done=_shortened(done, len(done)),
-            **({"failed": _shortened(failed, len(failed))} if failed else {}),
+            done=_shortened(outcomes.done, done),
+            **({"failed": _shortened(outcomes.failed, failed)} if failed else {}),
             **({"validate_only": True} if validate_only else {}),
             **who,
         )

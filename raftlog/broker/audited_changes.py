@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from raftlog.broker.audit import Audit, Outcome
-from raftlog.broker.context import RequestContext
+from raftlog.broker.audit import Outcome, Outcomes
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import ADMIN_API, Acl, Operation, PatternType, Permission, ResourceType
 
@@ -117,25 +118,30 @@ _TOLD_BY_REQUEST: Final = frozenset({ApiKey.CREATE_ACLS, ApiKey.UPDATE_FEATURES,
 """Responses to these do not say what they were about, so the request is kept for as long; others are let go."""
 
 
-def audited(audit: Audit, request: RequestContext, message: Any, result: Any) -> Any:
+def audited(broker: BrokerContext, request: RequestContext, message: Any, result: Any) -> Any:
     """Return the result of a client's request, or an awaitable of it. The audit log is told of it if it is a change."""
     if request.api_key not in CHANGES or request.principal == ADMIN_API:
         return result
     validate_only = bool(getattr(message, "validate_only", False))
     kept = message if request.api_key in _TOLD_BY_REQUEST else None
 
-    def tell(response: Any) -> None:
+    def outcomes_of(response: Any) -> Iterable[Outcome]:
+        return () if response is None else CHANGES[request.api_key](kept, response)
+
+    def tell(outcomes: Outcomes) -> None:
+        broker.audit.changed(request.api_key, outcomes, validate_only=validate_only, **request.sender)
+
+    async def told_later() -> Any:
+        response = await result
         if response is not None:
-            outcomes = list(CHANGES[request.api_key](kept, response))
-            audit.changed(request.api_key, outcomes, validate_only=validate_only, **request.sender)
+            outcomes = Outcomes()
+            async for name, code in in_turns(broker.env, outcomes_of(response)):
+                outcomes.note(name, code)
+            tell(outcomes)
+        return response
 
     if inspect.isawaitable(result):
-        return _told_later(tell, result)
-    tell(result)
+        return told_later()
+    if result is not None:
+        tell(Outcomes(outcomes_of(result)))
     return result
-
-
-async def _told_later(tell: Callable[[Any], None], result: Awaitable[Any]) -> Any:
-    response = await result
-    tell(response)
-    return response

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 
@@ -48,7 +49,7 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
     Refusals that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
     codes: dict[str, int] = {}
-    topics = [_new_topic(broker, name) for name in names]
+    topics = [_new_topic(broker, name) async for name in in_turns(broker.env, names)]
     asked = ask_in_parts(
         broker,
         topics,

@@ -193,7 +193,7 @@ class ClientTelemetry:
     ) -> Iterator[None]:
         """Take what a client pushed, in place of what it pushed before; yield where other work may go on.
 
-        Nothing is shown of a push whose iterator is given up. Raises KafkaError for what cannot be taken.
+        A push leaves no trace if its iterator is given up. Raises KafkaError for what cannot be taken.
         """
         client = self._client(instance_id, attributes, image, now=now)
         try:

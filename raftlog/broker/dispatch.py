@@ -311,7 +311,7 @@ def _begin(
         return result
     from raftlog.broker.audited_changes import audited
 
-    return audited(broker.audit, request, message, result)
+    return audited(broker, request, message, result)
 
 
 async def _awaited(handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:

@@ -80,7 +80,7 @@ class Lifecycle:
         self.lacks_room: Callable[[], bool] = bool
         """Whether a log directory is full, so that others had better lead. Set it before `run`."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
-        """Told of log directories that the controller knows to be older copies."""
+        """Called with log directories that the controller knows to be older copies."""
         self.ages: Ages | None = None
         """The clock that heartbeats report, and that hears of the other brokers' clocks. Set it before `run`."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None

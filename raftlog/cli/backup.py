@@ -31,7 +31,7 @@ from raftlog.cli.rows import in_bytes
 from raftlog.cli.server import read_config
 from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.renaming import check_renaming, rename_in_batch, rename_in_image
-from raftlog.quorum.rewritten_journal import rewrite_journal
+from raftlog.quorum.rewritten_journal import forget_others, rewrite_journal
 from raftlog.storage.log_directory import CLEAN_SHUTDOWN, META_PROPERTIES
 
 UNFINISHED: Final = "restore-unfinished"
@@ -460,13 +460,17 @@ def _copy_back(source: Path, manifest: Manifest, targets: list[Path]) -> list[by
         else:
             files.judge(source, each, files.copy(source / each.path, targets[int(number)] / name))
     for target in targets:
+        forget_others(RealDisk(), str(target / METADATA_FOLDER))
+    for target in targets:
         for folder in sorted((each for each in target.rglob("*") if each.is_dir()), reverse=True):
             RealDisk().sync_dir(str(folder))
     return [identities[number] for number in range(len(targets))]
 
 
 def _write_properties(target: Path, identity: bytes, *, is_checked: bool) -> None:
-    """Write whose folder it is. With checksums no other file of it is believed without: an older backup has none."""
+    """Write the identity of the folder's node. With checksums, no other file is believed without: an older
+    backup has none.
+    """
     disk, path = RealDisk(), str(target / META_PROPERTIES)
     if is_checked:
         write_checked(disk, path, identity, copy=True)

@@ -28,7 +28,7 @@ FIRST_CONTROLLER_PORT: Final = 9192
 FIRST_HTTP_PORT: Final = 9644
 LAYOUT: Final = "dev.json"
 CLOCK: Final = {"raftlog.clock.leap.max.ms": str(4 * 86_400_000)}
-"""Nobody has to confirm the clock of a developer's machine after a long weekend."""
+"""The clock of a developer's machine needs no confirmation after a long weekend."""
 LOOK_EVERY_S: Final = 0.5
 LOST: Final = (
     "it holds the addresses and the secret of the cluster whose data is beside it; put back a copy of it,"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
+from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
@@ -20,6 +22,8 @@ class Replica:
     end_offset: int
     fetched_ms_ago: int | None
     caught_up_ms_ago: int | None
+    directory_id: str | None
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,17 @@ def quorum_of(target: Target) -> Quorum:
             each["log_end_offset"],
             ago(each["last_fetch_timestamp"]),
             ago(each["last_caught_up_timestamp"]),
+            _directory_id(each.get("replica_directory_id")),
         )
         for votes, group in ((True, voters), (False, observers))
         for each in group
     )
     return Quorum(leader, found["leader_epoch"], found["high_watermark"], replicas)
+
+
+def _directory_id(found: object) -> str | None:
+    directory_id = NO_DIRECTORY if found is None else UUID(str(found))
+    return None if directory_id == NO_DIRECTORY else encode_uuid(directory_id)
 
 
 @verb(quorum, "status", prints_rows=True)
@@ -96,6 +106,7 @@ def replication(target: Target, *, form: Form) -> None:
             "lag": found.lag(each),
             "fetched_ms_ago": each.fetched_ms_ago,
             "caught_up_ms_ago": each.caught_up_ms_ago,
+            "directory_id": each.directory_id,
         }
         for each in found.replicas
     ]

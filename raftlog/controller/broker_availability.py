@@ -14,7 +14,7 @@ class BrokerAvailability(NamedTuple):
 
     `alive`: unfenced and heard of. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: whoever is drained of its
-    leaderships, whichever of these it is; a broker whose disk is full is treated so as well.
+    leaderships, whichever of these it is; a broker with a full disk is treated so as well.
     """
 
     alive: frozenset[int]
@@ -45,7 +45,7 @@ class BrokerAvailability(NamedTuple):
         return self._replace(alive=self.alive | {broker_id})
 
     def without_room(self, broker_ids: Set[int]) -> BrokerAvailability:
-        """The standing where these brokers lead only what nobody else can lead: their disks are full."""
+        """The standing where these brokers lead only what no other broker can lead: their disks are full."""
         return self._replace(draining=self.draining | broker_ids)
 
     def with_draining(self, broker_id: int, draining: bool) -> BrokerAvailability:

@@ -73,7 +73,7 @@ class BrokerLiveness:
         self.suspected: frozenset[int] = frozenset()
         """Whom the controller doubts; another object after each change."""
         self.without_room: frozenset[int] = frozenset()
-        """The brokers whose last heartbeat reported a full log directory; another object after each change."""
+        """The brokers that reported a full log directory last; another object after each change."""
 
     def start_sessions(
         self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
@@ -223,7 +223,7 @@ NO_READING: Final = Reading(0, ClockState.UNSAID)
 class BrokerClocks:
     """The wall clocks that a controller has heard of since it became the active one.
 
-    A clock is kept as its lead over the controller's own loop, so that the controller's wall clock plays no part, and
+    A clock is kept as its lead over the controller's own loop. So the controller's wall clock plays no part, and
     readings of different moments can be compared. The cost of a heartbeat does not grow with the number of brokers:
     sorted leads are made anew only where a clock, its state, or the brokers have changed.
     """
@@ -234,11 +234,11 @@ class BrokerClocks:
         self._leads: dict[int | None, list[int]] = {}
         """The leads of unfenced brokers, sorted: all of them (None), and those of each state."""
         self._alive = 0
-        """How many brokers are unfenced, without those whose release tells of no clock."""
+        """How many brokers are unfenced, without those that have a release which reports no clock."""
         self._is_stale = True
 
     def note(self, broker_id: int, wall_clock_ms: int, state: int, now: float) -> None:
-        """A heartbeat told a broker's clock; UNSAID: its release does not."""
+        """A heartbeat reported a broker's clock; UNSAID: its release does not."""
         reading = Reading(wall_clock_ms - int(now * 1000), state) if state else NO_READING
         known = self._readings.get(broker_id)
         if known is None or known.state != state or abs(known.lead_ms - reading.lead_ms) > SAME_MS:
@@ -246,7 +246,7 @@ class BrokerClocks:
             self._is_stale = True
 
     def added_to(self, reply: Any, broker_id: int, standing: BrokerAvailability) -> Any:
-        """Return a reply to a broker's heartbeat with the other clocks in it, where it told its own."""
+        """Return a reply to a broker's heartbeat with the other clocks in it, where it reported its own."""
         own = self._readings.get(broker_id, NO_READING)
         if not own.state or not isinstance(reply, BrokerHeartbeatReply):
             return reply

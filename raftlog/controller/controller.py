@@ -15,7 +15,7 @@ from uuid import UUID
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import shared_time
-from raftlog.base.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, NotController
+from raftlog.base.errors import ClusterAuthorizationFailed, KafkaError, NotController
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Decision, Runner
@@ -39,30 +39,19 @@ from raftlog.controller.request_causes import Causes, causes_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     AllocateProducerIds,
-    AlterClientQuotas,
     AlterConfigs,
     AlterPartition,
-    AlterReassignments,
-    AlterScramCredentials,
     BrokerHeartbeat,
     ChargeMutations,
-    CreateAcls,
     CreatePartitions,
-    CreateToken,
     CreateTopics,
-    DeleteAcls,
     DeleteTopics,
     DrainBroker,
-    ElectLeaders,
     ErrorReply,
-    ExpireToken,
-    ListReassignments,
     MutationsCharged,
     RegisterBroker,
-    RenewToken,
     Reply,
     Request,
-    TransferLeaderships,
     UnregisterBroker,
     UpdateFeatures,
 )
@@ -396,63 +385,17 @@ class Controller:
                 )
             case UnregisterBroker():
                 return brokers.decide_unregister(image, request, **self._rules(image))
-            case CreateAcls() | DeleteAcls() | AlterScramCredentials() | AlterClientQuotas():
-                return self._secure(image, request)
-            case CreateToken() | RenewToken() | ExpireToken():
-                return self._delegate(image, request)
             case _:
-                return self._move(image, request)
+                from raftlog.controller.admin_requests import Circumstances, decide_admin_request
 
-    def _secure(
-        self,
-        image: MetadataImage,
-        request: CreateAcls | DeleteAcls | AlterScramCredentials | AlterClientQuotas,
-    ) -> Decision:
-        """Decide about users, their rights and their quotas."""
-        from raftlog.controller import acls, client_quotas, scram_users
-
-        match request:
-            case CreateAcls():
-                return acls.decide_create_acls(image, request, self._config)
-            case DeleteAcls():
-                return acls.decide_delete_acls(image, request)
-            case AlterScramCredentials():
-                return scram_users.decide_alter_scram_credentials(image, request, self._config)
-            case AlterClientQuotas():
-                return client_quotas.decide_alter_client_quotas(image, request, self._config)
-
-    def _delegate(self, image: MetadataImage, request: CreateToken | RenewToken | ExpireToken) -> Decision:
-        """Decide about delegation tokens."""
-        from raftlog.controller import tokens
-
-        now_ms = self.wall_clock_ms()
-        match request:
-            case CreateToken():
-                return tokens.decide_create_token(image, request, self._config, now_ms)
-            case RenewToken():
-                return tokens.decide_renew_token(image, request, self._config, now_ms)
-            case ExpireToken():
-                return tokens.decide_expire_token(image, request, self._config, now_ms)
-
-    def _move(self, image: MetadataImage, request: Request) -> Decision:
-        """Decide what moves leaderships or replicas because somebody asked for it."""
-        from raftlog.controller import leaderships, reassignment
-
-        match request:
-            case ElectLeaders():
-                return elections.decide_elect_leaders(image, request, self._standing(image))
-            case AlterReassignments():
-                return reassignment.decide_alter_reassignments(
-                    image, request, self._standing(image), self._config
+                given = Circumstances(
+                    self._config,
+                    self.wall_clock_ms(),
+                    self._standing(image),
+                    self._unclean(image),
+                    self._index,
                 )
-            case ListReassignments():
-                return reassignment.decide_list_reassignments(image, request, self._index)
-            case TransferLeaderships():
-                return leaderships.decide_transfer_leaderships(image, request, self._standing(image))
-            case DrainBroker():
-                return leaderships.decide_drain(image, request, **self._rules(image))
-            case _:
-                raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")
+                return decide_admin_request(image, request, given)
 
     def _heartbeat(self, request: BrokerHeartbeat, answer: Callable[[Any], None], now: float) -> None:
         broker = self._runner.tail.brokers.get(request.broker_id)

@@ -72,8 +72,13 @@ def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[st
         yield from dict.fromkeys(request.partitions)
         return
     for topic in image.topics.values():
-        for index in range(len(topic.partitions)):
-            yield topic.name, index
+        for index, state in enumerate(topic.partitions):
+            if request.election_type == PREFERRED:
+                is_needed = state.leader != state.replicas[0]
+            else:
+                is_needed = state.leader == NO_BROKER or state.isr_lost
+            if is_needed:  # very many are not, and an exception for each takes a second
+                yield topic.name, index
 
 
 def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionResult:

@@ -63,7 +63,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
     `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
     `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
-    `lacks_room`: a log directory is full, so that the sender shall lead only what nobody else can lead.
+    `lacks_room`: a log directory is full, so that the sender shall lead only what no other broker can lead.
     `wall_clock_ms`, `clock_state`: the sender's clock, and how far it trusts it; releases before 0.4.0 leave them out.
     """
 

@@ -22,7 +22,7 @@ RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
 CLIENT_RULES: Final = "raftlog.client.rules"
 CLIENT_CERTIFICATES: Final = "raftlog.client.certificates"
 """The demands of a broker on clients, as it registers them: 1 if it has an authorizer, 1 if a listener of it demands
-certificates. A controller that is no broker judges by them. No client sees them, and nobody can change them.
+certificates. A controller that is no broker judges by them. No client sees them, and no request changes them.
 """
 
 

@@ -78,9 +78,9 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
         """Whether its log directories name its incarnation; those of a release before 0.4.0 do not."""
         return self.incarnation_id.version == _WRITTEN_VERSION
 
-    def endpoint(self, listener: str) -> Endpoint | None:
-        """Return the endpoint of a listener name, or None."""
-        return next((each for each in self.endpoints if each.listener == listener), None)
+    def endpoint(self, listener: str | None) -> Endpoint | None:
+        """Return the endpoint of a listener name, or None. None names the first: a controller may know no name."""
+        return next((each for each in self.endpoints if listener in (each.listener, None)), None)
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):

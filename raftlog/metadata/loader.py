@@ -33,7 +33,7 @@ class MetadataLoader:
         self.published_image: MetadataImage = EMPTY_IMAGE
         self.history = History()
         self.on_batch_written: Callable[[int], None] = lambda at_ms: None
-        """Told the wall time at which a controller wrote the batch that was just applied, 0 if it did not say."""
+        """Called with the wall time at which a controller wrote the batch that was just applied; 0: unknown."""
         self._defer = defer
         self._deferred = False
         self._listeners: list[Listener] = []

@@ -42,11 +42,13 @@ from raftlog.quorum.handshake_messages import (
     ChannelKind,
     Hello,
     Introduced,
+    IntroducesVoter,
     Levels,
     Proof,
     Refusal,
     Verdict,
     decode_handshake,
+    directory_fields,
     encode_handshake,
     introduced,
     why_too_old,
@@ -108,11 +110,9 @@ class Identity:
     """None: controllers' listeners speak no TLS."""
     levels: Levels = Levels()  # noqa: RUF009 (immutable)
     directory_id: UUID = NO_DIRECTORY
-    """Of the metadata directory: a voter is its id and this."""
-    incarnation: bytes = b""
-    """Of this process. Two that are alive with one id and one directory id are a node and its copy."""
-    new_journal: Callable[[], bool] = lambda: False
-    """Whether the metadata log is empty and has never seen a term."""
+    """Of the metadata directory."""
+    voter: IntroducesVoter | None = None
+    """Answers for a voter; None: this node does not vote."""
 
     def nonce(self) -> bytes:
         return self.nonce_source.randbytes(NONCE_BYTES)
@@ -159,6 +159,8 @@ class Channel(asyncio.Protocol, Guard):
         self.identity = identity
         self.peer_id = -1
         self.peer = Introduced()
+        self.introduced_as = b""
+        """The incarnation as which this voter introduced itself."""
         self.peer_levels = (0, 0)
         """The lowest and the highest level of the metadata that the peer supports."""
         self.kind: ChannelKind = "rpc"
@@ -411,10 +413,9 @@ class OutboundChannel(Channel):
             identity.nonce(),
             identity.levels.lowest,
             identity.levels.highest,
-            identity.directory_id.bytes,
-            identity.incarnation,
-            identity.new_journal(),
+            *directory_fields(identity.voter, self._expect, identity.directory_id),
         )
+        self.introduced_as = hello.incarnation
         self._hello = self._say(hello)
 
     def _next(self, message: Any, frame: bytes) -> None:
@@ -531,10 +532,9 @@ class InboundChannel(Channel):
             identity.nonce(),
             identity.levels.lowest,
             identity.levels.highest,
-            identity.directory_id.bytes,
-            identity.incarnation,
-            identity.new_journal(),
+            *directory_fields(identity.voter, hello.node_id, identity.directory_id),
         )
+        self.introduced_as = challenge.incarnation
         tls, session = identity.tls, self._tls_session()
         shown = None if tls is None or session is None else tls.own_certificate(session)
         self._greeted = hello, self._transcript(shown, frame, self._say(challenge))

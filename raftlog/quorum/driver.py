@@ -12,14 +12,17 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from raftlog.base.disk import DISK_FULL
 from raftlog.base.env import Env, timer_time
 from raftlog.base.errors import InvalidRequest, NotController, RequestTimedOut
 from raftlog.base.log import get_logger
 from raftlog.base.log_output import describe
+from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.core import RaftCore
 from raftlog.quorum.election import Election, Timing
+from raftlog.quorum.incarnations import Heard, Incarnations
 from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.journal_writer import JournalWriter
@@ -83,7 +86,7 @@ class Driver:
         self._env = env
         self._loop = asyncio.get_running_loop()
         self._machine = machine
-        self._restore_at_boot()
+        self._restore_at_boot(directory)
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
         self._alone = not voters.peers
         self._recorded = voters.recorded()
@@ -108,6 +111,7 @@ class Driver:
             now=self._loop.time(),
             lateness=env.lateness,
         )
+        self._counted: dict[int, tuple[UUID, tuple[int, int, int]]] = {}  # as last led; see `Heard`
         self._inbox: deque[tuple[int, Message]] = deque()
         self._proposals: deque[tuple[int, bytes]] = deque()
         self._uncommitted: deque[tuple[int, int]] = deque()
@@ -126,7 +130,10 @@ class Driver:
             env, self.journal, machine, compaction, on_durable=self._snapshot_durable
         )
 
-    def _restore_at_boot(self) -> None:
+    def _restore_at_boot(self, directory: str) -> None:
+        env, voters = self._env, self.voters
+        self.incarnations = Incarnations(env.disk, directory, voters.directory_id, env.unguessable)
+        voters.directory_id = self.incarnations.directory_id
         journal = self.journal
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
@@ -189,6 +196,67 @@ class Driver:
         self._schedule()
         return True
 
+    # -- what this voter is, and heard of others -----------------------------------------
+
+    @property
+    def directory_id(self) -> UUID:
+        """The directory by which other voters know this one."""
+        return self.voters.directory_id
+
+    @property
+    def incarnation(self) -> bytes:
+        """This process, as its directory names it."""
+        return self.incarnations.current
+
+    @property
+    def new_journal(self) -> bool:
+        """Whether the metadata log is empty and has never seen a term."""
+        return self.journal.is_new
+
+    def heard_of(self, voter: int) -> list[Heard]:
+        """Return what to say to another voter of its directories, and to another node nothing."""
+        if voter not in self.voters.peers:
+            return []
+        self._note_counted(voter)
+        led, position = self._counted.get(voter, (NO_DIRECTORY, ()))
+        return [
+            Heard(directory_id.bytes, incarnation, *(position if directory_id == led else ()))
+            for directory_id, incarnation in self.journal.heard.of(voter).items()
+        ]
+
+    def went_back(self, heard: Iterable[Heard]) -> bool:
+        """Return whether another voter heard more of this directory than it holds: then it is another one from now on.
+
+        The caller closes all links: others know it by its former id.
+        """
+        if not any(self.incarnations.is_older(each, self.journal) for each in heard):
+            return False
+        self._guarded(self._become_another)
+        return True
+
+    def _become_another(self) -> None:
+        former = self.directory_id
+        self.incarnations.renew()
+        self.voters.distrust(self.incarnations.directory_id)
+        self.core.resign()
+        self.core.outbox.clear()
+        self._announce()
+        log.error(
+            "voter_went_back",
+            node_id=self.node_id,
+            directory_id=encode_uuid(former),
+            new_directory_id=encode_uuid(self.directory_id),
+            advice="its metadata folder is an older copy: it votes again once a leader has caught it up",
+        )
+
+    def _note_counted(self, peer: int) -> None:
+        if not self.core.is_leader:
+            return
+        directory_id, match = self.voters.linked.get(peer), self.core.match_index(peer)
+        entry_term = self.journal.entry_term(match)
+        if directory_id is not None and entry_term is not None:
+            self._counted[peer] = directory_id, (self.core.term, match, entry_term)
+
     # -- from the network ----------------------------------------------------------------
 
     def received(self, peer: int, message: Message) -> None:
@@ -203,6 +271,7 @@ class Driver:
         self._schedule()
 
     def link_down(self, peer: int) -> None:
+        self._note_counted(peer)
         self._guarded(lambda: self.core.disconnected(peer))
 
     def resume_sending(self) -> None:
@@ -241,6 +310,7 @@ class Driver:
             self._compact_to = 0
         inbox, self._inbox = self._inbox, deque()
         for peer, message in inbox:
+            self._note_heard(peer)
             self._take(peer, message)
         self._take_proposals()
         self._announce()
@@ -322,6 +392,14 @@ class Driver:
                 self.election.on_leader_message(self._loop.time(), deadline)
         if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
+
+    def _note_heard(self, peer: int) -> None:
+        """Have written down which process sends this, before what it says counts."""
+        voters = self.voters
+        directory_id, incarnation = voters.linked.get(peer), voters.incarnations.get(peer)
+        if directory_id is not None and incarnation:
+            recorded = voters.recorded_directory(peer)
+            self.journal.heard.note(peer, directory_id, incarnation, recorded=recorded)
 
     def _take_proposals(self) -> None:
         """Put what was proposed into the log, unless the term that it was proposed in is over."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 from uuid import UUID
 
 import msgspec
 
 from raftlog.base.types import NO_DIRECTORY
+from raftlog.quorum.incarnations import Heard, HeardList
 
 ChannelKind = Literal["raft", "rpc", "heartbeat", "observe"]
 
@@ -34,6 +35,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     directory_id: ShortBytes = b""
     incarnation: ShortBytes = b""
     new_journal: bool = False
+    heard: HeardList = []
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
@@ -46,6 +48,7 @@ class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog chall
     directory_id: ShortBytes = b""
     incarnation: ShortBytes = b""
     new_journal: bool = False
+    heard: HeardList = []
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
@@ -72,15 +75,44 @@ class Introduced(msgspec.Struct, frozen=True):
     directory_id: UUID = NO_DIRECTORY
     """Of its metadata directory (Kafka's directory.id)."""
     incarnation: bytes = b""
-    """Of its process, drawn by chance at each start."""
+    """Of its process (`incarnations`). Two alive with one id and one directory id are a node and its copy."""
     new_journal: bool = False
     """Whether its metadata log is empty and has never seen a term."""
+    heard: tuple[Heard, ...] = ()
+    """Its memory of the directories of the node that it speaks to."""
 
 
 def introduced(message: Hello | Challenge) -> Introduced:
     """Return the content of a message about its sender."""
     directory_id = UUID(bytes=message.directory_id) if len(message.directory_id) == 16 else NO_DIRECTORY
-    return Introduced(message.node_id, directory_id, message.incarnation, message.new_journal)
+    return Introduced(
+        message.node_id, directory_id, message.incarnation, message.new_journal, tuple(message.heard)
+    )
+
+
+class IntroducesVoter(Protocol):
+    """A voter's answers for handshakes; see `Introduced`."""
+
+    @property
+    def directory_id(self) -> UUID: ...
+
+    @property
+    def incarnation(self) -> bytes: ...
+
+    @property
+    def new_journal(self) -> bool: ...
+
+    def heard_of(self, voter: int) -> list[Heard]: ...
+
+
+def directory_fields(
+    voter: IntroducesVoter | None, peer: int | None, directory_id: UUID
+) -> tuple[bytes, bytes, bool, list[Heard]]:
+    """Return the last fields of a hello or of a challenge to a peer (None: unknown which)."""
+    if voter is None:
+        return directory_id.bytes, b"", False, []
+    heard = [] if peer is None else voter.heard_of(peer)
+    return voter.directory_id.bytes, voter.incarnation, voter.new_journal, heard
 
 
 encode_handshake = msgspec.msgpack.Encoder().encode

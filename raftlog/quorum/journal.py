@@ -13,6 +13,7 @@ from uuid import UUID
 from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
+from raftlog.quorum.incarnations import HeardVoters
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
 from raftlog.quorum.wal import (
     DamagedJournal,
@@ -69,6 +70,8 @@ class Journal:
         self._wal = Wal(disk, directory)
         make_durable_folder(disk, directory)
         _check_owner(disk, directory, directory_id)
+        self.heard = HeardVoters(disk, directory)
+        """The other voters; what is noted there is written with the next sync."""
         self._open(directory)
 
     # -- opening -------------------------------------------------------------------------
@@ -203,21 +206,28 @@ class Journal:
     @property
     def dirty(self) -> bool:
         """Whether something must be synced before the next message leaves."""
-        return bool(self._staged) or self._rewrite
+        return bool(self._staged) or self._rewrite or self.heard.dirty
 
     @property
     def needs_rewrite(self) -> bool:
         """Whether the staged work is more than one append, and so never belongs on the loop."""
-        return self._rewrite
+        return self._rewrite or self.heard.dirty
 
     def take_staged(self) -> Callable[[], None]:
         """Hand over the staged work as a job; nothing may be staged until it has run. The job raises OSError."""
         staged, self._staged = self._staged, []
         snapshot, self._staged_snapshot = self._staged_snapshot, None
         rewrite, self._rewrite = self._rewrite, False
+        heard = self.heard.take_staged() if self.heard.dirty else None
         if not rewrite:
             staged.append(commit_record(self._commit_index))
-            return lambda: self._wal.append(staged)
+
+            def append() -> None:
+                if heard is not None:
+                    self.heard.write(heard)
+                self._wal.append(staged)
+
+            return append
         entries, term, voted_for, commit_index = (
             list(self._entries),
             self._term,
@@ -226,6 +236,8 @@ class Journal:
         )
 
         def replace() -> None:
+            if heard is not None:
+                self.heard.write(heard)
             if snapshot is not None:
                 self.snapshot_files.write(snapshot.end, encode_snapshot(snapshot))
             self._wal.replace(

@@ -14,6 +14,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """An index, a term, or a count of bytes: what the log and the core can hold. Anything else is no message."""
 
 DirectoryId = Annotated[bytes, msgspec.Meta(max_length=16)]
+Incarnation = Annotated[bytes, msgspec.Meta(max_length=16)]
 
 
 class MessageSizes(NamedTuple):
@@ -102,6 +103,22 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=10):
     """Keeps a silent link known to be alive."""
 
 
+class LinkClaim(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """May this process of a voter be linked to me? `in_use`: it is. Releases up to 0.3.0 do not know this message."""
+
+    voter: Number
+    incarnation: Incarnation
+    in_use: bool = False
+
+
+class LinkAnswer(msgspec.Struct, frozen=True, array_like=True, tag=12):
+    """`denied`: the sender has another process of that voter."""
+
+    voter: Number
+    incarnation: Incarnation
+    denied: bool
+
+
 Message = (
     AppendEntries
     | AppendEntriesResponse
@@ -113,6 +130,8 @@ Message = (
     | PreVoteGranted
     | HigherTerm
     | Ping
+    | LinkClaim
+    | LinkAnswer
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -36,7 +36,6 @@ log = get_logger("quorum")
 
 MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
-INCARNATION_BYTES: Final = 8
 REPLACED_AFTER_S: Final = 5.0
 """So long a leader must have missed a voter's recorded directory before another one takes its place, seconds."""
 
@@ -95,14 +94,7 @@ class Quorum:
         self.snapshot_policy = compaction
         """When to take snapshots; heeded by `start`."""
         self._heartbeats: dict[int, InboundChannel] = {}
-        self.identity = Identity(
-            node_id,
-            secret,
-            cluster_id,
-            env.unguessable,
-            env.lateness,
-            incarnation=env.unguessable.randbytes(INCARNATION_BYTES),
-        )
+        self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.recorded_voters: Recorded = dict
         """The directories of voters that the metadata names."""
         self.barred: str | None = None
@@ -139,7 +131,7 @@ class Quorum:
         if self.barred is not None and not peers and driver.journal.is_new:
             driver.stop()
             raise DamagedJournal(self.barred)
-        self.identity = replace(self.identity, new_journal=lambda: driver.journal.is_new)
+        self.identity = replace(self.identity, voter=driver)
         links = RaftLinks(
             self._env,
             self.identity,
@@ -151,6 +143,7 @@ class Quorum:
             on_gone=driver.on_peer_process_dead,
             on_writable=driver.resume_sending,
         )
+        links.went_back = driver.went_back
         feed = ObserverFeed(driver, self._env)
         driver.send, driver.linked, driver.core.can_send = links.send, links.linked_peers, links.can_send
         driver.on_advance, driver.on_failure = feed.on_commit, self._failed

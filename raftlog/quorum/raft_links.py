@@ -18,7 +18,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import encode_uuid
 from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundChannel, dial
 from raftlog.quorum.handshake_messages import Introduced, why_too_old
-from raftlog.quorum.messages import Message, Ping, decode_message, encode_message
+from raftlog.quorum.incarnations import Heard
+from raftlog.quorum.link_claims import LinkClaims
+from raftlog.quorum.messages import LinkAnswer, LinkClaim, Message, Ping, decode_message, encode_message
 from raftlog.quorum.voter_set import VoterSet
 
 log = get_logger("quorum")
@@ -31,6 +33,8 @@ SILENCE_SECONDS: Final = 3.5
 
 UNSENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
 """A peer that does not read is cut off when so much waits for it."""
+
+_COMES_BACK: Final = "this voter's directory is an older copy: it comes back under another id"
 
 PROBE_SECONDS: Final = 0.3
 PROBES: Final = 10
@@ -92,7 +96,13 @@ class RaftLinks:
         self._on_down = on_down
         self._on_gone = on_gone
         self._on_writable = on_writable
+        self.went_back: Callable[[Iterable[Heard]], bool] = lambda _heard: False
+        """Return whether what a peer heard of this voter shows that its directory is an older copy."""
         self._channels: dict[int, Channel] = {}
+        self._claims = LinkClaims(self._channels, grant=self._add, deny=self._deny)
+        self._unheard: set[int] = set()
+        """Peers whose links have brought nothing yet. The first message says that a peer's directory is no older copy.
+        """
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -110,6 +120,7 @@ class RaftLinks:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
+        self._claims.close()
         for channel in list(self._channels.values()):
             channel.close("this node stops")
 
@@ -191,7 +202,7 @@ class RaftLinks:
 
     def add_accepted(self, channel: InboundChannel) -> None:
         """Take over an accepted, authenticated link."""
-        self._add(channel)
+        self._take_over(channel)
 
     # -- inside --------------------------------------------------------------------------
 
@@ -223,13 +234,28 @@ class RaftLinks:
             except OSError:
                 continue
             self._complaints.pop(peer, None)
-            self._add(channel)
-            return
+            if self._take_over(channel):
+                return
 
     def _complain(self, peer: int, reason: str) -> None:
         if self._complaints.get(peer) != reason:
             self._complaints[peer] = reason
             log.error("quorum_link_refused", node_id=self._identity.node_id, peer=peer, reason=reason)
+
+    def _take_over(self, channel: Channel) -> bool:
+        """Make a channel the link to its peer, unless that peer shows that this voter's directory went back."""
+        if self.went_back(channel.peer.heard):
+            for each in (channel, *self._channels.values()):
+                each.close(_COMES_BACK)
+            return False
+        voter = self._identity.voter
+        if (
+            voter is not None and channel.introduced_as != voter.incarnation
+        ):  # found out meanwhile, by another link
+            channel.close(_COMES_BACK)
+            return False
+        self._claims.ask(channel)
+        return True
 
     def _add(self, channel: Channel) -> None:
         peer = channel.peer_id
@@ -239,14 +265,30 @@ class RaftLinks:
             previous.detach()
             previous.close("replaced by a newer link")
             self._on_down(peer)
+            self._claims.on_lost(peer)
         self._channels[peer] = channel
         self._voters.linked[peer] = channel.peer.directory_id
+        self._voters.incarnations[peer] = channel.peer.incarnation
+        self._unheard.add(peer)
         self._on_up(peer)
+        channel.send(encode_message(Ping()))
         channel.on_writable = self._on_writable
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
+        self._claims.show_links(peer)
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
+
+    def _deny(self, channel: Channel, by: int) -> None:
+        """Close a link, in use or not, since another voter is linked to another process of its peer."""
+        peer = channel.peer_id
+        reason = (
+            f"node {peer} runs already, linked to node {by}: one of the two processes is a copy, or is gone"
+        )
+        self._complain(peer, reason)
+        channel.close(reason)
+        if peer not in self._channels and peer in self._dials():
+            self._spawn(self._keep_dialling(peer, 1.0))
 
     def _take(self, channel: Channel, payload: bytes) -> None:
         try:
@@ -254,7 +296,12 @@ class RaftLinks:
         except msgspec.MsgspecError as error:
             channel.close(f"not a message: {error}")
             return
-        if type(message) is not Ping:
+        if isinstance(message, LinkClaim):
+            self._claims.on_claim(channel.peer_id, message)
+        elif isinstance(message, LinkAnswer):
+            self._claims.on_answer(channel.peer_id, message)
+        elif type(message) is not Ping or channel.peer_id in self._unheard:
+            self._unheard.discard(channel.peer_id)
             self._on_message(channel.peer_id, message)
 
     def _drop(self, channel: Channel, reason: str) -> None:
@@ -264,6 +311,7 @@ class RaftLinks:
         del self._channels[peer]
         if self._closed:
             return
+        self._claims.on_lost(peer)
         self._voters.note_link_lost(peer, asyncio.get_running_loop().time())
         self._on_down(peer)
         self._spawn(self._probe(peer))

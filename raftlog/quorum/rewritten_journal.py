@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from raftlog.base.checked_files import remove_checked
 from raftlog.base.disk import Disk
+from raftlog.quorum.incarnations import OTHERS
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, decode_snapshot, encode_snapshot
 from raftlog.quorum.wal import COMMAND_PREFIX, NAME, Entry, encode_file, replay
 
@@ -31,6 +33,11 @@ def rewrite_journal(disk: Disk, directory: str, *, command: Change, state: Chang
         log.node_id, entries=entries, term=log.term, voted_for=log.voted_for, commit_index=log.commit_index
     )
     disk.write_file(path, written)
+
+
+def forget_others(disk: Disk, directory: str) -> None:
+    """Remove a voter's memory of the others: the backups of a cluster's voters were not made in one moment."""
+    remove_checked(disk, f"{directory}/{OTHERS}")
 
 
 def _changed(entry: Entry, command: Change) -> Entry:

@@ -8,6 +8,8 @@ has neither the entries nor the vote of the one before. So:
 - A leader counts its answers, for commits and for check quorum, only once the committed metadata names its directory.
   The leader has that recorded when the voter holds all that is committed; the record commits without its answer.
 
+A directory that went back in time counts as a replaced disk: it takes another id (`incarnations`).
+
 While no metadata names a cluster, the voters are *forming* one: the first leader needs the votes of all of them. With
 a majority, two empty disks could form a new cluster while the third voter, which has the metadata, is down. The
 directories that gave these votes are the voters from the beginning.
@@ -60,6 +62,8 @@ class VoterSet:
         self.recorded = recorded
         self.linked: dict[int, UUID] = {}
         """The directory at the other end of the newest link to each voter."""
+        self.incarnations: dict[int, bytes] = {}
+        """The process at the other end of that link; none of releases up to 0.3.0."""
         self._barred = barred
         self._granted: dict[int, UUID] = {}
         """The directories that voted for this one while it was forming."""
@@ -113,6 +117,14 @@ class VoterSet:
     def yields_to(self, peer: int) -> bool:
         """Return whether an equal candidate goes first: all forming voters must agree on the same one."""
         return not self.is_forming or peer < self.node_id
+
+    def distrust(self, directory_id: UUID) -> None:
+        """Take another directory id: the former one is an older copy. It helps to form no cluster, either."""
+        self.directory_id = directory_id
+        self._barred = (
+            "this voter's metadata folder is an older copy than other voters have heard of: start those that have "
+            "metadata, and it votes once a leader has caught it up"
+        )
 
     def note_vote(self, peer: int) -> None:
         """Remember the directory that voted for this one."""

@@ -3,7 +3,7 @@
 It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the group before it was
 synced, so a damaged record that is *followed* by a whole later group is damage, never a torn write. Only the tail of
 the last group may be cut. A file that is written anew, as at each start, ends with an empty group, and so does that of
-a voter that stops by itself: then its last records cannot rot unseen. Those of a killed process can until it writes on.
+a voter that stops by itself. So its last records cannot rot unseen. Those of a killed process can until it writes on.
 
 Record: CRC-32C u32 of the rest, payload length u32, kind u8, payload; big endian.
 """

@@ -73,6 +73,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 _CONTROL_KEY = Struct(">hh")
 _END_MARKER_VALUE = Struct(">hi")
 _ABORT, _COMMIT = 0, 1
+_TIMESTAMPS = range(-(2**63), 2**63)
 
 
 class Record(NamedTuple):
@@ -184,23 +185,39 @@ def open_batch(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> tuple[Batc
 def iter_records_from(header: BatchHeader, plain: memoryview, start_offset: int) -> Iterator[Record | None]:
     """Yield the records from an offset on, and None for a pause after every SKIPPED_AT_ONCE earlier records.
 
-    Earlier records are passed over by their lengths and offsets; nothing else of them is read.
+    Earlier records are passed over by their lengths and offsets; nothing else of them is read. CorruptMessage names the
+    first malformed record. An offset that goes back, or leads out of the batch, makes it one as well.
     """
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
-    position = passed = 0
-    while start_offset > header.base_offset and passed < header.record_count:
-        offset, end = _offset_and_end(plain, position, header)
-        if offset >= start_offset:
-            break
-        position = end
-        passed += 1
-        if passed % SKIPPED_AT_ONCE == 0:
-            yield None
-    for _ in range(header.record_count - passed):
-        record, position = _read_record(plain, position, header, append_time)
-        yield record
+    position = number = 0
+    previous = header.base_offset - 1
+    try:
+        while start_offset > header.base_offset and number < header.record_count:
+            offset, end = _offset_and_end(plain, position, header)
+            if offset >= start_offset:
+                break
+            _check_offset(offset, previous, header)
+            position, previous = end, offset
+            number += 1
+            if number % SKIPPED_AT_ONCE == 0:
+                yield None
+        while number < header.record_count:
+            record, position = _read_record(plain, position, header, append_time)
+            _check_offset(record.offset, previous, header)
+            previous = record.offset
+            yield record
+            number += 1
+    except CorruptMessage as error:
+        raise CorruptMessage(
+            f"record {number} of the batch at offset {header.base_offset}: {error}"
+        ) from error
     if position != len(plain):
         raise CorruptMessage(f"{len(plain) - position} bytes follow the last record of the batch")
+
+
+def _check_offset(offset: int, previous: int, header: BatchHeader) -> None:
+    if not previous < offset <= header.last_offset:
+        raise CorruptMessage(f"its offset is {offset}, out of {previous + 1} to {header.last_offset}")
 
 
 def _offset_and_end(plain: memoryview, position: int, header: BatchHeader) -> tuple[int, int]:
@@ -229,6 +246,8 @@ def _read_record(
     if position != end:
         raise CorruptMessage("a record's length does not fit its contents")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+    if timestamp not in _TIMESTAMPS:
+        raise CorruptMessage(f"its timestamp is {timestamp}, beyond 64 bits")
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
 

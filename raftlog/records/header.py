@@ -151,7 +151,7 @@ def known_max_timestamp(header: BatchHeader) -> int:
     """Return the largest timestamp of a stored batch, NO_TIMESTAMP where its header cannot be right.
 
     raftlog until 0.3.0 stored what clients sent. Sarama before 1.45.1 leaves the field at -1, below the base
-    timestamp, and librdkafka sends 0 for records without a timestamp, whose base is -1.
+    timestamp, and librdkafka sends 0 for records without a timestamp, where the base is -1.
     """
     base, newest = header.base_timestamp, header.max_timestamp
     if header.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT):

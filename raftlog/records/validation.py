@@ -2,7 +2,7 @@
 
 Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so only
 some are walked (`must_be_walked`). Topics that are compacted or bound timestamps have all of theirs walked. So is a
-compressed batch that claims more records than it has bytes, a header that no honest client sends, and a largest
+compressed batch that claims more records than it has bytes. So are a header that no honest client sends, and a largest
 timestamp that would decide when records are deleted. A walk finds the largest timestamp, and the leader writes it into
 the header. Other headers that lie harm their own readers only. They take no more than an offset for each byte that was
 sent. They make records no older than half of retention.ms, and no newer than a minute from now.
@@ -150,7 +150,8 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
         raise NeedsStepwiseValidation from error  # malformed, or larger than it looks
     records = _Records(header, laws)
     records.add(plain, is_last=True)
-    records.advance()
+    while records.advance():
+        pass
     return records.finish()
 
 

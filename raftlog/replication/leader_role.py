@@ -28,7 +28,7 @@ from raftlog.base.errors import (
     OffsetNotAvailable,
     OffsetOutOfRange,
 )
-from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, EpochEnd
 from raftlog.metadata.controller_api import IsrChange, IsrMember
 from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
@@ -38,6 +38,7 @@ from raftlog.records.validation import (
     must_be_walked,
     validate_small_batch,
 )
+from raftlog.replication.divergence import check_position, epoch_end_of, find_rot_before
 from raftlog.replication.follower_progress import NEVER, FollowerProgress
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.replica_host import CommitWaiter, PartitionRead, ReplicaId, TxnMarker
@@ -262,9 +263,9 @@ class LeaderRole(ReplicaRole):
     ) -> PartitionRead:
         log = self.log
         partition = self.partition
-        refused = self._refuse_position(offset, last_fetched_epoch)
+        refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
         if refused is not None:
-            return refused
+            return self._refuse(*refused)
         high_watermark = partition.high_watermark
         stable = partition.last_stable_offset
         end = stable if read_committed else high_watermark
@@ -293,11 +294,13 @@ class LeaderRole(ReplicaRole):
     ) -> PartitionRead:
         log = self.log
         progress = self._progress_of(replica)
-        refused = self._refuse_position(offset, last_fetched_epoch)
+        refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
         if last_fetched_epoch > self.leader_epoch:
-            refused = self._refuse_rotten_epoch()
+            # No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it. The replica
+            # parts from this log where it takes up what this leader never heard of.
+            refused = 0, EpochEnd(log.latest_epoch, log.log_end_offset)
         if refused is not None:
-            return refused
+            return self._refuse(*refused)
         end = log.log_end_offset
         # A fetch at an offset acknowledges all before it, as Raft's match index does. Noted before the read, so that
         # the high watermark that it moves goes along with this very response.
@@ -308,8 +311,8 @@ class LeaderRole(ReplicaRole):
             times = progress.served_times + 1 if offset == progress.served_offset else 1
             # whoever comes back for the same again and again may have refused what our memory shows: look at it
             checked = times % CHECKED_REFETCH_INTERVAL == 0
-            if checked and (refused := self._refuse_epoch_before(offset, last_fetched_epoch)) is not None:
-                return refused
+            if checked and (parting := find_rot_before(log, offset, last_fetched_epoch)) is not None:
+                return self._refuse(0, parting)
             records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, checked=checked)
             if records:
                 progress.served_offset, progress.served_times = offset, times
@@ -320,53 +323,11 @@ class LeaderRole(ReplicaRole):
         told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, NO_OFFSET)
         return _new_tuple(PartitionRead, told)
 
-    def _refuse_position(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
-        """OFFSET_OUT_OF_RANGE, or the point where the reader's log left this one (KIP-320, KIP-595), or None: go on."""
-        log = self.log
-        if log.damage is not None and offset >= log.damage.offset:
-            raise KafkaStorageError("the log is damaged here")
-        start, end = log.log_start_offset, log.log_end_offset
-        in_range = start <= offset <= end
-        if in_range and (last_fetched_epoch < 0 or last_fetched_epoch == self.leader_epoch):
-            return None
-        diverging = None
-        if last_fetched_epoch >= 0 and offset >= start:
-            diverging = self._divergence(offset, last_fetched_epoch)
-        if diverging is None and in_range:
-            return None
-        error = 0 if diverging is not None else OffsetOutOfRange.code
-        partition = self.partition
+    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
+        partition, start = self.partition, self.log.log_start_offset
         return PartitionRead(
-            error, partition.high_watermark, partition.last_stable_offset, start, b"", diverging
+            error, partition.high_watermark, partition.last_stable_offset, start, b"", parting
         )
-
-    def _refuse_rotten_epoch(self) -> PartitionRead:
-        """No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it.
-
-        The replica parts from us where its log takes up what we never heard of.
-        """
-        log, high_watermark = self.log, self.partition.high_watermark
-        parting = EpochEnd(log.latest_epoch, log.log_end_offset)
-        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
-
-    def _refuse_epoch_before(self, offset: int, last_fetched_epoch: int) -> PartitionRead | None:
-        """One of the two has rotted if the replica's batch before `offset` is of another epoch than ours.
-
-        Ours is checked first (CorruptMessage); if it is sound, the replica's has to go.
-        """
-        log, high_watermark = self.log, self.partition.high_watermark
-        known = log.epoch_at(offset - 1)
-        if NO_EPOCH in (known, last_fetched_epoch) or known == last_fetched_epoch:
-            return None
-        log.read(offset - 1, 1, end_offset=offset, checked=True)
-        parting = EpochEnd(known, offset)
-        return PartitionRead(0, high_watermark, high_watermark, log.log_start_offset, b"", parting)
-
-    def _divergence(self, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-        end = self._epoch_end(last_fetched_epoch)
-        if end.epoch < 0:
-            return None
-        return end if end.epoch < last_fetched_epoch or end.end_offset < offset else None
 
     def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None
@@ -405,22 +366,11 @@ class LeaderRole(ReplicaRole):
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
         """The end of the largest epoch ≤ `leader_epoch`. KafkaStorageError where a damaged log cannot know."""
-        end = self._epoch_end(leader_epoch)
+        end = epoch_end_of(self.log, self.leader_epoch, leader_epoch)
         damage = self.log.damage
         if damage is not None and end.end_offset >= damage.offset:
             raise KafkaStorageError("the log is damaged there")
         return end
-
-    def _epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """The log learns of an epoch with its first batch; until then this leader's own is empty, at the log end."""
-        log = self.log
-        latest = log.latest_epoch
-        if leader_epoch <= latest:
-            return log.epoch_end(leader_epoch)
-        if leader_epoch > self.leader_epoch:
-            return UNKNOWN_EPOCH_END
-        known = leader_epoch if leader_epoch == self.leader_epoch or latest < 0 else latest
-        return EpochEnd(known, log.log_end_offset)
 
     def delete_records(self, offset: int) -> int:
         """Move the log start up to `offset` (-1: the high watermark); OffsetOutOfRange past the high watermark."""

@@ -240,7 +240,7 @@ class Partition:
 
     @property
     def failure(self) -> str | None:
-        """Why this replica follows nobody though the metadata has it follow; None if it does not."""
+        """Why this replica follows no leader though the metadata has it follow; None if it does not."""
         return self.role.reason if type(self.role) is FailedRole else None
 
     def stop_replica(self, *, elsewhere: bool = False) -> None:

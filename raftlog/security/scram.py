@@ -111,8 +111,8 @@ def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations:
 class CredentialLookup:
     """Finds the credential of a user, or makes one up that looks like those of others.
 
-    Both take the same steps, since the time of an answer would tell who exists. The examples of others are kept until
-    the credentials change.
+    Both take the same steps, since the time of an answer would show which users exist. The examples of others are kept
+    until the credentials change.
     """
 
     def __init__(self, secret: bytes) -> None:

@@ -95,6 +95,9 @@ class Cleaning:
         self._source = LogBatchReader(log, bounds.segments)
         self.bytes_before = self.bytes_after = 0
         self.records_before = self.records_after = 0
+        self.first_malformed: int | None = None
+        """Offset of the first batch that a producer sent malformed: such batches stay as they are."""
+        self.malformed = 0
         self.is_complete = False
 
     @property
@@ -144,11 +147,18 @@ class Cleaning:
                 continue
             if not header.is_control and not outcomes.is_aborted(header):
                 plain = yield from _plain(batch)
-                if plain is not None and not (yield from self._gather_batch(header, plain)):
+                if plain is None:
+                    self._note_malformed(header)
+                elif not (yield from self._gather_batch(header, plain)):
                     return
             self._map.end_offset = header.end_offset
             yield None
         self._map.end_offset = bounds.end
+
+    def _note_malformed(self, header: BatchHeader) -> None:
+        self.malformed += 1
+        if self.first_malformed is None:
+            self.first_malformed = header.base_offset
 
     def _gather_batch(self, header: BatchHeader, plain: bytes) -> OffloadSteps[bool]:
         """Take in a batch's keys; False if the map had no room for all."""

@@ -90,6 +90,10 @@ class FlushState:
         """Whether a folder has new, renamed or removed names that a power loss could take back."""
         return bool(self.directories) or (self._ticket is not None and bool(self._ticket.directories))
 
+    def has_durable_name(self, segment: Segment) -> bool:
+        """Whether a power loss leaves a segment its name: some of it was flushed, or all names were synced since."""
+        return segment.base_offset < self.flushed_end_offset or not self.has_unsynced_names
+
     @classmethod
     def recovered(cls, disk: Disk, directory: str, contents: LoadedLog) -> FlushState:
         """Return what of a log that was just opened may not be on the disk."""

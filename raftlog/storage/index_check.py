@@ -1,6 +1,6 @@
 """Whether the entries of a segment's indexes are true: no checksum covers those files, but the batches they name do.
 
-An entry is looked at whenever a search goes by it. An entry that rotted without being met misleads nobody, since the
+An entry is looked at whenever a search goes by it. An entry that rotted without being met misleads no search, since the
 entry before it, from which a search goes on, is as good. A wrong index is made anew from the batches.
 """
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import CorruptMessage
-from raftlog.records.header import HEADER_BYTES, read_header
+from raftlog.records.header import HEADER_BYTES, known_max_timestamp, read_header
 from raftlog.storage.indexes import OffsetIndex, TimeIndex
 from raftlog.storage.segment_scanner import ReadableFile
 
@@ -58,7 +58,9 @@ def is_time_entry_true(segment: IndexedSegment, entry: tuple[int, int]) -> bool:
         header = read_header(segment.file.pread(HEADER_BYTES, found[0]))
     except CorruptMessage:
         return False
-    return (header.max_timestamp, header.last_offset) == (timestamp, offset)
+    # raftlog 0.3.0 stored and indexed what clients sent, also where the header gives no timestamp by now
+    is_its_time = timestamp in (header.max_timestamp, known_max_timestamp(header))
+    return is_its_time and header.last_offset == offset
 
 
 def boundary_before(segment: IndexedSegment, position: int) -> int:

@@ -12,6 +12,8 @@ from bisect import bisect_left, bisect_right
 from struct import Struct
 from typing import Final
 
+from raftlog.base.types import NO_TIMESTAMP
+
 OFFSET_ENTRY_BYTES: Final = 8
 TIME_ENTRY: Final = Struct(">qI")
 TIME_ENTRY_BYTES: Final = TIME_ENTRY.size
@@ -113,6 +115,17 @@ class TimeIndex:
         if timestamp >= 0 and (not timestamps or timestamp > timestamps[-1]):
             offsets.append(offset - self.base_offset)
             timestamps.append(timestamp)
+
+    def end(self, timestamp: int, offset: int, *, end_offset: int) -> None:
+        """Add the largest timestamp of a segment that ends at `end_offset`, so that the file says what it is.
+
+        Without any timestamp the last batch stands for that: an index without entries is one that was lost.
+        """
+        self.append(timestamp, offset)
+        if not len(self) and end_offset > self.base_offset:
+            timestamps, offsets = self._arrays
+            offsets.append(end_offset - 1 - self.base_offset)
+            timestamps.append(NO_TIMESTAMP)
 
     def entry_before_time(self, timestamp: int) -> tuple[int, int] | None:
         """Return the last (timestamp, absolute offset) that is older: so is every record before that offset."""

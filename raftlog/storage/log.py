@@ -13,7 +13,7 @@ from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk, half_changed
 from raftlog.base.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from raftlog.base.types import NO_TIMESTAMP, EpochEnd
+from raftlog.base.types import NO_TIMESTAMP
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import (
     CONTROL_BIT,
@@ -25,17 +25,17 @@ from raftlog.records.header import (
 )
 from raftlog.records.validation import WalkRules
 from raftlog.storage import damage as damages
-from raftlog.storage import recovery, retention, timestamps
+from raftlog.storage import recovery, retention
 from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
 from raftlog.storage.index_check import check_time_before
-from raftlog.storage.log_segments import BASE_OFFSET, LogSegments, segment_of
+from raftlog.storage.log_reads import LogReads
+from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
 from raftlog.storage.recovery import LoadedLog, TruncationMark
 from raftlog.storage.segment import Segment
-from raftlog.storage.segment_reads import find_read_range, read_batches
 
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
@@ -45,7 +45,7 @@ __all__ = ["Log", "LogAppendInfo"]
 _new_tuple = tuple.__new__
 
 
-class Log:
+class Log(LogReads):
     """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
 
     def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: LoadedLog) -> None:
@@ -294,77 +294,6 @@ class Log:
     def _save_producers(self) -> None:
         self._snapshots.save(self.producers, self.log_end_offset, self._segments.all)
 
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        end_offset: int,
-        min_one: bool = True,
-        cached: bool = True,
-        checked: bool = False,
-    ) -> Buffer | None:
-        """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
-
-        At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
-        it would wait for the disk. `checked`: not even what this process wrote is trusted. Raises OffsetOutOfRange
-        outside [log start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
-        """
-        return self.read_with_end(
-            offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached, checked=checked
-        )[0]
-
-    def read_with_end(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        end_offset: int,
-        min_one: bool = True,
-        cached: bool = True,
-        checked: bool = False,
-    ) -> tuple[Buffer | None, int]:
-        """Return what `read` returns, and the offset after its last batch, which is `offset` if there is none."""
-        log_end = self.log_end_offset
-        if offset < self.log_start_offset or offset > log_end:
-            raise OffsetOutOfRange(f"offset {offset} is not in [{self.log_start_offset}, {log_end}]")
-        sound_end = log_end if self._uncut_from is None else self._uncut_from
-        if sound_end <= offset < log_end:
-            raise KafkaStorageError(f"the log is damaged from offset {sound_end} on")
-        end_offset = min(end_offset, sound_end)
-        if offset >= end_offset:
-            return b"", offset
-        segment = self._segments.active
-        if offset < segment.base_offset:
-            segment = segment_of(self._segments.all, offset)
-            self.has_old_reads = True
-        try:
-            bounds = find_read_range(
-                segment, offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached
-            )
-            if bounds is None:
-                return None, offset
-            records = read_batches(segment, offset, bounds, cached=cached, checked=checked)
-            return records, bounds[2] if records else offset
-        except CorruptMessage:
-            if self._find_damage(segment, offset):
-                raise
-            return None if cached else b"", offset
-
-    def _find_damage(self, segment: Segment, offset: int) -> bool:
-        """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
-        if segment not in self._segments.all:
-            raise FileNotFoundError(f"{segment.path}.log was replaced under its reader")
-        end_offset = segment.end_offset
-        bad = damages.first_bad_offset(segment, offset)
-        if bad >= end_offset:
-            segment.rebuild_indexes()
-            return False
-        if self._uncut_from is None or bad < self._uncut_from:
-            self._uncut_from = bad
-            self.damage = damages.merge_damage(self.damage, damages.Damage(bad, self.log_end_offset))
-        return True
-
     # -- shrinking -----------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, *, committed: bool = False) -> int:
@@ -391,7 +320,7 @@ class Log:
         return self.log_end_offset
 
     def _has_damage_before(self, segment: Segment, end_offset: int) -> bool:
-        """Whether rot that a cut at `end_offset` meets lies in what stays: then it is damage, and is to be cut first."""
+        """Whether rot that a cut at `end_offset` meets lies in what stays: it is damage then, to be cut first."""
         try:
             segment.load_time_index()
             check_time_before(segment, end_offset)
@@ -542,25 +471,7 @@ class Log:
         self.damage = None
         damages.remove_damage_mark(self.disk, self.directory)
 
-    # -- leader epochs, timestamps, transactions -----------------------------------------------------------------
-
-    def epoch_end(self, epoch: int) -> EpochEnd:
-        """Return the largest known leader epoch ≤ `epoch` and its exclusive end (KIP-279); (-1, -1) if unknown."""
-        return self._epochs.end_of(epoch, self.log_end_offset)
-
-    def epoch_at(self, offset: int) -> int:
-        """Return the leader epoch of the record at `offset`, -1 if unknown."""
-        return self._epochs.epoch_at(offset)
-
-    def offset_for_timestamp(self, timestamp: int) -> timestamps.TimestampAndOffset | None:
-        """Return the first record at or after a time, from the log start on. Reads and may decompress a batch."""
-        self.has_old_reads = True
-        return timestamps.find_by_timestamp(self._segments.all, timestamp, self.log_start_offset)
-
-    def max_timestamp(self) -> timestamps.TimestampAndOffset | None:
-        """Return the record with the largest timestamp (ListOffsets -3). Reads and may decompress a batch."""
-        self.has_old_reads = True
-        return timestamps.find_max_timestamp(self._segments.all, self.log_start_offset)
+    # -- transactions --------------------------------------------------------------------------------------------
 
     @property
     def first_unstable_offset(self) -> int | None:

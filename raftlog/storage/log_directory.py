@@ -93,7 +93,7 @@ class LogDirectory:
         """Open a log directory, made and marked as this node's if new. Removes the clean-shutdown marker.
 
         `cluster_id` None means not known yet. `is_older`: a release wrote it that left no meta.properties there. Raises
-        ForeignLogDirectory if another node's or cluster's, or if there is data and nothing that says whose it is.
+        ForeignLogDirectory if another node's or cluster's, or if there is data and no identity.
         """
         make_durable_folder(disk, path)
         properties = _read_properties(disk, f"{path}/{META_PROPERTIES}")

@@ -87,7 +87,13 @@ class LogSegments:
         self.active = segment
 
     def roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Add a segment at the log's end and return it. OSError leaves the old one active."""
+        """Add a segment at the log's end and return it. OSError leaves the old one active.
+
+        It waits for the disk where a power loss could take the log's first segment and leave this one: then the log
+        would begin here.
+        """
+        if len(self.all) == 1 and not self._unflushed.has_durable_name(self.active):
+            self._disk.sync_dir(self._directory)
         new = Segment(self._disk, self._directory, base_offset=base_offset, create=True, now_ms=now_ms)
         self._unflushed.rolled(self.active)
         self._unflushed.directories.add(self._directory)
@@ -118,10 +124,16 @@ class LogSegments:
         self._activate(segment)
 
     def drop_oldest(self, count: int) -> int:
-        """Drop the first `count` segments; returns how many, none while a cleaned segment is put in its place."""
+        """Drop the first `count` segments; returns how many, none while a cleaned segment is put in its place.
+
+        Fewer where a power loss could take the segment that is to be first, until the next flush.
+        """
         if self._swapping is not None:
             return 0
-        self.pending_deletes.add(self._drop(0, count, HEAD))
+        while count and not self._unflushed.has_durable_name(self.all[count]):
+            count -= 1
+        if count:
+            self.pending_deletes.add(self._drop(0, count, HEAD))
         return count
 
     def delete_due_files(self, now_ms: int, *, delay_ms: int) -> int:

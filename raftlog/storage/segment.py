@@ -38,14 +38,12 @@ from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanne
 LOOKUP_READ_BYTES: Final = 8 * 1024
 """One look for a batch boundary: an index interval and some batches' worth."""
 REWRITE_BYTES: Final = 1024 * 1024
-REMEMBERED_POSITIONS: Final = 16
-"""Batch boundaries kept per segment: where each of this many readers will go on."""
 
 NEVER_MS: Final = 2**63 - 1
 
 _log = get_logger("storage")
 
-_BOUNDS = Struct(">qi11xi")
+BOUNDS: Final = Struct(">qi11xi")
 """Of a batch header: base offset, length, last offset delta."""
 
 
@@ -256,7 +254,7 @@ class Segment:
             indexed_end = NO_OFFSET
             at = 0
             while at + HEADER_BYTES <= len(chunk):
-                base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
+                base_offset, batch_length, delta = BOUNDS.unpack_from(chunk, at)
                 if expected not in (NO_OFFSET, base_offset) and not self.may_have_gaps:
                     raise CorruptMessage(f"the batch at offset {base_offset} does not follow {expected}")
                 expected = base_offset + delta + 1
@@ -269,40 +267,6 @@ class Segment:
                 f"no batch of {self.path}.log holds {offset}, though it ends at {end_offset}"
             )
         return size, end_offset
-
-    def boundary_at_most(
-        self, limit: int, start: int, *, cached: bool, at_least_one: bool
-    ) -> tuple[int, int] | None:
-        """Return (position, base offset) of the last batch boundary in [start, limit]; `start` must be one.
-
-        `at_least_one` gives the end of the batch at `start` when that alone passes `limit`. None if `cached` and the
-        bytes are not in memory.
-        """
-        size = self.size
-        if not self._indexed and not self.load_index(cached=cached):
-            return None
-        indexed_end, position = self.index.entry_at_position(limit) or (NO_OFFSET, 0)
-        if position < start:
-            indexed_end, position = NO_OFFSET, start
-        while True:
-            chunk = self.read_chunk(position, size, cached=cached)
-            if chunk is None:
-                return None
-            if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
-                # whichever of the two rotted, a reader finds out there
-                indexed_end, position = NO_OFFSET, start
-                continue
-            indexed_end = NO_OFFSET
-            at = 0
-            while at + HEADER_BYTES <= len(chunk):
-                base_offset, batch_length, delta = _BOUNDS.unpack_from(chunk, at)
-                following = at + self.checked_length(batch_length, position + at)
-                if position + following > limit:
-                    if position + at > start or not at_least_one:
-                        return position + at, base_offset
-                    return position + following, base_offset + delta + 1
-                at = following
-            position += at
 
     def read_chunk(self, position: int, size: int, *, cached: bool) -> Buffer | None:
         """Return some bytes from a position on, a header at least; None if `cached` and they are not in memory."""
@@ -325,13 +289,6 @@ class Segment:
         if length < HEADER_BYTES or position + length > self.size:
             raise CorruptMessage(f"no batch boundary at position {position} of {self.path}.log")
         return length
-
-    def remember_boundary(self, offset: int, position: int) -> None:
-        """Keep where the batch with this base offset starts, for the reader who comes next."""
-        boundaries = self.boundaries
-        if offset not in boundaries and len(boundaries) >= REMEMBERED_POSITIONS:
-            boundaries.pop(next(iter(boundaries)), None)
-        boundaries[offset] = position
 
     def iter_headers(self, position: int, stop: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Yield (position, header) of each batch from a boundary on, up to position `stop`. May wait for the disk."""
@@ -466,7 +423,7 @@ class Segment:
         if not (self._indexed and self._time_indexed):
             return
         if final:
-            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.time_index.end(self.max_timestamp, self.max_timestamp_offset, end_offset=self.end_offset)
         if self.has_untimed and self.written_ms > self.file.modified_ms():
             self.file.set_modified_ms(self.written_ms)  # see `segment_age`
         offsets_saved, times_saved = self._saved
@@ -477,7 +434,7 @@ class Segment:
 
     def index_file_contents(self) -> dict[str, bytes]:
         """Return the whole contents of the index files by suffix, and count them as written: the caller does that."""
-        self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self.time_index.end(self.max_timestamp, self.max_timestamp_offset, end_offset=self.end_offset)
         self._saved = (len(self.index), len(self.time_index))
         return {".index": self.index.encode(), ".timeindex": self.time_index.encode()}
 
@@ -497,7 +454,7 @@ class Segment:
         is_saved = offsets_saved == len(self.index) and not (
             self._time_indexed and times_saved != len(self.time_index)
         )  # a reader by offset loads the offset index only
-        # without timestamps the file of the time index says nothing, and the next load would read all headers
+        # without entries the file of the time index says nothing, and the next load would read all headers
         if self._indexed and is_saved and (len(self.time_index) or not self._time_indexed):
             self._indexed = self._time_indexed = False
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)

@@ -8,14 +8,20 @@ clock was behind is as old as the believed time of its last batch, which `Segmen
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.records.header import known_max_timestamp
 from raftlog.storage.segment import Segment
 
-HEADERS_AT_ONCE_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of a segment whose headers are looked at in one go; the rest waits for the next question."""
+HEADERS_AT_ONCE: Final = 1_000
+HEADERS_AT_ONCE_BYTES: Final = 1024 * 1024
+"""The headers, and the bytes of their batches, that are looked at in one go: some milliseconds of the event loop.
+
+The rest waits for the next question, which retention asks in its next turn (`bytes_looked_at`).
+"""
 
 
 def newest_ms(segment: Segment) -> int:
@@ -41,17 +47,23 @@ def is_older_than(segment: Segment, time_ms: int) -> bool:
     return segment.has_untimed is False
 
 
+def bytes_looked_at(segments: Iterable[Segment]) -> int:
+    """Return how far segments were looked through that were not to their end: it grows while there is more to see."""
+    return sum(segment.timed_until for segment in segments if segment.has_untimed is None)
+
+
 def _look_for_untimed(segment: Segment) -> None:
     begin = segment.timed_until
     try:
-        for position, header in segment.iter_headers(begin):
+        for position, header in islice(segment.iter_headers(begin), HEADERS_AT_ONCE):
             if known_max_timestamp(header) < 0:
                 segment.has_untimed = True
                 return
             segment.timed_until = position + header.length
             if segment.timed_until - begin >= HEADERS_AT_ONCE_BYTES:
-                return
+                break
     except CorruptMessage:  # a reader will find and report it; meanwhile the safe answer counts
         segment.has_untimed = True
         return
-    segment.has_untimed = False
+    if segment.timed_until >= segment.size:
+        segment.has_untimed = False

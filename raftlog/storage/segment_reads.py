@@ -8,11 +8,13 @@ from typing import Final
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_OFFSET
-from raftlog.records.header import check_crc, read_header
-from raftlog.storage import gap_check
-from raftlog.storage.segment import Segment
+from raftlog.records.header import HEADER_BYTES, check_crc, read_header
+from raftlog.storage import index_check
+from raftlog.storage.segment import BOUNDS, Segment
 
 _BASE_OFFSET: Final = struct.Struct(">q")
+REMEMBERED_POSITIONS: Final = 16
+"""Batch boundaries kept per segment: where each of this many readers will go on."""
 
 
 def find_read_range(
@@ -38,11 +40,53 @@ def find_read_range(
             return None
         stop, following = found
     if stop - start > max_bytes:
-        found = segment.boundary_at_most(start + max_bytes, start, cached=cached, at_least_one=min_one)
+        found = _boundary_at_most(segment, start + max_bytes, start, cached=cached, at_least_one=min_one)
         if found is None:
             return None
         stop, following = found
     return start, stop, following
+
+
+def _is_gap(segment: Segment, offset: int, *, cached: bool) -> bool:
+    """Whether compaction took the batch of that offset; False if `cached` and that is not in memory."""
+    from raftlog.storage import gap_check  # few nodes meet a gap
+
+    return gap_check.check_gap(segment, offset, cached=cached)
+
+
+def _boundary_at_most(
+    segment: Segment, limit: int, start: int, *, cached: bool, at_least_one: bool
+) -> tuple[int, int] | None:
+    """Return (position, base offset) of the last batch boundary in [start, limit]; `start` must be one.
+
+    `at_least_one` gives the end of the batch at `start` when that alone passes `limit`. None if `cached` and the
+    bytes are not in memory.
+    """
+    size = segment.size
+    if not segment.load_index(cached=cached):
+        return None
+    indexed_end, position = segment.index.entry_at_position(limit) or (NO_OFFSET, 0)
+    if position < start:
+        indexed_end, position = NO_OFFSET, start
+    while True:
+        chunk = segment.read_chunk(position, size, cached=cached)
+        if chunk is None:
+            return None
+        if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
+            # whichever of the two rotted, a reader finds out there
+            indexed_end, position = NO_OFFSET, start
+            continue
+        indexed_end = NO_OFFSET
+        at = 0
+        while at + HEADER_BYTES <= len(chunk):
+            base_offset, batch_length, delta = BOUNDS.unpack_from(chunk, at)
+            following = at + segment.checked_length(batch_length, position + at)
+            if position + following > limit:
+                if position + at > start or not at_least_one:
+                    return position + at, base_offset
+                return position + following, base_offset + delta + 1
+            at = following
+        position += at
 
 
 def read_batches(
@@ -65,11 +109,19 @@ def read_batches(
         _verify(segment, chunk, start, offset, cached=cached and not checked)
     base_offset: int = _BASE_OFFSET.unpack_from(chunk)[0]
     is_odd = base_offset != offset and (segment.may_have_gaps or base_offset > offset)
-    if is_odd and not gap_check.check_gap(segment, offset, cached=cached):
+    if is_odd and not _is_gap(segment, offset, cached=cached):
         return None
     if cached:
-        segment.remember_boundary(following, stop)
+        _remember_boundary(segment, following, stop)
     return chunk
+
+
+def _remember_boundary(segment: Segment, offset: int, position: int) -> None:
+    """Keep where the batch with this base offset starts, for the reader that comes next."""
+    boundaries = segment.boundaries
+    if offset not in boundaries and len(boundaries) >= REMEMBERED_POSITIONS:
+        boundaries.pop(next(iter(boundaries)), None)
+    boundaries[offset] = position
 
 
 def _verify(segment: Segment, chunk: Buffer, start: int, offset: int, *, cached: bool) -> None:

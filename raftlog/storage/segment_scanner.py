@@ -56,7 +56,7 @@ class SegmentScanner:
         return header
 
     def batch(self, position: int, header: BatchHeader) -> memoryview:
-        """Return all bytes of the batch whose header was found at `position`."""
+        """Return all bytes of the batch with the header that was found at `position`."""
         view = self._view(position, header.length)
         return memoryview(view)[position - self._start :][: header.length]
 

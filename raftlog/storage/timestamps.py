@@ -2,7 +2,8 @@
 
 Runs in a thread, one batch at a time. A batch is decompressed within bounds, and its records are read one by one, no
 further than needed. So however many records a small batch claims, or really has, a search takes little memory and an
-end.
+end. A client may have sent malformed records. From the first of these on, a batch counts as a single record with the
+header's largest timestamp. So a search misses no record, and goes on to the batches of others.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from raftlog.base.errors import CorruptMessage
+from raftlog.base.errors import CorruptMessage, UnsupportedCompressionType
 from raftlog.base.types import NO_EPOCH, NO_TIMESTAMP
 from raftlog.records.batch import HEADER_BYTES, check_crc
 from raftlog.records.compression import decompress
 from raftlog.records.header import LOG_APPEND_TIME_BIT, BatchHeader
-from raftlog.records.raw_records import iter_raw
+from raftlog.records.raw_records import RawRecord, iter_raw
 from raftlog.storage.index_check import locate, offset_before_time
 from raftlog.storage.segment import Segment
 
 PLAIN_MAX_BYTES: Final = 64 * 1024 * 1024
-"""The bytes to which a searched batch may decompress; CorruptMessage for more."""
+"""The bytes to which a searched batch may decompress; a larger one counts as malformed."""
 
 RECORDS_MAX: Final = 1_000_000
-"""Records of a batch that is searched, two seconds of work; CorruptMessage for more."""
+"""Records of a batch that is searched, two seconds of work; a larger one counts as malformed."""
 
 
 class TimestampAndOffset(NamedTuple):
@@ -60,7 +61,7 @@ def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampA
         if segment.end_offset <= start_offset or segment.max_timestamp <= newest.timestamp:
             continue
         if segment.base_offset >= start_offset and not segment.may_have_gaps:
-            # the time index names the batch, or one whose header promises more than its records have
+            # the time index names the batch, or another with a header that promises more than its records have
             newest = _newest_of(segment, start_offset, newest, only_batch_of=segment.max_timestamp_offset)
         if newest.timestamp < segment.max_timestamp:
             newest = _newest_of(segment, start_offset, newest)
@@ -86,7 +87,7 @@ def _newest_of(
 
 
 def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
-    """Yield offset and timestamp of each record of a batch. CorruptMessage for one that is malformed or too much.
+    """Yield offset and timestamp of each record of a batch. CorruptMessage if the batch has rotted.
 
     Records of most topics are not looked at when they are written. A delta that leads beyond its batch is clamped to
     it: the sums may be no numbers of 64 bits, and an offset beyond the log's end would hide the honest records behind
@@ -96,15 +97,21 @@ def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tup
     check_crc(batch, 0, header)
     if len(batch) < header.length:
         raise CorruptMessage(f"{segment.path}.log is shorter than it was")
+    offset = header.base_offset - 1
+    try:
+        for record in _raw_records(header, memoryview(batch)[HEADER_BYTES : header.length]):
+            timestamp = header.max_timestamp
+            if not header.attributes & LOG_APPEND_TIME_BIT:
+                timestamp = max(NO_TIMESTAMP, min(header.base_timestamp + record.timestamp_delta, timestamp))
+            offset = header.base_offset + max(0, min(record.offset_delta, header.last_offset_delta))
+            yield offset, timestamp
+    except (CorruptMessage, UnsupportedCompressionType):
+        yield min(offset + 1, header.last_offset), header.max_timestamp
+
+
+def _raw_records(header: BatchHeader, payload: memoryview) -> Iterator[RawRecord]:
+    """Yield the records of a batch. CorruptMessage where they are malformed, or too many."""
     if header.record_count > RECORDS_MAX:
-        raise CorruptMessage(
-            f"a batch of {header.record_count} records is not searched, {RECORDS_MAX} are the most"
-        )
-    payload = memoryview(batch)[HEADER_BYTES : header.length]
+        raise CorruptMessage(f"{header.record_count} records, {RECORDS_MAX} are the most that are searched")
     plain = decompress(header.codec, payload, max_bytes=PLAIN_MAX_BYTES)
-    is_stamped = bool(header.attributes & LOG_APPEND_TIME_BIT)
-    for record in iter_raw(plain, header.record_count):
-        timestamp = header.max_timestamp
-        if not is_stamped:
-            timestamp = max(NO_TIMESTAMP, min(header.base_timestamp + record.timestamp_delta, timestamp))
-        yield header.base_offset + max(0, min(record.offset_delta, header.last_offset_delta)), timestamp
+    yield from iter_raw(plain, header.record_count)

@@ -10,10 +10,12 @@ import asyncio
 import os
 import resource
 import signal
+from collections.abc import Coroutine
 from contextlib import suppress
+from contextvars import copy_context
 from pathlib import Path
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from raftlog.base.config import ConfigFaults, load_config
 from raftlog.base.env import Env, ThreadOffload
@@ -21,6 +23,8 @@ from raftlog.base.log import separate_log
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.node_process import NodeProcess
 from raftlog.testing.ports import LOOPBACK
+
+T = TypeVar("T")
 
 ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 
@@ -46,6 +50,8 @@ class NodeThread(NodeProcess):
 
     _thread: Thread | None = None
     _failed = False
+    node: Any = None
+    """The `raftlog.node.Node` inside, once it is ready; only its own thread may use it, see `run`."""
 
     @property
     def running(self) -> bool:
@@ -82,14 +88,22 @@ class NodeThread(NodeProcess):
         self._thread.join()
         return int(self._failed)
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the node's loop, and return its result."""
+        return self._context.run(asyncio.run_coroutine_threadsafe, work, self._loop).result()
+
     def kill(self) -> None:
         """Stop the node without asking anybody, and wait until it is gone."""
         if self._thread is not None:
             self.signal(signal.SIGKILL)
             self.wait()
 
+    def _ready(self, node: Any) -> None:
+        self.node = node
+
     def _run(self) -> None:
         with self.log_path.open("a") as file, separate_log(file) as log:
+            self._context = copy_context()  # of its log
             offload = ThreadOffload()
             try:
                 self._serve(offload)
@@ -97,6 +111,7 @@ class NodeThread(NodeProcess):
                 self._failed = True
                 log.write(f"node {self.node_id} failed: {type(error).__name__}: {error}")
             finally:
+                self.node = None
                 offload.close()
 
     def _serve(self, offload: ThreadOffload) -> None:
@@ -113,7 +128,7 @@ class NodeThread(NodeProcess):
             share_files(env, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
             hangs = False
             try:
-                runner.run(run_until(self._signals, config, env))
+                runner.run(run_until(self._signals, config, env, ready=self._ready))
             except NodeStuck:
                 hangs = True
                 raise

@@ -52,9 +52,24 @@ async def test_right_passwords_cost_no_patience() -> None:
     """However many come at once, or after each other."""
     auth = authenticator()
     for _ in range(3):
-        found = await asyncio.gather(*(shown(auth, RIGHT) for _ in range(BURST)))
-        assert found == ["User:alice"] * BURST
+        found = await asyncio.gather(*(shown(auth, RIGHT) for _ in range(3 * BURST)))
+        assert found == ["User:alice"] * 3 * BURST
+    assert auth._passwords.hashed == 1
     assert [await shown(auth, RIGHT) for _ in range(3 * BURST)] == ["User:alice"] * 3 * BURST
+
+
+async def test_a_client_that_leaves_takes_no_answer_from_others_that_show_the_same() -> None:
+    """A guess counts though nobody waits for its answer."""
+    auth = authenticator()
+    first, other = (asyncio.create_task(shown(auth, RIGHT)) for _ in range(2))
+    guesses = [asyncio.create_task(shown(auth, f"guess {number}")) for number in range(BURST - 1)]
+    await asyncio.sleep(0)
+    for each in (first, *guesses):
+        each.cancel()
+    assert await other == "User:alice"
+    while auth._looking:
+        await asyncio.sleep(0)
+    assert [await shown(auth, f"later guess {number}") for number in range(2)] == ["nobody", "429"]
 
 
 @pytest.mark.parametrize(

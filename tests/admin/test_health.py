@@ -7,23 +7,21 @@ from typing import Any, get_args
 
 import pytest
 
-from raftlog.admin.facts import AccountFacts, DirectoryFacts
+from raftlog.admin.facts import AccountFacts
 from raftlog.admin.native.health import (
     BrokerHealth,
     State,
     _of_brokers,
     _of_chores,
     _of_clock,
-    _of_full_disks,
     _of_memory,
     _of_replicas,
 )
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
-from raftlog.base.histogram import Histogram
 from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.recurring_failures import Failure
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import TopicPartition, decode_uuid
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
@@ -108,20 +106,13 @@ def test_a_log_that_cannot_be_cleaned_is_named_with_its_reason() -> None:
 
 
 class Lacking:
-    """The facts of a node with replicas that stopped, and with directories of which some are full."""
+    """The facts of a node with replicas that stopped."""
 
-    def __init__(self, failed: dict[TopicPartition, str], *full: bool) -> None:
+    def __init__(self, failed: dict[TopicPartition, str]) -> None:
         self._failed = failed
-        self._full = full
 
     def failed_replicas(self) -> dict[TopicPartition, str]:
         return self._failed
-
-    def directories(self) -> list[DirectoryFacts]:
-        return [
-            DirectoryFacts(f"/data/{number}", True, Histogram(()), full)
-            for number, full in enumerate(self._full)
-        ]
 
 
 def view_of(facts: object) -> NodeView:
@@ -144,20 +135,17 @@ def test_replicas_that_stopped_are_named_with_their_reason() -> None:
     assert "elect one that has the records" in reason.message
 
 
+def test_a_node_whose_replicas_all_follow_has_nothing_to_say_of_them() -> None:
+    """A node without failed replicas is no reason."""
+    assert not list(_of_replicas(view_of(Lacking({}))))
+
+
 def test_directories_without_room_are_named() -> None:
-    """With what becomes of the leaderships; a node with room and whole replicas has nothing to say."""
-    (reason,) = _of_full_disks(view_of(Lacking({}, False, True, True)), [])
+    """As their brokers report them, whichever node is asked, with what becomes of the leaderships."""
+    brokers = [BrokerHealth(7, "in_service", [], ["/data/1", "/data/2"]), BrokerHealth(8, "in_service", [])]
+    (reason,) = _of_brokers(brokers)
     assert (reason.severity, reason.code, reason.count) == ("yellow", "log_dirs_full", 2)
-    assert "no room in /data/1, /data/2" in reason.message
-    assert not list(_of_replicas(view_of(Lacking({}, False))))
-    assert not list(_of_full_disks(view_of(Lacking({}, False)), [BrokerHealth(7, "in_service", [])]))
-
-
-def test_directories_without_room_on_other_brokers_are_named() -> None:
-    """As they say themselves, whichever node is asked."""
-    brokers = [BrokerHealth(7, "in_service", [], ["/data"]), BrokerHealth(8, "in_service", [])]
-    (reason,) = _of_full_disks(view_of(Lacking({}, False)), brokers)
-    assert (reason.code, reason.brokers) == ("log_dirs_full", [7]) and "no room in /data" in reason.message
+    assert reason.brokers == [7] and "no room in /data/1, /data/2" in reason.message
 
 
 def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -> None:
@@ -174,6 +162,7 @@ def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -
 def test_quorum_is_told_with_its_lag_by_every_node(cluster: AdminCluster) -> None:
     """The leader tells, whoever is asked."""
     told = [api_of(cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
+    assert len({decode_uuid(each["directory_id"]) for each in told[0]["voters"]}) == 3
     assert {each["leader_id"] for each in told} == {cluster.controller_id()}
     assert all(each["told_by_leader"] and each["needed"] == 2 and each["term"] >= 1 for each in told)
     for each in told:
@@ -241,6 +230,23 @@ def test_a_clock_that_is_not_believed_is_a_reason_in_words() -> None:
     assert "3456000 s behind it" in disagreeing.message
     ages.accept()
     assert not [*_of_clock(view)]
+
+
+def test_the_clock_of_a_controller_that_deletes_nothing_is_no_reason() -> None:
+    """No heartbeat confirms it before it is the active controller, so it would be a reason for ever."""
+    ages, is_active = Ages(lambda: 1_700_000_000_000, lambda: 100.0), False
+    view = NodeView(
+        NodeConfig(node_id=3),
+        lambda: EMPTY_IMAGE,
+        list,
+        lambda: 0.0,
+        ages=ages,
+        deletes_by_age=lambda: is_active,
+    )
+    ages.resume(1_700_000_000_000 - 3_456_000_000, most_ms=600_000)
+    assert not [*_of_clock(view)]
+    is_active = True
+    assert [each.code for each in _of_clock(view)] == ["clock_doubted"]
 
 
 def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:

@@ -66,7 +66,34 @@ def test_a_file_with_a_copy_comes_back_whichever_bit_rots() -> None:
             disk.flip_bit(path, at, bit)
             assert read_checked(disk, PATH) == OLD
             assert disk.read_file(PATH) == OLD
+            for next_path in (PATH, PATH + CHECKSUMS):
+                disk.flip_bit(next_path, len(disk.read_file(next_path)) - 2, 1)
+                assert read_checked(disk, PATH) == OLD, f"{path}, byte {at}, bit {bit}; then {next_path}"
             write_checked(disk, PATH, OLD, copy=True)
+
+
+def test_checksums_that_are_whole_are_not_written_anew() -> None:
+    """Whether they have a copy or not: a start reads thousands of files."""
+    for copy in (False, True):
+        disk = SimDisk()
+        write_checked(disk, PATH, OLD)
+        write_checked(disk, PATH, NEW, copy=copy)
+        syncs = disk.syncs
+        assert read_checked(disk, PATH) == NEW
+        assert disk.syncs == syncs
+
+
+def test_a_copy_that_cannot_be_restored_keeps_no_file_from_being_read() -> None:
+    """The disk is full, say: the file itself is sound, and the next read tries again."""
+    disk = SimDisk()
+    write_checked(disk, PATH, OLD, copy=True)
+    disk.flip_bit(PATH + CHECKSUMS, len(disk.read_file(PATH + CHECKSUMS)) - 2)
+    disk.fail("write")
+    assert read_checked(disk, PATH) == OLD
+    disk.mend()
+    assert read_checked(disk, PATH) == OLD
+    disk.flip_bit(PATH, 0)
+    assert read_checked(disk, PATH) == OLD
 
 
 @pytest.mark.parametrize("by_line", [False, True])

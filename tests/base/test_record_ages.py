@@ -206,14 +206,40 @@ def test_clocks_that_were_all_wrong_and_are_right_again_are_believed() -> None:
     assert clocks.start(0, others=TWO_AGREE).judged_off_ms() == 0
 
 
+def test_a_clock_that_nobody_confirms_leaves_the_time_on_the_disk_and_the_uptime() -> None:
+    """A controller that is no broker stays so until it is the active one; its next start must not be in doubt."""
+    clocks = Clocks(off_ms=LEAP_MS)
+    clocks.ages.resume(clocks.true_ms(), most_ms=LEAP_MS)
+    clocks.uptime_s += 86_400.0
+    assert clocks.judged_off_ms() is None
+    assert clocks.ages.time_to_keep() == clocks.true_ms(), "not the wall clock, which may be wrong"
+    clocks = Clocks(off_ms=-1_000)
+    clocks.ages.resume(clocks.true_ms(), most_ms=LEAP_MS)
+    assert clocks.ages.time_to_keep() == clocks.wall_ms(), "nor a time ahead of it"
+
+
 def test_a_wrong_clock_that_is_set_right_after_the_start_is_asked_about_again() -> None:
     """Nothing is old between the two."""
     clocks = Clocks().start(60_000, 40 * DAY_MS, TWO_DISAGREE)
     clocks.uptime_s += 60.0
     clocks.off_ms = 0
     assert clocks.judged_off_ms() is None
+    clocks.ages.reading()
     clocks.ages.note_others(TWO_AGREE)
     assert clocks.judged_off_ms() == 0
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_an_answer_about_the_clock_before_it_jumped_confirms_nothing(is_running: bool) -> None:
+    """A heartbeat is under way when the clock is set, as after the pause of a virtual machine."""
+    clocks = Clocks().start(0, others=TWO_AGREE if is_running else None)
+    clocks.ages.reading()
+    clocks.off_ms = 400 * DAY_MS
+    clocks.ages.note_others(TWO_AGREE)
+    assert clocks.ages.state is ClockState.DOUBTED and clocks.judged_off_ms() is None
+    clocks.ages.reading()
+    clocks.ages.note_others(TWO_AGREE)
+    assert clocks.judged_off_ms() == 400 * DAY_MS, "the answer to the next one is about the clock as it is"
 
 
 # -- without a time on the disk

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidTopic
 from raftlog.base.log import LIMITED_LINES
-from raftlog.broker.audit import MOST_NAMED, Audit
+from raftlog.broker.audit import MOST_NAMED, Audit, Outcomes
 from raftlog.broker.audited_changes import CHANGES
 from raftlog.metadata.controller_api import PartResult, PartResults
 from raftlog.protocol.apis import APIS, ApiKey
@@ -122,8 +122,8 @@ def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
         audit = Audit(clock)
         names = [(f"t-{each}", 0 if each else InvalidTopic.code) for each in range(MOST_NAMED + 6)]
         for _ in range(10 * LIMITED_LINES):
-            audit.changed(ApiKey.CREATE_TOPICS, names, validate_only=True, principal="User:greedy")
-        audit.changed(ApiKey.CREATE_TOPICS, names[:1], validate_only=False, principal="User:modest")
+            audit.changed(ApiKey.CREATE_TOPICS, Outcomes(names), validate_only=True, principal="User:greedy")
+        audit.changed(ApiKey.CREATE_TOPICS, Outcomes(names[:1]), validate_only=False, principal="User:modest")
         now_s[0] += 100
         audit.flush()
     greedy = [each for each in logs if each.get("principal") == "User:greedy"]

@@ -34,6 +34,7 @@ CHOREOGRAPHIES = (
     "log-trouble",
     "lying-disk",
     "made-up-producers",
+    "names-of-one-log",
     "names-out-of-order",
     "odd-headers",
     "offsets-cleaned",

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from raftlog.base.types import decode_uuid
 from raftlog.cli.rows import print_table
 from tests.cli.live import CommandLine
 
@@ -145,6 +146,9 @@ def test_the_quorum_tells_its_leader_and_how_far_each_voter_is(raftlog: CommandL
     assert status["leader"] in (1, 2, 3) and status["voters"] == [1, 2, 3] and status["observers"] == []
     rows = raftlog.rows("quorum", "replication")
     assert [row["status"] for row in rows if row["node"] == status["leader"]] == ["leader"]
+    assert len({decode_uuid(row["directory_id"]) for row in rows}) == len(rows), (
+        "each has a directory of its own"
+    )
 
 
 def test_a_cluster_that_lacks_nothing_is_green(raftlog: CommandLine) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from raftlog.base.checked_files import CHECKSUMS, write_checked
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import METADATA_FOLDER, TopicPartition
 from raftlog.cli import backup_files
@@ -33,6 +34,7 @@ from raftlog.metadata.metadata_records import (
 )
 from raftlog.metadata.record_replay import apply_batch
 from raftlog.metadata.snapshot import encode_image
+from raftlog.quorum.incarnations import OTHERS, OWN
 from raftlog.quorum.snapshot import Snapshot, encode_snapshot
 from raftlog.quorum.wal import COMMAND_PREFIX, NAME, encode_file
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
@@ -163,6 +165,16 @@ def test_a_restored_node_has_every_byte_that_was_backed_up(node, copy, other):
     assert other.tree() == node.tree()
     (other.folders[0] / "orders-0" / f"{0:020}.log").write_bytes(b"changed")
     assert run("restore", "--check", copy)[0] == 0
+
+
+def test_a_restored_voter_does_not_remember_the_others(node, tmp_path, other):
+    """The voters' backups were made one after the other, and would take each other for older copies."""
+    for name in (OWN, OTHERS):
+        write_checked(RealDisk(), str(node.folders[0] / METADATA_FOLDER / name), b"history\n")
+    assert run("backup", "-c", node.config, tmp_path / "backup")[0] == 0
+    assert run("restore", "-c", other.config, tmp_path / "backup")[0] == 0
+    kept = {Path(name).name for name in other.tree()}
+    assert OWN in kept and not {OTHERS, OTHERS + CHECKSUMS} & kept
 
 
 def test_only_segments_below_the_high_watermark_that_others_follow_are_linked(node, copy):

@@ -22,6 +22,7 @@ from tests.clients.with_confluent import Confluent
 from tests.kit.waits import until
 
 DAY_MS = 86_400_000
+NOT_LEADER = 6
 SETTINGS = {"log.retention.check.interval.ms": "200"}
 CONFIGS = {"segment_bytes": "100"}
 
@@ -39,9 +40,16 @@ def client(cluster: Cluster) -> Iterator[Confluent]:
 
 
 def produce_raw(cluster: Cluster, topic: str, batch: bytes) -> int:
-    """Produce a batch as it is; return its offset."""
-    with RawClient(cluster.nodes[leader_of(cluster, topic)].address) as raw:
-        code, offset = produced(raw.ask(PRODUCE, 3, produce_body(topic, batch)))
+    """Produce a batch as it is, once its leader knows that it leads; return its offset."""
+    answers: list[tuple[int, int]] = []
+
+    def is_led() -> bool:
+        with RawClient(cluster.nodes[leader_of(cluster, topic)].address) as raw:
+            answers.append(produced(raw.ask(PRODUCE, 3, produce_body(topic, batch))))
+        return answers[-1][0] != NOT_LEADER
+
+    until(is_led, "the partition's leader takes a batch", seen=lambda: answers[-1:])
+    code, offset = answers[-1]
     assert code == 0
     return offset
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar, cast
 
 from tests.kit.garbage import made_to_stay
 
@@ -16,6 +17,7 @@ CHAOS = ROOT / "chaos" / "raftlog_chaos"
 TESTS = ROOT / "tests"
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
+Node = TypeVar("Node", bound=ast.AST)
 
 
 class Module(NamedTuple):
@@ -63,6 +65,25 @@ def every_module() -> tuple[Module, ...]:
     return modules_under(PACKAGE) + modules_under(CHAOS)
 
 
+def nodes_of(tree: ast.Module, kind: type[Node]) -> Sequence[Node]:
+    """Return every node of exactly this class below a tree, which is walked once for all rules."""
+    return cast("Sequence[Node]", _nodes_by_kind(tree).get(kind, ()))
+
+
+def function_nodes(tree: ast.Module) -> tuple[FunctionNode, ...]:
+    """Return every function below a tree."""
+    return (*nodes_of(tree, ast.FunctionDef), *nodes_of(tree, ast.AsyncFunctionDef))
+
+
+@cache
+def _nodes_by_kind(tree: ast.Module) -> Mapping[type[ast.AST], Sequence[ast.AST]]:
+    found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
+    with made_to_stay():
+        for node in ast.walk(tree):
+            found[type(node)].append(node)
+    return found
+
+
 @cache
 def imports_of(module: Module) -> tuple[Import, ...]:
     """Return every import of a module, also those inside functions; `from a import b` is a and a.b.
@@ -73,24 +94,20 @@ def imports_of(module: Module) -> tuple[Import, ...]:
 
 
 def _imports(module: Module) -> Iterator[Import]:
-    nodes = list(ast.walk(module.tree))
     typing_only = {
         id(node)
-        for guard in nodes
-        if isinstance(guard, ast.If) and isinstance(guard.test, ast.Name) and guard.test.id == "TYPE_CHECKING"
+        for guard in nodes_of(module.tree, ast.If)
+        if isinstance(guard.test, ast.Name) and guard.test.id == "TYPE_CHECKING"
         for statement in guard.body
         for node in ast.walk(statement)
     }
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            origin = _origin(module, node)
-            names = [origin, *(f"{origin}.{alias.name}" for alias in node.names)]
-        else:
-            continue
-        for name in names:
-            yield Import(name, node.lineno, id(node) in typing_only)
+    for node in nodes_of(module.tree, ast.Import):
+        for alias in node.names:
+            yield Import(alias.name, node.lineno, id(node) in typing_only)
+    for node_from in nodes_of(module.tree, ast.ImportFrom):
+        origin = _origin(module, node_from)
+        for name in (origin, *(f"{origin}.{alias.name}" for alias in node_from.names)):
+            yield Import(name, node_from.lineno, id(node_from) in typing_only)
 
 
 def _origin(module: Module, node: ast.ImportFrom) -> str:
@@ -111,12 +128,17 @@ class Function(NamedTuple):
     """Without those that are comments alone."""
 
 
-def functions_of(module: Module) -> Iterator[Function]:
-    """Yield every function and method, nested ones too; `public` is False inside anything private or nested."""
+@cache
+def functions_of(module: Module) -> tuple[Function, ...]:
+    """Return every function and method, nested ones too; `public` is False inside anything private or nested."""
     source = module.text.splitlines()
-    for each in _functions(module.tree, module.name + ":", in_class=False, public=True):
+
+    def with_lines(each: Function) -> Function:
         own = source[each.node.lineno - 1 : each.node.end_lineno]
-        yield each._replace(lines=sum(not _is_comment(line) for line in own))
+        return each._replace(lines=sum(not _is_comment(line) for line in own))
+
+    found = _functions(module.tree, module.name + ":", in_class=False, public=True)
+    return tuple(map(with_lines, found))
 
 
 def _is_comment(line: str) -> bool:

@@ -8,14 +8,31 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 
-from tests.house.source import PACKAGE, modules_under
+from tests.house.source import PACKAGE, modules_under, nodes_of
 
 ROOMS_LEFT_OUT = ("cli", "pipeline", "testing")
 """Commands, jobs and tests: they print to whoever waits for them."""
 
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical", "exception"})
+WITH_BLOCKS: tuple[type[ast.AST], ...] = (
+    ast.Module,
+    ast.ClassDef,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.If,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.With,
+    ast.AsyncWith,
+    ast.Try,
+    ast.TryStar,
+    ast.ExceptHandler,
+    ast.match_case,
+)
+"""Nodes that hold statements."""
 LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break, ast.Pass)
 
 BEFORE_A_WAIT = {
@@ -44,12 +61,9 @@ def event_of(statement: ast.stmt) -> str:
 
 def acts_after_lines(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Yield (line number, event) of each line of the log after which its block acts."""
-    for node in ast.walk(tree):
+    for node in chain.from_iterable(nodes_of(tree, kind) for kind in WITH_BLOCKS):
         for field in ("body", "orelse", "finalbody"):
-            block = getattr(node, field, None)
-            if not isinstance(block, list):
-                continue
-            for line, following in pairwise(block):
+            for line, following in pairwise(getattr(node, field, ())):
                 if is_line(line) and not is_line(following) and not isinstance(following, LEAVES):
                     yield line.lineno, event_of(line)
 

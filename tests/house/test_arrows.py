@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 
-from tests.house.source import PACKAGE, Import, Module, every_module, imports_of
+from tests.house.source import PACKAGE, Import, Module, every_module, imports_of, nodes_of
 
 ARROWS: dict[str, frozenset[str]] = {
     "__init__": frozenset(),
@@ -34,11 +34,14 @@ ARROWS: dict[str, frozenset[str]] = {
     "raftlog_chaos": frozenset(
         {
             "",
+            "admin",
             "base",
+            "broker",
             "controller",
             "faults",
             "metadata",
             "node",
+            "process",
             "protocol",
             "quorum",
             "records",
@@ -169,14 +172,10 @@ def _is_random_type(module: Module, imported: Import) -> bool:
     if not imported.module.startswith("random"):
         return False
     alone = any(
-        isinstance(node, ast.ImportFrom)
-        and node.lineno == imported.line
-        and [a.name for a in node.names] == ["Random"]
-        for node in ast.walk(module.tree)
+        node.lineno == imported.line and [a.name for a in node.names] == ["Random"]
+        for node in nodes_of(module.tree, ast.ImportFrom)
     )
-    called = any(
-        isinstance(node, ast.Call) and ast.unparse(node.func) == "Random" for node in ast.walk(module.tree)
-    )
+    called = any(ast.unparse(node.func) == "Random" for node in nodes_of(module.tree, ast.Call))
     return alone and not called
 
 

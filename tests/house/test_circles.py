@@ -9,20 +9,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.house.source import FunctionNode, every_module, judge
-
-
-def _functions_in(tree: ast.AST) -> Iterator[FunctionNode]:
-    return (node for node in ast.walk(tree) if isinstance(node, FunctionNode))
+from tests.house.source import FunctionNode, every_module, function_nodes, judge
 
 
 def circles_in(tree: ast.Module) -> Iterator[FunctionNode]:
     """Yield the functions inside others that name themselves."""
-    for outer in _functions_in(tree):
-        for inner in _functions_in(outer):
-            names = (node.id for each in inner.body for node in ast.walk(each) if isinstance(node, ast.Name))
-            if inner is not outer and inner.name in names:
-                yield inner
+    functions = function_nodes(tree)
+    for inner in functions:
+        is_inside = any(
+            outer is not inner and outer.lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
+            for outer in functions
+        )
+        names = (node.id for each in inner.body for node in ast.walk(each) if isinstance(node, ast.Name))
+        if is_inside and inner.name in names:
+            yield inner
 
 
 def test_no_function_inside_another_calls_itself() -> None:

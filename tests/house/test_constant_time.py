@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.house.source import every_module
+from tests.house.source import every_module, nodes_of
 
 SECRET = re.compile(
     r"(?:\w*_)?(?:passwords?|proofs?|hmacs?|macs?|signatures?|secrets?|nonces?|verifiers?|(?:hex)?digest|bearer"
@@ -24,9 +24,7 @@ PUBLIC_ALL_THE_SAME: frozenset[str] = frozenset(
 
 def leaky_comparisons(tree: ast.Module) -> Iterator[str]:
     """Yield the comparisons of secrets whose time tells where they differ. A constant is no secret to compare with."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Compare):
-            continue
+    for node in nodes_of(tree, ast.Compare):
         operands = (node.left, *node.comparators)
         exact = any(isinstance(each, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for each in node.ops)
         if exact and not any(map(_is_constant, operands)) and any(map(_is_secret, operands)):

@@ -9,7 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.house.source import TESTS, Module, every_module, modules_under
+from tests.house.source import TESTS, Module, every_module, modules_under, nodes_of
 
 CLAUSE = re.compile(r"(Who|What|Whoever|Whatever|Whose|That|Where)\b")
 LONG_WORDS = 30
@@ -28,7 +28,7 @@ def clauses_in(module: Module) -> Iterator[str]:
 
 def docstrings_of(tree: ast.Module) -> Iterator[str]:
     """Yield every string that stands alone as a statement."""
-    for node in ast.walk(tree):
+    for node in nodes_of(tree, ast.Expr):
         match node:
             case ast.Expr(value=ast.Constant(value=str(text))):
                 yield text

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from raftlog.testing.fake_clock import PLACES
+from raftlog.testing.network import TOOLS
 from tests.house.source import ROOT
 
 
@@ -25,3 +28,30 @@ def test_every_file_that_names_an_interpreter_can_be_run() -> None:
     scripts = [path for path in kept if path.is_file() and path.read_bytes()[:2] == b"#!"]
     assert scripts
     assert [path.name for path in scripts if not os.access(path, os.X_OK)] == []
+
+
+PACKAGES = ROOT / "deploy" / "ci" / "packages.sh"
+
+
+def test_continuous_integration_installs_what_clusters_under_test_need() -> None:
+    """A missing package skips its tests in silence: the network of chaos, and libfaketime for wrong clocks."""
+    script = PACKAGES.read_text()
+    assert all(f"[{package}]=" in script for package in TOOLS.values())
+    assert f"[libfaketime]='{PLACES[0]}'" in script
+    gate = (ROOT / ".ci" / "run").read_text()
+    assert all(package in gate for package in ("libfaketime", "user-mode-linux", *TOOLS.values()))
+
+
+def test_packages_that_cannot_be_installed_are_named(tmp_path: Path) -> None:
+    """Without apt-get, or without root, the run goes on."""
+    for program in ("bash", "id"):
+        (tmp_path / program).symlink_to(str(shutil.which(program)))
+    ran = subprocess.run(
+        [str(tmp_path / "bash"), str(PACKAGES), "kcat", "xfsprogs"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "not here, and not installed: kcat xfsprogs\n"

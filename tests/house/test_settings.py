@@ -8,7 +8,7 @@ from typing import Any
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.base.config_client_metrics import ClientMetricsConfig
 from raftlog.base.config_setting import Setting
-from tests.house.source import PACKAGE, modules_under
+from tests.house.source import PACKAGE, modules_under, nodes_of
 
 TABLES: tuple[type[Any], ...] = (NodeConfig, TopicConfig, GroupConfig, ClientMetricsConfig)
 COMPUTED: frozenset[str] = frozenset(
@@ -34,11 +34,9 @@ def words_in_code() -> set[str]:
         is_resolve = module.name.endswith("config_resolve.py")
         if module.name.startswith("raftlog/base/config") and not is_resolve:
             continue
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute):
-                found.add(node.attr)
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found |= {node.value} if not is_resolve or "." not in node.value else set()
+        found.update(node.attr for node in nodes_of(module.tree, ast.Attribute))
+        texts = {node.value for node in nodes_of(module.tree, ast.Constant) if isinstance(node.value, str)}
+        found |= {text for text in texts if not is_resolve or "." not in text}
     return found
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.house.source import ROOT, Module, every_module, functions_of, judge, modules_under
+from tests.house.source import ROOT, Module, every_module, functions_of, judge, modules_under, nodes_of
 
 WRITERS = {
     # the function itself, and the port that the storage of nodes stands on
@@ -81,15 +81,13 @@ OF_TEMPFILE = frozenset({"NamedTemporaryFile", "TemporaryFile", "mkstemp"})
 
 def places(module: Module) -> Iterator[tuple[str, ast.Call]]:
     """Yield the calls of a module, each with its innermost function's label."""
-    functions = [(each.label, each.node) for each in functions_of(module)]
-    for call in ast.walk(module.tree):
-        if isinstance(call, ast.Call):
-            around = [
-                (node.lineno, label)
-                for label, node in functions
-                if node.lineno <= call.lineno <= (node.end_lineno or node.lineno)
-            ]
-            yield max(around, default=(0, f"{module.name}:"))[1], call
+    for call in nodes_of(module.tree, ast.Call):
+        around = [
+            (each.node.lineno, each.label)
+            for each in functions_of(module)
+            if each.node.lineno <= call.lineno <= (each.node.end_lineno or each.node.lineno)
+        ]
+        yield max(around, default=(0, f"{module.name}:"))[1], call
 
 
 def modules() -> Iterator[Module]:

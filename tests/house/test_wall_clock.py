@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.house.source import PACKAGE, judge, modules_under
+from tests.house.source import PACKAGE, judge, modules_under, nodes_of
 
 READERS = {
     "raftlog/admin/kafka_rest/records.py": "a reply says when it was made",
@@ -37,11 +37,11 @@ READERS = {
 
 def test_each_reader_of_the_wall_clock_is_listed() -> None:
     """One that is new might delete by a clock that is wrong."""
-    found = set()
-    for module in modules_under(PACKAGE):
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and _reads_the_wall_clock(node.func):
-                found.add(module.name)
+    found = {
+        module.name
+        for module in modules_under(PACKAGE)
+        if any(_reads_the_wall_clock(node.func) for node in nodes_of(module.tree, ast.Call))
+    }
     judge(found, frozenset(READERS))
 
 

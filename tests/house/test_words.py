@@ -8,7 +8,19 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.house.source import CHAOS, PACKAGE, ROOT, TESTS, every_module, functions_of, judge, modules_under
+from tests.house.source import (
+    CHAOS,
+    PACKAGE,
+    ROOT,
+    TESTS,
+    every_module,
+    function_nodes,
+    functions_of,
+    imports_of,
+    judge,
+    modules_under,
+    nodes_of,
+)
 
 POINTLESS_NAMES = re.compile(r"(Manager|Helper|Utils?|Handler|Service|Impl|Support)$")
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(work|root|farm|home/\w+|Users/\w+|tmp/\w+)/")
@@ -59,8 +71,8 @@ def test_no_class_has_a_name_that_says_nothing():
     found = [
         f"{module.name}:{node.lineno} {node.name}"
         for module in every_module()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ClassDef) and POINTLESS_NAMES.search(node.name)
+        for node in nodes_of(module.tree, ast.ClassDef)
+        if POINTLESS_NAMES.search(node.name)
     ]
     assert not found, "\n".join(found)
 
@@ -82,12 +94,10 @@ def test_no_test_sleeps_and_none_mocks():
     for module in modules_under(TESTS):
         polling = _inside_condition_loops(module.tree)
         virtual = "raftlog_chaos.simulator" in module.text
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Call) and _sleeps(node) and id(node) not in polling:
-                if not (virtual and "asyncio" in ast.unparse(node)):
-                    found.append(f"{module.name}:{node.lineno} sleeps")
-            elif isinstance(node, ast.Import | ast.ImportFrom) and "mock" in ast.unparse(node):
-                found.append(f"{module.name}:{node.lineno} mocks")
+        for node in nodes_of(module.tree, ast.Call):
+            if _sleeps(node) and id(node) not in polling and not (virtual and "asyncio" in ast.unparse(node)):
+                found.append(f"{module.name}:{node.lineno} sleeps")
+        found += [f"{module.name}:{each.line} mocks" for each in imports_of(module) if "mock" in each.module]
     assert not found, "\n".join(found)
 
 
@@ -102,8 +112,8 @@ def _inside_condition_loops(tree: ast.Module) -> set[int]:
     """Return the nodes inside `while <condition>` loops, where a short sleep is only the pace of looking."""
     return {
         id(inner)
-        for loop in ast.walk(tree)
-        if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant)
+        for loop in nodes_of(tree, ast.While)
+        if not isinstance(loop.test, ast.Constant)
         for inner in ast.walk(loop)
     }
 
@@ -115,8 +125,8 @@ def test_nobody_reaches_into_the_private_parts_of_another_module():
         f"{module.name}:{node.lineno} {ast.unparse(node)}"
         for module in every_module()
         if not module.name.startswith(STANDS_ON_INSIDES)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in PUBLIC_ALL_THE_SAME
+        for node in nodes_of(module.tree, ast.Attribute)
+        if _is_private(node.attr) and node.attr not in PUBLIC_ALL_THE_SAME
         if ast.unparse(node.value) not in ("self", "cls") and node.attr not in _own_privates(module.tree)
     ]
     assert not found, "\n".join(found)
@@ -128,12 +138,13 @@ def _is_private(name: str) -> bool:
 
 def _own_privates(tree: ast.Module) -> set[str]:
     """Return the private names that a module defines itself: its functions, methods, slots and attributes of self."""
-    own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            own.add(node.value)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == f"self.{node.attr}":
-            own |= {node.attr} if isinstance(node.ctx, ast.Store) else set()
+    own = {node.name for node in function_nodes(tree)}
+    own |= {node.value for node in nodes_of(tree, ast.Constant) if isinstance(node.value, str)}
+    own |= {
+        node.attr
+        for node in nodes_of(tree, ast.Attribute)
+        if isinstance(node.ctx, ast.Store) and ast.unparse(node) == f"self.{node.attr}"
+    }
     return own
 
 
@@ -142,8 +153,8 @@ def test_ids_come_from_chance_that_nobody_can_predict():
     found = [
         f"{module.name}:{node.lineno} {ast.unparse(node)}"
         for module in modules_under(PACKAGE)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Attribute) and node.attr in ("getrandbits", "randbytes")
+        for node in nodes_of(module.tree, ast.Attribute)
+        if node.attr in ("getrandbits", "randbytes")
         if ast.unparse(node.value).endswith(".random")
     ]
     assert not found, "\n".join(found)
@@ -154,8 +165,8 @@ def test_no_except_is_bare():
     found = [
         f"{module.name}:{node.lineno}"
         for module in every_module()
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ExceptHandler) and node.type is None
+        for node in nodes_of(module.tree, ast.ExceptHandler)
+        if node.type is None
     ]
     assert not found
 
@@ -165,8 +176,8 @@ def test_nothing_waits_by_select():
     found = [
         f"{module.name}:{node.lineno}"
         for module in (*every_module(), *modules_under(TESTS))
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.Attribute) and node.attr == "select" and ast.unparse(node.value) == "select"
+        for node in nodes_of(module.tree, ast.Attribute)
+        if node.attr == "select" and ast.unparse(node.value) == "select"
     ]
     assert not found
 

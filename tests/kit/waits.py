@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, AnyStr
 
+from raftlog.testing.node_process import NodeProcess
 from raftlog.testing.progress import Wait, patient, signs_of_descendants, wait_until
 
 PATIENCE_S = patient(60.0)
@@ -17,6 +18,19 @@ PATIENCE_MS = int(PATIENCE_S * 1000)
 def until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None) -> None:
     """Look now and then until it holds, and fail once nothing progresses. `seen` says what there is instead."""
     wait_until(holds, what, seen=lambda: _text(seen()))
+
+
+def log_lines(node: NodeProcess, part: str) -> list[str]:
+    """Return the lines of a node's log that contain a part, once there is one: a thread writes after the answer."""
+    found: list[str] = []
+
+    def is_written() -> bool:
+        whole = node.log_path.read_text().rpartition("\n")[0]
+        found[:] = [line for line in whole.splitlines() if part in line]
+        return bool(found)
+
+    until(is_written, f"the log says {part!r}", seen=node.log_tail)
+    return found
 
 
 def poll_until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None) -> None:

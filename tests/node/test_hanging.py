@@ -10,7 +10,7 @@ import pytest
 
 from raftlog.base.errors import InvalidTxnState, KafkaError, TransactionalIdNotFound
 from raftlog.base.transaction_listing import TransactionalId, WrittenTo
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.coordination.hanging_transactions import TransactionSurvey
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
@@ -25,7 +25,8 @@ from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
 
 TP = TopicPartition("t", 0)
-SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": "6"}
+STATE_PARTITIONS = 6
+SETTINGS = {"min.insync.replicas": "1", "transaction.state.log.num.partitions": str(STATE_PARTITIONS)}
 LOST = ProducerIdAndEpoch(987_654, 3)
 
 
@@ -69,6 +70,11 @@ class HangingTransactionCluster:
         """Ask a node that does not lead the partition."""
         other = next(each for each in (1, 2, 3) if each != self.leader())
         return await self.on(other, work(self.broker(other).survey))
+
+    def coordinates(self, node_id: int) -> bool:
+        """Return whether a node leads a partition of the transactions' state."""
+        states = (self.cluster.state(TRANSACTION_STATE_TOPIC, index) for index in range(STATE_PARTITIONS))
+        return any(each is not None and each.leader == node_id for each in states)
 
     def replica(self) -> Partition:
         found = self.cluster.replica(self.leader(), *TP)
@@ -238,8 +244,10 @@ def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
         await cluster.add("x")
         offset = await cluster.write(LOST)
         replica = cluster.replica()
-        dead, other = (each for each in (1, 2, 3) if each != cluster.leader())
-        cluster.cluster.crash(dead)
+        others = [each for each in (1, 2, 3) if each != cluster.leader()]
+        dead, other = sorted(others, key=cluster.coordinates, reverse=True)
+        assert cluster.coordinates(dead)
+        cluster.cluster.crash(dead, silent=True)
         with pytest.raises(KafkaError):
             await cluster.on(other, cluster.broker(other).survey.end_hanging(TP, offset))
         assert replica.last_stable_offset == offset

@@ -526,3 +526,24 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
 
     settings = {"default.replication.factor": "2", "raftlog.controller.anonymous.clients": "true"}
     run_scenario(script, **settings)
+
+
+def test_only_the_active_of_controllers_that_are_no_brokers_deletes_by_age() -> None:
+    """The clocks of the others are confirmed by nobody, and an alert for that would never end."""
+
+    async def script(cluster: SimCluster) -> None:
+        for node_id in (1, 2):
+            sim_node = cluster.nodes[node_id]
+            sim_node.config = dataclasses.replace(
+                sim_node.config,
+                roles=frozenset({"controller"}),
+                listeners=tuple(each for each in sim_node.config.listeners if each.name == "CONTROLLER"),
+            )
+        cluster.start()
+        await cluster.until_ready((3,))
+        nodes = {node_id: each.node for node_id, each in cluster.nodes.items()}
+        deleting = {node_id for node_id, each in nodes.items() if each is not None and each.deletes_by_age()}
+        assert deleting == {3, cluster.leader_id()}
+        cluster.check()
+
+    run_scenario(script, **{"default.replication.factor": "1"})

@@ -322,6 +322,12 @@ def test_memory_that_is_free_can_be_given_back() -> None:
     process._calm_malloc()()
 
 
+def test_garbage_among_the_parts_of_one_request_is_looked_for_in_portions() -> None:
+    """A look at 400,000 objects, those of a request of 100,000 parts, took up to 100 ms; 50,000 take 20."""
+    youngest, middle, _ = process.GARBAGE_THRESHOLDS
+    assert youngest * middle <= 50_000
+
+
 class ReferenceCycle:
     """Refers to itself, with some bytes."""
 

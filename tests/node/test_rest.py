@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+import pytest
+
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import SimCluster
 from raftlog_chaos.simulator.hosts import Process
@@ -17,13 +19,13 @@ CHECKPOINTS = (
     "replica.high.watermark.checkpoint.interval.ms",
 )
 """Simulated nodes have them all the time, production has them seldom."""
-SEED = 5
-"""Nodes begin their work at moments of chance: in some worlds the clocks of two machines are further apart."""
+SEEDS = (1, 2, 3, 4, 5)
+"""Clocks of machines are apart by chance, and with them the wakings that one machine can share with another one."""
 ONE_WAKING_S = 0.001
 """A process that did something so recently has not gone to sleep since."""
 
 
-def wakings_per_second(nodes: int) -> tuple[float, list[float]]:
+def wakings_per_second(nodes: int, seed: int) -> tuple[float, list[float]]:
     """Return how often the leader of a quorum at rest wakes up, and each of the others."""
 
     async def program(loop: SimLoop) -> tuple[float, list[float]]:
@@ -49,19 +51,20 @@ def wakings_per_second(nodes: int) -> tuple[float, list[float]]:
         }
         return rates.pop(leader), sorted(rates.values())
 
-    return simulate(program, seed=SEED).result
+    return simulate(program, seed=seed).result
 
 
 def test_a_node_alone_wakes_up_for_all_its_recurring_work_together() -> None:
     """The controller looks at its sessions four times a second; all else that recurs comes with that."""
-    leader, _ = wakings_per_second(1)
+    leader, _ = wakings_per_second(1, SEEDS[0])
     assert leader <= 4.5
 
 
-def test_nodes_at_rest_wake_up_for_the_quorums_heartbeats_and_hardly_for_anything_else() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nodes_at_rest_wake_up_for_the_quorums_heartbeats_and_hardly_for_anything_else(seed: int) -> None:
     """The leader sends eight a second, and its own work is due with them. A follower wakes up for its own as well. The
     answers and the brokers' heartbeats come by the clocks of other machines.
     """
-    leader, others = wakings_per_second(3)
+    leader, others = wakings_per_second(3, seed)
     assert leader <= 13
-    assert max(others) <= 14
+    assert max(others) <= 15.5

@@ -18,6 +18,7 @@ from raftlog.coordinator.transactions.transaction_coordinator import Transaction
 from raftlog.storage.cleaner import Cleaning
 from raftlog.storage.log import Log
 from raftlog_chaos.scenarios.believed_time import believed_time
+from raftlog_chaos.scenarios.clock_jumps import clock_jumps
 from raftlog_chaos.simulator.hosts import current_process
 from tests.planted.plant import Plant
 
@@ -83,6 +84,17 @@ def pass_over_a_contradiction(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(OtherClocks, "contradict", property(lambda others: False))
 
 
+def take_an_answer_for_the_clock_of_now(patch: pytest.MonkeyPatch) -> None:
+    """A clock that jumps while a heartbeat is under way is confirmed by the answer, which is about the one before."""
+    note_others = Ages.note_others
+
+    def note_as_of_now(ages: Ages, others: OtherClocks | None) -> None:
+        ages.reading()
+        note_others(ages, others)
+
+    patch.setattr(Ages, "note_others", note_as_of_now)
+
+
 def stamp_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
     """A commit is stamped by a clock that is behind, and is old as soon as that is right again."""
     patch.setattr(Ages, "latest_ms", lambda ages: ages.reading()[0])
@@ -133,6 +145,13 @@ PLANTS = [
     _plant("wrong-clocks-confirm-each-other", "all are wrong together", follow_any_majority),
     _plant(
         "new-node-confirms-wrong-clocks", "all are wrong together", let_a_new_node_believe_a_doubtful_majority
+    ),
+    Plant(
+        "answer-about-an-earlier-clock",
+        "clocks: a jump while it is asked about",
+        clock_jumps,
+        take_an_answer_for_the_clock_of_now,
+        6.0,
     ),
     _plant("commits-stamped-by-the-wall-clock", "behind", stamp_by_the_wall_clock),
     _plant("appends-stamped-by-the-wall-clock", "behind", append_by_the_wall_clock),

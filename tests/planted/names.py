@@ -6,8 +6,9 @@ import pytest
 
 from raftlog.storage import dropped_segments, log_segments, swap
 from raftlog.storage.dropped_segments import HEAD
+from raftlog.storage.flush import FlushState
 from raftlog.storage.log_segments import LogSegments
-from raftlog_chaos.scenarios.names_out_of_order import names_out_of_order
+from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from tests.planted.plant import Plant
 
 
@@ -48,13 +49,19 @@ def remove_dropped_files_too_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(LogSegments, "drop_oldest", drop_and_remove)
 
 
+def begin_a_second_segment_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The second segment's name is on the disk after a power cut, the first one's is not: the log begins there."""
+    patch.setattr(FlushState, "has_durable_name", lambda flush_state, segment: True)
+
+
 _HAZARD = "names reach the disk in any order"
 
 PLANTS = [
-    Plant("swap-announced-unsynced", _HAZARD, names_out_of_order, announce_without_a_sync, 4.0),
-    Plant("swap-named-unsynced", _HAZARD, names_out_of_order, name_without_a_sync, 4.0),
-    Plant("drops-unfinished", _HAZARD, names_out_of_order, leave_drops_unfinished, 4.0),
-    Plant("head-unsaid", _HAZARD, names_out_of_order, drop_without_saying_where, 4.0),
-    Plant("tail-unsaid", _HAZARD, names_out_of_order, cut_without_saying_where, 4.0),
-    Plant("dropped-files-too-early", _HAZARD, names_out_of_order, remove_dropped_files_too_early, 4.0),
+    Plant("swap-announced-unsynced", _HAZARD, names_of_one_log, announce_without_a_sync, 4.0),
+    Plant("swap-named-unsynced", _HAZARD, names_of_one_log, name_without_a_sync, 4.0),
+    Plant("drops-unfinished", _HAZARD, names_of_one_log, leave_drops_unfinished, 4.0),
+    Plant("head-unsaid", _HAZARD, names_of_one_log, drop_without_saying_where, 4.0),
+    Plant("tail-unsaid", _HAZARD, names_of_one_log, cut_without_saying_where, 4.0),
+    Plant("dropped-files-too-early", _HAZARD, names_of_one_log, remove_dropped_files_too_early, 4.0),
+    Plant("first-name-unsynced", _HAZARD, names_of_one_log, begin_a_second_segment_at_once, 4.0),
 ]

@@ -10,6 +10,7 @@ from raftlog.base.errors import KafkaError, OffsetOutOfRange
 from raftlog.base.types import UNKNOWN_EPOCH_END, EpochEnd
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas import fetcher
+from raftlog.replication import divergence
 from raftlog.replication.follower_progress import FollowerProgress
 from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
@@ -253,7 +254,7 @@ def truncate_to_the_leaders_epoch_end_only(patch: pytest.MonkeyPatch) -> None:
 
 def never_diverge(patch: pytest.MonkeyPatch) -> None:
     """The leader does not compare epochs: whoever fetches within its log is served (KIP-595)."""
-    patch.setattr(LeaderRole, "_divergence", lambda leading, offset, last_fetched_epoch: None)
+    patch.setattr(divergence, "is_diverging", lambda end, offset, last_fetched_epoch: False)
 
 
 # -- producers ----------------------------------------------------------------------------------------------------

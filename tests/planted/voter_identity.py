@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from raftlog.quorum import journal
+from raftlog.quorum.link_claims import LinkClaims
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.voter_set import VoterSet
 from raftlog.storage import log_directory
@@ -32,6 +33,12 @@ def form_with_a_majority(patch: pytest.MonkeyPatch) -> None:
 def let_newcomers_in(patch: pytest.MonkeyPatch) -> None:
     """A newly accepted link replaces the old one, whichever process is at its end."""
     patch.setattr(RaftLinks, "why_taken", lambda links, newcomer: None)
+
+
+def ask_no_other_voter(patch: pytest.MonkeyPatch) -> None:
+    """A link counts at once, whichever process of that voter another one is linked to."""
+    patch.setattr(LinkClaims, "ask", lambda claims, channel: claims._grant(channel))
+    patch.setattr(LinkClaims, "show_links", lambda claims, peer: None)
 
 
 def take_any_folder(patch: pytest.MonkeyPatch) -> None:
@@ -67,6 +74,7 @@ PLANTS = [
         note="a second cluster without topics",
     ),
     row("copy-replaces-link", "KIP-853 copy of a node", plant=let_newcomers_in, note="links change for ever"),
+    row("links-unasked", "KIP-853 copy of a node", plant=ask_no_other_voter, note="one voter votes twice"),
     row("properties-defaulted", "empty meta.properties", plant=take_any_folder, note="a disk passes for new"),
     row(
         "directory-id-believed",

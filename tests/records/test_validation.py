@@ -318,6 +318,23 @@ def test_the_brokers_own_time_is_not_judged() -> None:
     checked(build_batch(records(1, timestamp=2**62)), RecordRules.of(config, NOW_MS))
 
 
+@pytest.mark.parametrize("claimed", [RECORDS_PER_STEP - 1, RECORDS_PER_STEP])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_small_batch_has_no_more_records_than_it_claims(codec: int, claimed: int) -> None:
+    """As many as are looked at in one go, too: a record behind them would keep a topic from being compacted."""
+    honest = build_batch(records(claimed), codec=codec)
+    validate_small_batch(header_of(honest), honest, KEYED)
+    lying = rebuild_batch(
+        header_of(honest),
+        compress(codec, smallest(claimed + 1)),
+        count=claimed,
+        newest_delta=0,
+        horizon_ms=None,
+    )
+    with pytest.raises(InvalidRecord, match=f"record {claimed} is one more than the batch claims"):
+        validate_small_batch(header_of(lying), lying, LAWS)
+
+
 def test_what_would_take_long_is_not_checked_at_once() -> None:
     """Many records, many bytes, or few bytes that turn out to be many."""
     for batch in (

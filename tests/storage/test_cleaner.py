@@ -431,6 +431,7 @@ def test_the_policies_compact_and_delete_hold_together() -> None:
     close_segment(log)
     clean(log)
     assert len(records_of(log)) == 4
+    log.flush()
     assert log.delete_old_segments(NOW_MS + DAY_MS, end_limit=20) == 0
     assert log.delete_old_segments(NOW_MS + 2 * DAY_MS, end_limit=20) > 0
     assert records_of(log) == [] and log.log_start_offset == 20

@@ -176,6 +176,35 @@ def test_a_new_segment_does_not_inherit_the_aborted_transactions_of_an_old_one()
     assert again.log_end_offset == last.base_offset
 
 
+def test_a_second_segment_waits_for_the_name_of_the_first() -> None:
+    """Else a power cut could take the first and leave the second, and the log would begin there."""
+    for seed in SEEDS:
+        disk = CountingDisk(seed)
+        log = open_log(disk, 0)
+        disk.sync_dir("/data")
+        disk.folder_syncs = 0
+        for _ in range(4):
+            append(log, b"v" * 40)
+        assert len(log.segments) == 4 and disk.folder_syncs == 1
+        disk.crash()
+        assert open_log(disk, 0).log_start_offset == 0
+
+
+def test_the_segment_that_is_to_be_first_has_a_durable_name_before_others_are_dropped() -> None:
+    """All below the high watermark may go, but the next segment was begun since the last sync."""
+    for seed in SEEDS:
+        disk = SimDisk(seed)
+        log = filled(disk, retention_bytes=0)
+        for _ in range(3):
+            append(log, b"v" * 40)
+        assert log.segments[-3].base_offset == BATCHES
+        log.delete_old_segments(NOW_MS, end_limit=BATCHES)
+        assert log.log_start_offset < BATCHES
+        log.flush()
+        log.delete_old_segments(NOW_MS, end_limit=BATCHES)
+        assert log.log_start_offset == BATCHES
+
+
 def test_folder_syncs_of_a_cleaning_and_of_drops_are_few() -> None:
     """Two for each group of segments that is cleaned, one more for the first hole; dropping waits for none."""
     disk = CountingDisk(0)

@@ -25,6 +25,7 @@ def filled(open_log: OpenLog, count: int = 10, **config: object) -> Log:
             timestamp=NOW_MS + (number + 1 - count) * DAY_MS + 100 * DAY_MS,
             now_ms=NOW_MS + 100 * DAY_MS,
         )
+    log.flush()
     return log
 
 
@@ -48,9 +49,15 @@ def test_nothing_beyond_the_high_watermark_goes(open_log: OpenLog) -> None:
 
 
 def test_a_wholly_expired_log_rolls_and_drops_everything(open_log: OpenLog) -> None:
-    """The active segment goes too once all its records are old; the log's end stays where it is."""
+    """The active segment goes too once all its records are old; the log's end stays where it is.
+
+    What would be left is one empty segment, so its name must be on the disk before the last of the others goes.
+    """
     log = filled(open_log, retention_ms=3 * DAY_MS)
-    assert log.delete_old_segments(NOW + 50 * DAY_MS, end_limit=10) == 10
+    assert log.delete_old_segments(NOW + 50 * DAY_MS, end_limit=10) == 9
+    assert log.log_start_offset == 9
+    log.flush()
+    assert log.delete_old_segments(NOW + 50 * DAY_MS, end_limit=10) == 1
     assert (log.log_start_offset, log.log_end_offset, read_all(log)) == (10, 10, b"")
     assert log.delete_old_segments(NOW + 99 * DAY_MS, end_limit=10) == 0
     assert append(log, b"x", timestamp=NOW, now_ms=NOW).base_offset == 10

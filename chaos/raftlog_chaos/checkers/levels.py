@@ -16,8 +16,8 @@ from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, SupportedFeature
 from raftlog.metadata.record_levels import REQUESTS_SINCE
 from raftlog.node import Node
 
-SINCE_LEVEL_1: Final = ("acls", "scram", "tokens", "quotas")
-"""The parts of an image that a release without level 1 does not have."""
+PARTS_SINCE: Final = {1: ("acls", "scram", "tokens", "quotas"), 2: ("voters",)}
+"""The parts of an image that a release without a level does not have."""
 
 Features = tuple[SupportedFeature, ...]
 
@@ -58,7 +58,8 @@ class LevelBook:
         level, before = (finalized_level(each, RAFTLOG_METADATA_VERSION) for each in (image, old))
         if level < before:
             self._blame(f"node {node_id}: the level of the metadata fell from {before} to {level}")
-        if level < 1 and (early := [each for each in SINCE_LEVEL_1 if getattr(image, each)]):
+        later = [part for since, parts in PARTS_SINCE.items() if level < since for part in parts]
+        if early := [each for each in later if getattr(image, each)]:
             self._blame(f"node {node_id} has {', '.join(early)} at level {level} of the metadata")
         reason = unsupported_reason(features, RAFTLOG_METADATA_VERSION, level) if level else None
         if reason:

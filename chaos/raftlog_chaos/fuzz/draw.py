@@ -6,6 +6,7 @@ import random
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 T = TypeVar("T")
 
@@ -31,6 +32,8 @@ EDGES: Final[Mapping[str, tuple[int, ...]]] = {
     "?": (0, 1, 2),
 }
 """By struct code."""
+
+UUIDS: Final = (bytes(16), bytes(15) + b"\1", bytes(range(16)))
 
 STRINGS: Final = (
     "",
@@ -240,7 +243,7 @@ class KnownValues:
 class Draw:
     """All chance of one frame. `fixed`: likely values of fields by name; `lie_in`: lengths until one lies."""
 
-    __slots__ = ("fixed", "known", "lie_in", "random", "rng", "size", "strings")
+    __slots__ = ("batch", "fixed", "known", "lie_in", "random", "rng", "size", "strings")
 
     def __init__(self, rng: random.Random, known: KnownValues, strings: Sequence[str] = STRINGS) -> None:
         self.strings = strings
@@ -249,6 +252,8 @@ class Draw:
         self.known = known
         self.fixed: Mapping[str, Any] = {}
         self.lie_in = NO_LIE
+        self.batch: bytes | None = None
+        """The records of every partition; None: some are drawn."""
         self.size = 0
         """Elements so far, which bounds how large the rest becomes."""
 
@@ -287,6 +292,16 @@ class Draw:
         if chance < 0.9:
             return self.pick(CONFIGS)
         return self.pick(self.strings if chance < 0.999 else LONG)
+
+    def uuid(self) -> bytes:
+        """Return the bytes of an id."""
+        known = self.known.of("topic_id")
+        value: Any = self.pick(known) if known and self.random() < 0.8 else None
+        return value.bytes if isinstance(value, UUID) else self.pick(UUIDS)
+
+    def data(self) -> bytes:
+        """Return what a field of bytes has."""
+        return self.rng.randbytes(int(self.random() * 40))
 
     def count(self) -> int:
         """Return how many elements an array gets."""

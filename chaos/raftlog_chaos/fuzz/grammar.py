@@ -8,8 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 from raftlog.protocol.apis import APIS, is_flexible
 from raftlog.protocol.reader import entity_reader
@@ -25,7 +24,6 @@ _i32 = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _LENGTH = struct.Struct(">i")
 NULL: Final = -1
-UUIDS: Final = (bytes(16), bytes(15) + b"\1", bytes(range(16)))
 
 
 def draw_request(draw: Draw, api_key: int, version: int, correlation_id: int) -> bytearray:
@@ -187,9 +185,7 @@ def _fixed_writer(name: str, code: str) -> Write:
 
 
 def _write_uuid(out: bytearray, draw: Draw) -> None:
-    known = draw.known.of("topic_id")
-    value: Any = draw.pick(known) if known and draw.random() < 0.8 else None
-    out += value.bytes if isinstance(value, UUID) else draw.pick(UUIDS)
+    out += draw.uuid()
 
 
 def _string_writer(name: str, flexible: bool, nullable: bool) -> Write:
@@ -211,7 +207,10 @@ def _bytes_writer(kind: str, flexible: bool, nullable: bool) -> Write:
         if nullable and draw.random() < 0.1:
             _write_length(out, NULL, draw, flexible=flexible, wide=True)
             return
-        data = draw_records(draw) if kind == "records" else draw.rng.randbytes(int(draw.random() * 40))
+        if kind == "records":
+            data = draw_records(draw) if draw.batch is None else draw.batch
+        else:
+            data = draw.data()
         _write_length(out, len(data), draw, flexible=flexible, wide=True)
         out += data
 

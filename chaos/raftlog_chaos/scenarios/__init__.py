@@ -35,6 +35,7 @@ from raftlog_chaos.scenarios.log_starts import log_starts
 from raftlog_chaos.scenarios.log_trouble import log_trouble
 from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
+from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from raftlog_chaos.scenarios.names_out_of_order import names_out_of_order
 from raftlog_chaos.scenarios.odd_headers import odd_headers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
@@ -63,6 +64,7 @@ from raftlog_chaos.scenarios.slow_nodes import slow_nodes
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
 from raftlog_chaos.scenarios.voter_identity import voter_identity
+from raftlog_chaos.scenarios.voter_rolled_back import voter_rolled_back
 from raftlog_chaos.scenarios.wiped import wiped
 from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
@@ -100,6 +102,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "log-trouble": log_trouble,
     "lying-disk": lying_disk,
     "made-up-producers": made_up_producers,
+    "names-of-one-log": names_of_one_log,
     "names-out-of-order": names_out_of_order,
     "odd-headers": odd_headers,
     "offsets-cleaned": offsets_cleaned,
@@ -124,6 +127,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
     "voter-identity": voter_identity,
+    "voter-rolled-back": voter_rolled_back,
     "wiped": wiped,
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,

@@ -1,7 +1,8 @@
 """The system has no descriptors left for a while: nothing is lost, and no disk is taken for a failed one.
 
-A sync or a roll that could not be begun is tried again. Here no replica cuts its log meanwhile, so that no node has
-a reason to end itself.
+A sync or a roll that could not be begun is tried again, and so is a metadata journal that could not be written anew
+after a snapshot: topics that are created meanwhile bring snapshots about. Here no replica cuts its log meanwhile, so
+that no node has a reason to end itself.
 """
 
 from __future__ import annotations
@@ -9,18 +10,26 @@ from __future__ import annotations
 import asyncio
 from errno import EMFILE, ENFILE, ENOMEM
 
+from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog_chaos.scenarios.choreography import Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
 from raftlog_chaos.simulator.disk import Extent
 from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.raw_client import Client, create_topic
 
 SETTINGS = {"log.segment.bytes": "2048"}
 """A segment rolls after a few batches: each roll opens files, and has a folder to sync."""
 
 
+JOURNAL = "/data/raftlog-metadata"
+SNAPSHOT_ENTRIES = (2, 5, 5000)
+"""A snapshot of the metadata is made after so many entries, and the journal is written anew behind it."""
+
+
 async def out_of_files(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Let files not be opened, now on one node, now on all before their power goes. Raises AssertionError."""
     scene = Choreography(loop, settings=SETTINGS)
+    scene.cluster.compaction = SnapshotPolicy(entries=scene.chance.choice(SNAPSHOT_ENTRIES))
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -31,12 +40,14 @@ async def out_of_files(loop: SimLoop, seconds: float = 3.0) -> Report:
         one = scene.chance.choice((leader, *scene.followers(leader)))
         sick = tuple(scene.cluster.nodes) if everywhere else (one,)
         extent = Extent(
-            under=scene.chance.choice(("/data", f"/data/{TOPIC}-{scene.partition}")),
+            under=scene.chance.choice(("/data", f"/data/{TOPIC}-{scene.partition}", JOURNAL)),
             rate=scene.chance.choice((1.0, 0.5)),
         )
         for each in sick:
             error = scene.chance.choice((EMFILE, ENFILE, ENOMEM))
             scene.cluster.nodes[each].host.disk.fail("open", error=error, extent=extent)
+        topic = f"made-at-{loop.time():.3f}"
+        loop.host(topic).start(create_topic(Client(topic, scene.cluster.bootstrap), topic, partitions=1))
         await asyncio.sleep(scene.a_while(0.1, 0.5, 1.5))
         if everywhere:
             scene.cluster.crash(*sick)

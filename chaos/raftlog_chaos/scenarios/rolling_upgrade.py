@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from raftlog.base.errors import InvalidUpdateVersion, UnsupportedVersion
 from raftlog.metadata.features import (
+    NEWEST_METADATA_LEVEL,
     RAFTLOG_METADATA_VERSION,
     SUPPORTED_FEATURES,
     TRANSACTION_VERSION,
@@ -130,8 +131,8 @@ class RollingUpgrade(Choreography):
         await self.install(node_id, newer=True)
 
     async def finalize(self) -> None:
-        """Raise the level amid faults, use what it brings, and try to lower it."""
-        await self.surely_set(RAFTLOG_METADATA_VERSION, 1)
+        """Raise the level amid faults, one after the other or at once, use what each brings, and try to lower it."""
+        await self.surely_set(RAFTLOG_METADATA_VERSION, self.chance.choice((1, NEWEST_METADATA_LEVEL)))
         if self.chance.random() < 0.5:
             await self.surely_set(TRANSACTION_VERSION, 2)
         wanted = len(self.admin.quotas) + self.chance.randint(1, 5)
@@ -144,8 +145,16 @@ class RollingUpgrade(Choreography):
             await self.weather.storm(self.a_while(self.storm_s))
             await self.weather.calm()
             self.cluster.start()
+        await self.surely_set(RAFTLOG_METADATA_VERSION, NEWEST_METADATA_LEVEL)
+        await self.calm()
+        await self.cluster.until(
+            self._voters_recorded, SERVED_S, "the directories of all voters are recorded"
+        )
         code = await self.set_level(RAFTLOG_METADATA_VERSION, 0, lower=True)
         self._expect(code, InvalidUpdateVersion.code, "a lower level of the metadata")
+
+    def _voters_recorded(self) -> bool:
+        return self.cluster.last_image().voters.keys() == self.cluster.nodes.keys()
 
     async def try_too_late(self) -> None:
         """Start a node as the older release once the level is raised: it takes no part, and loses nothing by that."""

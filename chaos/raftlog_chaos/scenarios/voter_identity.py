@@ -19,6 +19,7 @@ from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.cluster import CONTROLLER_PORT
 from raftlog_chaos.simulator.copies import DATA, NodeCopy
 from raftlog_chaos.simulator.env import SimEnv
+from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.consumer import Consumer
 from raftlog_chaos.workloads.raw_client import Client
@@ -29,6 +30,9 @@ STILL_S = 2.0
 
 STALE_S = 1.2
 """From when a leader is cut off until a voter with an empty disk answers it: before it steps down by itself."""
+
+SILENT_S = 6.0
+"""Within this a link that is cut is closed, virtual seconds."""
 
 LOOK_S = 0.01
 
@@ -108,8 +112,11 @@ class VoterIdentity(Choreography):
     def _cut_controllers(self, one: int, others: list[int]) -> None:
         nodes = self.cluster.nodes
         for other in others:
-            self.loop.clog(nodes[one].host, nodes[other].host, (CONTROLLER_PORT,))
-            self.loop.clog(nodes[other].host, nodes[one].host, (CONTROLLER_PORT,))
+            self._cut_hosts(nodes[one].host, nodes[other].host)
+
+    def _cut_hosts(self, one: Host, other: Host) -> None:
+        self.loop.clog(one, other, (CONTROLLER_PORT,))
+        self.loop.clog(other, one, (CONTROLLER_PORT,))
 
     def _followers_of(self, leader: int) -> list[int]:
         others = [each for each in self.cluster.nodes if each != leader]
@@ -155,12 +162,32 @@ class VoterIdentity(Choreography):
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         await self._second_node(node_id, with_data=True)
 
+    async def copy_at_another_voter(self) -> None:
+        """The original reaches one of the other voters only, and its copy the other one: just one of them is linked."""
+        original, (first, second) = max(self.cluster.nodes), sorted(self.cluster.nodes)[:2]
+        if self.chance.random() < 0.5:
+            first, second = second, first
+        self._cut_controllers(original, [second])
+        await asyncio.sleep(self.chance.choice((0.0, SILENT_S)))
+        self._copies += 1
+        copy = NodeCopy(self.cluster, original, f"copy{self._copies}", with_data=True)
+        self._cut_hosts(copy.host, self.cluster.nodes[first].host)
+        end = self.loop.time() + 2 * SILENT_S
+        while self.loop.time() < end:
+            self.cluster.check()
+            found = set(self._incarnations(original).values())
+            assert len(found) <= 1, f"node {original} and its copy are linked at once"
+            await asyncio.sleep(LOOK_S)
+        copy.end()
+
     async def wrong_number(self) -> None:
         """A new node with an empty folder has the number of a running one."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         await self._second_node(node_id, with_data=False)
 
     async def _second_node(self, node_id: int, *, with_data: bool) -> None:
+        others = len(self.cluster.nodes) - 1
+        await self.cluster.until(lambda: len(self._incarnations(node_id)) == others, SERVED_S, "all links")
         before = self._incarnations(node_id)
         self._copies += 1
         copy = NodeCopy(self.cluster, node_id, f"copy{self._copies}", with_data=with_data)
@@ -259,6 +286,7 @@ async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
         scene.empty_disk_and_laggard,
         scene.empty_disk_and_stale_leader,
         scene.copy_beside,
+        scene.copy_at_another_voter,
         scene.wrong_number,
         scene.lost_properties,
     ]

@@ -287,6 +287,11 @@ class SimCluster:
         image = self.last_image()
         return frozenset(each.node_id for each in self.nodes.values() if _is_behind(each, image))
 
+    def voters_linked(self) -> bool:
+        """Return whether all voters run, and each one is linked to each other one."""
+        quorums = [each.node and each.node.control.quorum for each in self.nodes.values()]
+        return all(quorum and quorum.linked(other) for quorum in quorums for other in self.nodes)
+
     def state(self, topic: str, index: int) -> PartitionState | None:
         """The newest image's state of a partition."""
         image = self.newest_image()
@@ -351,9 +356,10 @@ def _settings(node_id: int, voters: str) -> dict[str, str]:
 
 def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
     node = sim_node.node
-    if node is None or node.control.quorum is None or node.metadata.image.offset < image.offset:
+    quorum = None if node is None else node.control.quorum
+    if node is None or quorum is None or not quorum.started or node.metadata.image.offset < image.offset:
         return True
-    directory_id = node.control.quorum.identity.directory_id
+    directory_id = quorum.driver.directory_id
     return image.voters.get(sim_node.node_id, directory_id) != directory_id
 
 

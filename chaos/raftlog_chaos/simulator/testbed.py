@@ -51,6 +51,7 @@ class SimTestbed:
             partitions=self._partitions(self.cluster.last_image(), self.topics),
             internal=self._partitions(self.cluster.last_image(), INTERNAL_TOPICS),
             voters_behind=self.cluster.voters_behind(),
+            voters_linked=self.cluster.voters_linked(),
         )
 
     def _partitions(self, image: MetadataImage, topics: frozenset[str] | None) -> Mapping[str, PartitionView]:

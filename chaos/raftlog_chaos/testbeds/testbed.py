@@ -77,6 +77,8 @@ class ClusterState(NamedTuple):
     """Likewise those in which coordinators keep their state: who leads one coordinates."""
     voters_behind: frozenset[int] = frozenset()
     """Voters that lack metadata, or have a new disk whose directory is not recorded yet."""
+    voters_linked: bool = False
+    """Whether each voter is known to be linked to each other one, so that all have heard of its newest start."""
 
     def lacks(self, nodes: Iterable[int]) -> list[str]:
         """The reasons why a cluster of these nodes is not whole, a line each; empty if it is."""

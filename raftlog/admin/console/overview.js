@@ -103,6 +103,7 @@ function drawQuorum(section, found) {
       ["Voter", (each) => `${each.node_id}${each.votes ? "" : " (observer)"}`],
       ["State", (each) => (each.state === "leads" ? h("b", {}, "★ leads") : each.state === "follows" ? "● follows" : each.state === "lags" ? "◐ lags" : each.state === "silent" ? "✕ silent" : each.state)],
       ["Lag", (each) => (each.lag === null ? "–" : plural(each.lag, "entry", "entries")), "number"],
+      ["Directory", (each) => each.directory_id ?? "–", "wide"],
       ["Heard", (each) => (each.last_heard_ms_ago === null || each.state === "leads" ? "–" : each.last_heard_ms_ago < 1000 ? "now" : `${milliseconds(each.last_heard_ms_ago)} ago`), "wide"],
     ], members));
 }

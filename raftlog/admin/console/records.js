@@ -79,12 +79,13 @@ export function records(root, name, { mine, first, signal }) {
 
   /** Read some records of partitions: `starts` has [partition, where]. What finds no room in an answer is asked for again. */
   async function ask_(starts, max, signal_) {
-    const found = [], failures = [], further = new Map(), ends = new Map();
+    const found = [], failures = [], passed = [], further = new Map(), ends = new Map();
     for (let left = starts, turn = 0; left.length && turn < MOST_TURNS; turn++) {
       const query = new URLSearchParams({ start: left.map((each) => each.join(":")).join(","), max_records: max });
       const answer = await get(`${path("v1", "topics", name, "records")}?${query}`, signal_);
       for (const each of answer.data) {
         found.push(...take(each.partition_id, each));
+        passed.push(...each.unreadable.map((one) => `partition ${each.partition_id} at offset ${one.offset}: ${one.reason}`));
         further.set(each.partition_id, each.next_offset);
         ends.set(each.partition_id, each.high_watermark);
       }
@@ -92,7 +93,7 @@ export function records(root, name, { mine, first, signal }) {
       left = left.filter(([index]) => answer.left.includes(index));
     }
     behind = [...further].reduce((sum, [index, offset_]) => sum + Math.max(0, ends.get(index) - offset_), 0);
-    unread = failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`);
+    unread = [...failures.map((each) => `partition ${each.partition_id}: ${each.error.message}`), ...passed];
     return { found, failures, further };
   }
 

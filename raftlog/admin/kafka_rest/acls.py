@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -10,7 +11,7 @@ import msgspec
 from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import check, of_kafka
 from raftlog.admin.kafka_client import shapes
-from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of
+from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, made_of, page_of
 from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
 from raftlog.base.errors import SecurityDisabled
 from raftlog.metadata.image import MetadataImage
@@ -138,7 +139,7 @@ async def list_acls(call: Call) -> AclList:
         raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
     found = sorted((acl for acl in image.acls if asked.matches(acl)), key=_order)
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls")
-    return AclList(metadata=metadata, data=[_told(call, image, acl) for acl in shown])
+    return AclList(metadata=metadata, data=await made_of(call, shown, partial(_told, call, image)))
 
 
 def _order(acl: Acl) -> tuple[Any, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -15,6 +17,7 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
+    made_of,
     page_of,
 )
 from raftlog.admin.route import FILTERED, NO_RIGHTS, TOPIC, Call, Route
@@ -52,9 +55,11 @@ def broker_of(call: Call, image: MetadataImage) -> BrokerState:
 
 
 async def list_brokers(call: Call) -> BrokerList:
+    """In the order of their numbers."""
     image = image_of(call)
     shown, metadata = page_of(call, sorted(image.brokers), "clusters", image.cluster_id, "brokers")
-    return BrokerList(metadata=metadata, data=[_broker(call, image, image.brokers[each]) for each in shown])
+    found = (image.brokers[each] for each in shown)
+    return BrokerList(metadata=metadata, data=await made_of(call, found, partial(_broker, call, image)))
 
 
 async def get_broker(call: Call) -> Broker:
@@ -63,7 +68,7 @@ async def get_broker(call: Call) -> Broker:
 
 
 def _broker(call: Call, image: MetadataImage, state: BrokerState) -> Broker:
-    endpoint = state.endpoint(call.node.config.inter_broker_listener_name or "")
+    endpoint = state.endpoint(call.node.config.inter_broker_listener_name)
     own = ("brokers", state.broker_id)
     base = ("clusters", image.cluster_id, *own)
     return Broker(
@@ -83,16 +88,20 @@ async def list_broker_replicas(call: Call) -> ReplicaList:
     """The replicas of one broker."""
     image = image_of(call)
     broker_id = broker_of(call, image).broker_id
-    found = [
-        (topic, index)
-        for topic in sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
-        for index, state in enumerate(image.topics[topic].partitions)
-        if broker_id in state.replicas
-    ]
+    names = sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
+
+    def held(topic: str) -> list[tuple[str, int]]:
+        states = image.topics[topic].partitions
+        return [(topic, index) for index, state in enumerate(states) if broker_id in state.replicas]
+
+    found = list(chain.from_iterable(await made_of(call, names, held)))
     parts = ("clusters", image.cluster_id, "brokers", broker_id, "partition-replicas")
     shown, metadata = page_of(call, found, *parts)
-    data: list[Replica] = [replica_at(call, image, topic, index, broker_id) for topic, index in shown]
-    return ReplicaList(metadata=metadata, data=data)
+
+    def replica(where: tuple[str, int]) -> Replica:
+        return replica_at(call, image, *where, broker_id)
+
+    return ReplicaList(metadata=metadata, data=await made_of(call, shown, replica))
 
 
 BASE: Final = "/v3/clusters/{cluster_id}/brokers"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,7 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
+    made_of,
     page_of,
 )
 from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route, of_group, of_topic
@@ -269,7 +271,7 @@ async def list_consumers(call: Call) -> ConsumerList:
     parts = ("clusters", image.cluster_id, "consumer-groups", found.group_id, "consumers")
     shown, metadata = page_of(call, members, *parts)
     return ConsumerList(
-        metadata=metadata, data=[_consumer(call, image, found.group_id, each) for each in shown]
+        metadata=metadata, data=await made_of(call, shown, partial(_consumer, call, image, found.group_id))
     )
 
 
@@ -308,23 +310,20 @@ async def list_assignments(call: Call) -> AssignmentList:
     own = ("consumer-groups", group.group_id, "consumers", member.member_id, "assignments")
     assigned = await _seen(call, _assigned(group, member))
     shown, metadata = page_of(call, sorted(assigned), "clusters", image.cluster_id, *own)
-    return AssignmentList(
-        metadata=metadata,
-        data=[
-            Assignment(
-                metadata=item(call, image, *own, topic, index, topic=topic, partition=index),
-                cluster_id=image.cluster_id,
-                consumer_group_id=group.group_id,
-                consumer_id=member.member_id,
-                topic_name=topic,
-                partition_id=index,
-                partition=Related(
-                    call.link("clusters", image.cluster_id, "topics", topic, "partitions", index)
-                ),
-            )
-            for topic, index in shown
-        ],
-    )
+
+    def assignment(where: Where) -> Assignment:
+        topic, index = where
+        return Assignment(
+            metadata=item(call, image, *own, topic, index, topic=topic, partition=index),
+            cluster_id=image.cluster_id,
+            consumer_group_id=group.group_id,
+            consumer_id=member.member_id,
+            topic_name=topic,
+            partition_id=index,
+            partition=Related(call.link("clusters", image.cluster_id, "topics", topic, "partitions", index)),
+        )
+
+    return AssignmentList(metadata=metadata, data=await made_of(call, shown, assignment))
 
 
 def _assigned(group: Any, member: Any) -> list[Where]:
@@ -382,7 +381,7 @@ async def list_lags(call: Call) -> LagList:
     found = await _behind(call)
     known = sorted(found.ends)
     shown, metadata = page_of(call, known, "clusters", image.cluster_id, "consumer-groups", group_id, "lags")
-    return LagList(metadata=metadata, data=[_lag(call, image, found, each) for each in shown])
+    return LagList(metadata=metadata, data=await made_of(call, shown, partial(_lag, call, image, found)))
 
 
 async def get_lag(call: Call) -> Lag:

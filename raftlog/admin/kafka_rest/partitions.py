@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
+    made_of,
     page_of,
     topic_of,
 )
@@ -109,7 +111,7 @@ async def list_partitions(call: Call) -> PartitionList:
     parts = ("clusters", image.cluster_id, "topics", topic.name, "partitions")
     shown, metadata = page_of(call, range(len(topic.partitions)), *parts)
     return PartitionList(
-        metadata=metadata, data=[_partition(call, image, topic.name, each) for each in shown]
+        metadata=metadata, data=await made_of(call, shown, partial(_partition, call, image, topic.name))
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
 from typing import Annotated, Final
 
 import msgspec
@@ -20,6 +22,7 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
+    made_of,
     page_of,
     topic_of,
 )
@@ -91,14 +94,18 @@ class MoveResults(msgspec.Struct):
 async def list_reassignments(call: Call) -> ReassignmentList:
     """Everything that is being moved."""
     image = image_of(call)
-    return _page(call, image, _under_way(image, sorted(image.topics)), "topics", "-", "partitions", "-")
+    return await _page(
+        call, image, await _under_way(call, image, sorted(image.topics)), "topics", "-", "partitions", "-"
+    )
 
 
 async def list_topic_reassignments(call: Call) -> ReassignmentList:
     """The ongoing reassignments of one topic."""
     image = image_of(call)
     topic = topic_of(call, image).name
-    return _page(call, image, _under_way(image, [topic]), "topics", topic, "partitions", "-")
+    return await _page(
+        call, image, await _under_way(call, image, [topic]), "topics", topic, "partitions", "-"
+    )
 
 
 async def get_reassignment(call: Call) -> Reassignment:
@@ -174,18 +181,19 @@ def _where(call: Call) -> Where:
     return call.path["topic_name"], call.path["partition_id"]
 
 
-def _under_way(image: MetadataImage, topics: Sequence[str]) -> list[Where]:
-    return [
-        (topic, index)
-        for topic in topics
-        for index, state in enumerate(image.topics[topic].partitions)
-        if state.is_reassigned
-    ]
+async def _under_way(call: Call, image: MetadataImage, topics: Sequence[str]) -> list[Where]:
+    def moving(topic: str) -> list[Where]:
+        states = image.topics[topic].partitions
+        return [(topic, index) for index, state in enumerate(states) if state.is_reassigned]
+
+    return list(chain.from_iterable(await made_of(call, topics, moving)))
 
 
-def _page(call: Call, image: MetadataImage, found: list[Where], *parts: object) -> ReassignmentList:
+async def _page(call: Call, image: MetadataImage, found: list[Where], *parts: object) -> ReassignmentList:
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, *parts, "reassignment")
-    return ReassignmentList(metadata=metadata, data=[_reassignment(call, image, each) for each in shown])
+    return ReassignmentList(
+        metadata=metadata, data=await made_of(call, shown, partial(_reassignment, call, image))
+    )
 
 
 def _reassignment(call: Call, image: MetadataImage, where: Where) -> Reassignment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,6 +17,7 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
+    made_of,
     page_of,
     topic_of,
 )
@@ -91,7 +93,7 @@ async def list_topics(call: Call) -> TopicList:
     image = image_of(call)
     seen = sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
     shown, metadata = page_of(call, seen, "clusters", image.cluster_id, "topics")
-    return TopicList(metadata=metadata, data=[_topic(call, image, each) for each in shown])
+    return TopicList(metadata=metadata, data=await made_of(call, shown, partial(_topic, call, image)))
 
 
 async def get_topic(call: Call) -> Topic:

@@ -14,7 +14,8 @@ class Clock(msgspec.Struct):
     """The clock of node `node_id`.
 
     `jump_ms`: how far it is ahead, or (negative) behind, of the time that the node believes; 0: it believes its clock.
-    `deletes_by_age`: false while the clock is in doubt, or too many other brokers' clocks say something else.
+    `deletes_by_age`: false while the clock is in doubt or not confirmed yet, or too many other brokers' clocks say
+    something else. A controller that is no broker is confirmed while it is the active one.
     """
 
     node_id: int

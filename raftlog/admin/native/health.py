@@ -28,9 +28,6 @@ from raftlog.protocol.apis import ApiKey
 ANSWER_S: Final = 1.0
 """Longest wait for each broker, all at once."""
 
-ROOM_BYTES: Final = 1 << 20
-"""A log directory with less room is full: what is appended, rolled or written anew does not fit."""
-
 COMPACTION: Final = "compaction"
 FAILURES_TOLD: Final = 5
 """Logs, groups or ids of one kind that are named."""
@@ -65,7 +62,7 @@ class BrokerHealth(msgspec.Struct):
     state: State
     offline_log_dirs: list[str]
     full_log_dirs: list[str] = []
-    """Those in which nothing more fits."""
+    """Those in which nothing more fits, as the broker says: it gives its leaderships away for these."""
 
 
 class Health(msgspec.Struct):
@@ -96,7 +93,6 @@ async def get_health(call: Call) -> Health:
     reasons = [
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
-        *_of_full_disks(node, brokers),
         *_of_partitions(found),
         *_of_replicas(node),
         *_of_memory(node),
@@ -142,7 +138,7 @@ async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
                 ApiKey.DESCRIBE_LOG_DIRS, request, broker_id=broker.broker_id, at_once=True
             )
         offline = [each.log_dir for each in answer.results if each.error_code]
-        full = [each.log_dir for each in answer.results if 0 <= each.usable_bytes < ROOM_BYTES]
+        full = [each.log_dir for each in answer.results if each.usable_bytes == 0]
     except (BrokerUnreachable, KafkaError, TimeoutError):
         answers = False
     return BrokerHealth(broker.broker_id, _state(broker, answers=answers), offline, full)
@@ -232,6 +228,12 @@ def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
         if each.offline_log_dirs:
             text = f"broker {each.broker_id} lost {', '.join(each.offline_log_dirs)}: its disk failed"
             yield Reason("yellow", "log_dirs_offline", text, len(each.offline_log_dirs), [each.broker_id])
+        if each.full_log_dirs:
+            text = (
+                f"broker {each.broker_id}: no room in {', '.join(each.full_log_dirs)}: its leaderships go to replicas "
+                "that are in sync elsewhere; free space, and it leads again after a while"
+            )
+            yield Reason("yellow", "log_dirs_full", text, len(each.full_log_dirs), [each.broker_id])
 
 
 def _of_partitions(found: Survey) -> Iterator[Reason]:
@@ -277,20 +279,6 @@ def _of_replicas(node: NodeView) -> Iterator[Reason]:
             f"{told}. Compare the replicas; elect one that has the records, or remove the folder of this one"
         )
         yield Reason("red", "replicas_failed", text, len(failed), [node_id], names)
-
-
-def _of_full_disks(node: NodeView, brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
-    """Log directories without room: this node's own, and those that brokers say have none."""
-    full = {each.broker_id: each.full_log_dirs for each in brokers if each.full_log_dirs}
-    own = [] if node.facts is None else [each.path for each in node.facts.directories() if each.full]
-    if own:
-        full[node.config.node_id] = own
-    for broker_id, paths in sorted(full.items()):
-        text = (
-            f"broker {broker_id}: no room in {', '.join(paths)}: its leaderships go to replicas that are in sync "
-            "elsewhere; free space, and it leads again after a while"
-        )
-        yield Reason("yellow", "log_dirs_full", text, len(paths), [broker_id])
 
 
 _OF_ACCOUNTS: Final = {
@@ -365,7 +353,7 @@ WAITS: Final = "Nothing is deleted for its age on this node"
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:
     """Why this node does not delete by age, and what to do; see `raftlog.base.record_ages`."""
-    if node.ages is None:
+    if node.ages is None or not node.deletes_by_age():
         return
     node_id, jump_ms, others = node.config.node_id, node.ages.jump_ms(), node.ages.contradiction
     if others is not None:

@@ -63,7 +63,7 @@ async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str |
     except (BrokerUnreachable, KafkaError, TimeoutError):
         return None
     settings = {each.name: each.value or "" for each in answer.results[0].configs}
-    endpoint = broker.endpoint(call.node.config.inter_broker_listener_name or "")
+    endpoint = broker.endpoint(call.node.config.inter_broker_listener_name)
     return http_url(settings, "" if endpoint is None else endpoint.host, nearby=nearby)
 
 

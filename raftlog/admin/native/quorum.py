@@ -10,6 +10,7 @@ import msgspec
 from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
+from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 
 ASK_S: Final = 2.0
@@ -34,6 +35,8 @@ class QuorumMember(msgspec.Struct):
     last_caught_up_ms_ago: int | None
     host: str | None = None
     port: int | None = None
+    directory_id: str | None = None
+    """The directory by which the metadata knows it. A replaced disk, or an older copy, has another one."""
 
 
 class Quorum(msgspec.Struct):
@@ -92,7 +95,8 @@ def _member(node: NodeView, leader_id: int, each: QuorumReplica, *, end: int, no
         state = "lags" if lag is None or lag > LAG_MOST else "follows"
     host, port = node.config.voters.get(each.replica_id, (None, None))
     end_index = each.log_end_offset if each.log_end_offset >= 0 else None
-    return QuorumMember(each.replica_id, state, end_index, lag, heard, caught_up, host, port)
+    directory_id = None if each.directory_id == NO_DIRECTORY else encode_uuid(each.directory_id)
+    return QuorumMember(each.replica_id, state, end_index, lag, heard, caught_up, host, port, directory_id)
 
 
 def _as_known_here(node: NodeView) -> Quorum:

@@ -15,7 +15,7 @@ from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_client import shapes
 from raftlog.admin.route import Call, Route, of_topic
-from raftlog.base.errors import LeaderNotAvailable
+from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import BatchHeader, Buffer, Record, iter_records_from, open_batch
@@ -27,7 +27,7 @@ SPECIAL: Final = {"earliest": -2, "latest": -1}
 MOST_RECORDS: Final = 1000
 MOST_BYTES: Final = 4 << 20
 MOST_PLAIN_BYTES: Final = 64 << 20
-"""A batch that decompresses to more is not shown (CORRUPT_MESSAGE)."""
+"""A batch that decompresses to more is not shown, and counts as unreadable."""
 MOST_SHOWN_BYTES: Final = 8 << 20
 """Of keys, values and headers in one answer; the record that goes beyond is the last."""
 MOST_RECORD_BYTES: Final = 2 << 20
@@ -74,6 +74,14 @@ class ReadRecord(msgspec.Struct):
     headers: list[ReadHeader]
 
 
+class Unreadable(msgspec.Struct):
+    """Offsets that were passed over, `end_offset` not among them, since their producer sent malformed records."""
+
+    offset: int
+    end_offset: int
+    reason: str
+
+
 class Records(msgspec.Struct, kw_only=True):
     """Records in order, also those of transactions that are open or were aborted.
 
@@ -86,6 +94,7 @@ class Records(msgspec.Struct, kw_only=True):
     next_offset: int
     high_watermark: int
     log_start_offset: int
+    unreadable: list[Unreadable] = []
 
 
 async def read_records(call: Call) -> Records:
@@ -190,6 +199,7 @@ async def shown(
         next_offset=reading.next_offset,
         high_watermark=data.high_watermark,
         log_start_offset=data.log_start_offset,
+        unreadable=reading.unreadable,
     )
     return records, reading.size
 
@@ -210,6 +220,7 @@ class _Reading:
         """Bytes of records since the last turn of the loop."""
         self._ended = False
         self.encoded: list[msgspec.Raw] = []
+        self.unreadable: list[Unreadable] = []
         self.next_offset = start
         self.size = 0
 
@@ -217,7 +228,11 @@ class _Reading:
         """Read until there are enough records or bytes."""
         for number, (position, header) in enumerate(iter_headers(content), 1):
             if not header.is_control and header.record_count and header.end_offset > self.next_offset:
-                await self._read_batch(header, content[position : position + header.length])
+                try:
+                    await self._read_batch(header, content[position : position + header.length])
+                except CorruptMessage as error:
+                    self.unreadable.append(Unreadable(self.next_offset, header.end_offset, str(error)))
+                    self.next_offset = header.end_offset
                 if self._is_full:
                     return
             self.next_offset = max(self.next_offset, header.end_offset)
@@ -226,7 +241,8 @@ class _Reading:
 
     @property
     def _is_full(self) -> bool:
-        return self._ended or len(self.encoded) >= self._most or self.size >= self._room
+        count = len(self.encoded) + len(self.unreadable)
+        return self._ended or count >= self._most or self.size >= self._room
 
     async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
         for record in iter_records_from(header, await self._opened(header, batch), self.next_offset):

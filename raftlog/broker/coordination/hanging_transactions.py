@@ -33,6 +33,7 @@ from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import by_topic
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
+from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, request_builders
 
@@ -49,6 +50,9 @@ IS_OPEN: Final = frozenset(each.value for each in (TransactionState.ONGOING, *PR
 
 Known = dict[tuple[int, str, int], DescribedId]
 """Transactions that have not ended, by producer id, topic and partition."""
+
+PARTITIONS_AT_ONCE: Final = 1_000
+"""Partitions whose producers a broker is asked for in one request."""
 
 log = get_logger(__name__)
 
@@ -141,11 +145,11 @@ class TransactionSurvey:
         if topic is not None and topic not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {topic}")
         names = image.topics if topic is None else (topic,)
-        topic_partitions = [
+        topic_partitions = (
             TopicPartition(name, index)
             for name in names
             for index in range(len(image.topics[name].partitions))
-        ]
+        )
         before_ms = self._broker.env.wall_clock_ms() - unused_ms
         old = [each for each in await self._open_in(topic_partitions) if each.last_timestamp <= before_ms]
         known = await self._known({each.producer_id for each in old})
@@ -184,8 +188,8 @@ class TransactionSurvey:
     async def _ask(self, broker_id: int, api_key: ApiKey, message: Any) -> Any:
         return await self._broker.links.ask(broker_id, api_key, VERSIONS[api_key], message)
 
-    def _leader(self, tp: TopicPartition) -> int:
-        state = self._broker.image().partition(*tp)
+    def _leader(self, tp: TopicPartition, image: MetadataImage | None = None) -> int:
+        state = (image or self._broker.image()).partition(*tp)
         if state is None:
             raise UnknownTopicOrPartition(f"there is no {tp}")
         if state.leader == NO_BROKER:
@@ -194,22 +198,30 @@ class TransactionSurvey:
 
     async def _open_in(self, topic_partitions: Iterable[TopicPartition]) -> list[Hanging]:
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        for each in topic_partitions:
-            by_leader[self._leader(each)].append(each)
-        make = _shapes(ApiKey.DESCRIBE_PRODUCERS)
+        image = self._broker.image()  # one for all: topics may go meanwhile
+        async for each in in_turns(self._broker.env, topic_partitions):
+            by_leader[self._leader(each, image)].append(each)
         found: list[Hanging] = []
         for leader, led in by_leader.items():
-            asked = make.DescribeProducersRequest(
-                topics=tuple(
-                    make.TopicRequest(name=name, partition_indexes=tuple(indexes))
-                    for name, indexes in by_topic(led).items()
-                )
-            )
-            answer = await self._ask(leader, ApiKey.DESCRIBE_PRODUCERS, asked)
-            for topic in answer.topics:
-                for partition in topic.partitions:
-                    found += _open_of(topic.name, partition)
+            for first in range(0, len(led), PARTITIONS_AT_ONCE):
+                found += await self._open_at(leader, led[first : first + PARTITIONS_AT_ONCE])
+                await self._broker.env.turns.next()
         return found
+
+    async def _open_at(self, leader: int, led: Sequence[TopicPartition]) -> list[Hanging]:
+        make = _shapes(ApiKey.DESCRIBE_PRODUCERS)
+        topics = tuple(
+            make.TopicRequest(name=name, partition_indexes=tuple(indexes))
+            for name, indexes in by_topic(led).items()
+        )
+        asked = make.DescribeProducersRequest(topics=topics)
+        answer = await self._ask(leader, ApiKey.DESCRIBE_PRODUCERS, asked)
+        return [
+            each
+            for topic in answer.topics
+            for partition in topic.partitions
+            for each in _open_of(topic.name, partition)
+        ]
 
     async def _known(self, producer_ids: Collection[int]) -> Known:
         """The coordinators' state of transactions of these producers that have not ended."""

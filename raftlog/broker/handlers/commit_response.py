@@ -1,21 +1,26 @@
-"""The parts that OffsetCommit and TxnOffsetCommit share: how much one may commit, and a response of one code each."""
+"""The parts that OffsetCommit and TxnOffsetCommit share: how much one may commit, in batches, with a code for each."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from raftlog.base.env import Env
 from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
 from raftlog.broker.turns import TurnCounter
+from raftlog.coordinator.group_requests import OffsetCommit
 
 MAX_OFFSETS: Final = 10_000
-"""Offsets of one request: they are one batch, decided in one turn of the loop, some 4 µs each.
+"""Offsets of one request. Apache Kafka has no such bound, but the same error for what is beyond its largest batch:
+some ten thousand offsets, by their names.
+"""
+COMMITS_AT_ONCE: Final = 500
+"""Offsets of one batch, decided in one turn of the loop, some 10 µs each.
 
-Apache Kafka has no such bound, but the same error for what is beyond its largest batch: some ten thousand offsets, by
-their names. To commit slice by slice instead would let a topic be deleted between two slices, and its successor be
-read from the old one's positions.
+A response has a code for each offset, so the batches of a request may end differently: after a rebalance, or where a
+topic was deleted meanwhile. Each batch is held to the topics that are there.
 """
 
 RequestRow = tuple[int, int]
@@ -29,6 +34,22 @@ def check_size(message: Any) -> None:
     count = sum(len(topic.partitions) for topic in message.topics)
     if count > MAX_OFFSETS:
         raise InvalidCommitOffsetSize(f"a request commits {MAX_OFFSETS} offsets at most, not {count}")
+
+
+async def commit_in_batches(
+    commits: Mapping[RequestRow, OffsetCommit],
+    commit: Callable[[tuple[OffsetCommit, ...]], Awaitable[tuple[int, ...]]],
+) -> dict[RequestRow, int]:
+    """Commit offsets, one batch after the other; return the code of each. `commit` returns the codes of one batch."""
+    codes: dict[RequestRow, int] = {}
+    rows = iter(commits.items())
+    while batch := dict(islice(rows, COMMITS_AT_ONCE)):
+        try:
+            answers = await commit(tuple(batch.values()))
+        except KafkaError as error:
+            answers = (error.code,) * len(batch)
+        codes.update(zip(batch, answers, strict=True))
+    return codes
 
 
 async def answered(

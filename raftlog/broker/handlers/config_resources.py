@@ -113,7 +113,10 @@ async def alter(
         ConfigResults,
         size_of=lambda each: 1 + CONFIG_SIZE * len(each.ops),
     )
-    by_name = {(each.resource_type, each.resource_name): resource for resource, each in wanted.items()}
+    by_name = {
+        (each.resource_type, each.resource_name): resource
+        async for resource, each in in_turns(broker.env, wanted.items())
+    }
     async for some, reply in asked:
         if isinstance(reply, KafkaError):
             names = [by_name[each.resource_type, each.resource_name] for each in some]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import together
+from raftlog.broker.turns import in_turns, together
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import LeaveGroup, MemberRef
 from raftlog.protocol.apis import ApiKey
@@ -27,8 +27,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         await broker.groups.ask(GroupCoordinator.leave, asked)
         return build_response(API_KEY, version)
     make = response_builders(API_KEY, version)
-    members = []
-    for each, outcome in await together(
+    left = await together(
         broker.env,
         message.members,
         lambda each: broker.groups.ask(
@@ -39,7 +38,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 getattr(each, "reason", None) or "",
             ),
         ),
-    ):
+    )
+    members = []
+    async for each, outcome in in_turns(broker.env, left):
         if isinstance(outcome, KafkaError) and not isinstance(outcome, MEMBERS_OWN):
             raise outcome
         members.append(

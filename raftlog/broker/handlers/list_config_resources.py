@@ -30,10 +30,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         named += [(str(each), BROKER) for each in sorted(image.brokers)]
     if BROKER_LOGGER in types:
         named += [(str(each), BROKER_LOGGER) for each in sorted(image.brokers)]
-    if CLIENT_METRICS in types:
-        named += [(name, CLIENT_METRICS) for kind, name in sorted(image.configs) if kind == "client-metrics"]
-    if GROUP in types:  # as in Kafka those with configs, whether or not there is such a group
-        named += [(name, GROUP) for kind, name in sorted(image.configs) if kind == "group"]
+    for wanted, kind in ((CLIENT_METRICS, "client-metrics"), (GROUP, "group")):
+        if wanted in types:  # as in Kafka groups with configs, whether or not there is such a group
+            names = [name async for of, name in in_turns(broker.env, list(image.configs)) if of == kind]
+            named += [(name, wanted) for name in sorted(names)]
+            await broker.env.turns.next()
     resources = [
         make.ConfigResource(resource_name=name, resource_type=kind)
         async for name, kind in in_turns(broker.env, named)

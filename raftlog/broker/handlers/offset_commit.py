@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from raftlog.base.config_setting import LONG_MAX
-from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
+from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
 from raftlog.broker.rights import GROUP, TOPIC, demand, may, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import CommittedOffset
@@ -50,20 +51,20 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     check_size(message)
     codes: dict[RequestRow, int] = {}
     commits = await _commits(broker, request, message, codes)
-    if commits:
-        try:
-            answers = await broker.groups.commit(
-                CommitOffsets(
-                    message.group_id,
-                    MemberRef(message.member_id, getattr(message, "group_instance_id", None)),
-                    message.generation_id_or_member_epoch,
-                    tuple(commits.values()),
-                    request.api_version >= FIRST_EPOCH_VERSION,
-                )
+    member = MemberRef(message.member_id, getattr(message, "group_instance_id", None))
+
+    def commit(batch: tuple[OffsetCommit, ...]) -> Awaitable[tuple[int, ...]]:
+        return broker.groups.commit(
+            CommitOffsets(
+                message.group_id,
+                member,
+                message.generation_id_or_member_epoch,
+                batch,
+                request.api_version >= FIRST_EPOCH_VERSION,
             )
-        except KafkaError as error:
-            answers = (error.code,) * len(commits)
-        codes.update(zip(commits, answers, strict=True))
+        )
+
+    codes.update(await commit_in_batches(commits, commit))
     return codes
 
 

@@ -49,7 +49,7 @@ from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, val
 from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from raftlog.base.config import TopicConfig
     from raftlog.base.disk import Buffer
@@ -300,9 +300,17 @@ class PendingProduce(Slot):
     def keep_batches(self) -> None:
         """Keep what is to be appended later; without memory for it only what it takes to refuse it later."""
         self._is_kept = True
-        keep = self._keep
-        if self.connection.server.memory.unappended.is_full:
+        account = self.connection.server.memory.unappended
+        keep: Callable[[memoryview], memoryview] = self.connection.lasting
+        if account.is_full:
             self._no_memory, keep = _no_memory(), _header_of
+        else:
+            each_topic = [
+                [len(records or b"") for _, records in batches] for _, batches in self._wanted.topics
+            ]
+            size = sum(map(sum, each_topic))
+            self._kept_bytes += size
+            account.take(size)
         for _, batches in self._wanted.topics:
             batches[:] = [(index, None if records is None else keep(records)) for index, records in batches]
 

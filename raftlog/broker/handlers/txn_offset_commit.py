@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Final
 
-from raftlog.base.errors import InvalidGroupId, KafkaError, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
-from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size
+from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
 from raftlog.broker.rights import GROUP, TOPIC, TRANSACTIONAL_ID, demand, may, refusal
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
@@ -47,22 +48,22 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
     check_size(message)
     codes: dict[RequestRow, int] = {}
     commits = await _commits(broker, request, message, codes)
-    if commits:
+    member = MemberRef(getattr(message, "member_id", ""), getattr(message, "group_instance_id", None))
+
+    def commit(batch: tuple[OffsetCommit, ...]) -> Awaitable[tuple[int, ...]]:
         asked = TxnOffsetCommit(
             message.group_id,
-            MemberRef(getattr(message, "member_id", ""), getattr(message, "group_instance_id", None)),
+            member,
             getattr(message, "generation_id", NO_GENERATION),
-            tuple(commits.values()),
+            batch,
             message.producer_id,
             message.producer_epoch,
         )
-        try:
-            answers = await broker.groups.commit_in_transaction(
-                asked, message.transactional_id, dialect=_dialect(request.api_version)
-            )
-        except KafkaError as error:
-            answers = (error.code,) * len(commits)
-        codes.update(zip(commits, answers, strict=True))
+        return broker.groups.commit_in_transaction(
+            asked, message.transactional_id, dialect=_dialect(request.api_version)
+        )
+
+    codes.update(await commit_in_batches(commits, commit))
     return codes
 
 

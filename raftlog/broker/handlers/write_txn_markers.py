@@ -49,7 +49,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             codes[number, tp] = error.code
     if waiting:
         await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
-    for future, key in waiting.items():
+    async for future, key in in_turns(broker.env, waiting.items()):
         codes[key] = future.result() if future.done() else RequestTimedOut.code
     return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
 
@@ -134,7 +134,9 @@ async def _response(
             await pace.did()
     return make.WriteTxnMarkersResponse(
         markers=tuple(
-            make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(found))
-            for marker, found in zip(message.markers, topics, strict=True)
+            [
+                make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(found))
+                async for marker, found in in_turns(broker.env, zip(message.markers, topics, strict=True))
+            ]
         )
     )

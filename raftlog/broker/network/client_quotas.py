@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raftlog.broker.network.inbox import Inbox
 
 MAX_LIMITS: Final = 10_000
-"""Clients whose limits are remembered. Clients choose their ids, so there is a bound."""
+"""Clients with limits that are remembered. Clients choose their ids, so there is a bound."""
 
 NOTHING_SET: Final[Quotas] = {}
 _PERCENT: Final = 100.0

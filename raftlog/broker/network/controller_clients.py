@@ -1,4 +1,4 @@
-"""Kafka clients of the controllers' listener (KIP-919): who gets in. Their requests are judged by `rights`.
+"""Kafka clients of the controllers' listener (KIP-919): which of them get in. Their requests are judged by `rights`.
 
 There are no logins on that listener, so a client gets in by a certificate that the listener demands, or where
 `raftlog.controller.anonymous.clients` says so. It gets in only as far as the cluster's brokers would let it in. A node

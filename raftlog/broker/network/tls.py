@@ -112,7 +112,7 @@ class ServerTls:
         self._take(await offload(self._contexts.load))
 
     def accepting(self, accept: Accept) -> Accept:
-        """Return a protocol factory that makes the protocols of `accept` for connections whose handshake has ended.
+        """Return a protocol factory that makes the protocols of `accept` for connections after their handshake.
 
         Each connection gets the newest context. Changing it later (`sni_callback`) would let a client resume a TLS 1.2
         session of an authority that is no longer believed.
@@ -131,7 +131,7 @@ class ServerTls:
         return begin
 
     def close(self) -> None:
-        """Close every connection whose handshake is under way."""
+        """Close every connection in its handshake."""
         self._handshakes.close()
 
     async def look(self, offload: Offload) -> None:

@@ -1,4 +1,4 @@
-"""A connection during its TLS handshake, whoever listens: clients', the controllers' and the admin API's.
+"""A connection during its TLS handshake, of any listener: clients', the controllers' and the admin API's.
 
 It holds a place (`base.places`) until the handshake has ended. Then the listener's own protocol goes on with it.
 """
@@ -18,7 +18,7 @@ from raftlog.base.places import NodeMachines, Places, host_of
 from raftlog.broker.links.tls import HANDSHAKE_S, SHUTDOWN_S
 
 DISPLACED: Final = "tls_handshake_displaced"
-"""The event of a handshake whose place went to a newer connection."""
+"""The event of a handshake that lost its place to a newer connection."""
 
 MAX_SETTING: Final = "raftlog.tls.handshakes.max"
 
@@ -54,7 +54,7 @@ class HandshakePlaces:
         self.log.exception("tls_handshake_crashed", what=what, listener=handshake.listener)
 
     def close(self) -> None:
-        """Close every connection whose handshake is under way."""
+        """Close every connection in its handshake."""
         for each in self.places:
             each.abort()
 
@@ -63,7 +63,7 @@ class TlsHandshake(asyncio.Protocol, Guard):
     """One connection, from its beginning to the end of its TLS handshake.
 
     The listener accepts without TLS, since only so its address is known and it can be closed. The handshake happens on
-    a duplicate of its socket, whose protocol is the listener's.
+    a duplicate of its socket, with the listener's protocol.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class TlsHandshake(asyncio.Protocol, Guard):
         self._accept = accept
         self._failed = failed
         self._socket: socket.socket | None = None
-        """Nobody else's yet."""
+        """Of no listener yet."""
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

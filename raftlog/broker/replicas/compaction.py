@@ -17,13 +17,12 @@ from raftlog.base.recurring_failures import Failures
 from raftlog.broker.replicas.log_directories import LogVolume
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.broker.turns import in_turns
-from raftlog.storage.batch_reader import OffloadSteps
-from raftlog.storage.cleaner import Cleaning
 from raftlog.storage.log_to_clean import LogToClean, find_log_to_clean
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas.replicas import Replicas
     from raftlog.replication.partition import Partition
+    from raftlog.storage.batch_reader import OffloadSteps
 
 CHORE: Final = "compaction"
 """Its name among the failures."""
@@ -108,6 +107,8 @@ class LogCleaner:
         return volume.error is None and volume.logs.get(partition.name) is partition.log
 
     async def _clean(self, volume: LogVolume, partition: Partition, bounds: LogToClean) -> None:
+        from raftlog.storage.cleaner import Cleaning  # a node without compacted logs needs none of it
+
         cleaning = Cleaning(
             partition.log,
             bounds,
@@ -133,6 +134,13 @@ class LogCleaner:
         if not cleaning.is_complete:
             return
         self.cleanings += 1
+        if cleaning.malformed:
+            self._replicas.log_event(
+                "malformed_batches_kept",
+                partition,
+                count=cleaning.malformed,
+                first_offset=cleaning.first_malformed,
+            )
         self._failures.succeeded(CHORE, str(partition.name))
         self._replicas.log_event(
             "log_compacted",

@@ -117,7 +117,7 @@ class LeaderFetchers:
     ) -> PeerChannel:
         """Connect to another broker's inter-broker listener and have both sides prove the cluster secret."""
         state = self._image().brokers.get(leader)
-        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name or "")
+        endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name)
         epoch = self.broker_epoch()
         if endpoint is None or epoch == NO_EPOCH:
             raise BrokerNotAvailable(f"broker {leader} is not registered, or we are not")

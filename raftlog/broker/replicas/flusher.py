@@ -38,7 +38,7 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Before a sync that was not begun is tried again: the first, then twice as long each time, up to this."""
 GIVE_UP_S = 30.0
-"""A directory whose syncs cannot be begun for so long goes offline, so that other brokers lead its partitions."""
+"""A directory goes offline if its syncs cannot be begun for so long, so that other brokers lead its partitions."""
 
 ADVICE = "raise the limit of open files (ulimit -n), or the machine's (fs.file-max)"
 

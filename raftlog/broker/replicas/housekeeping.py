@@ -24,6 +24,7 @@ from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import MAX_IDLE_PRODUCERS
+from raftlog.storage.segment_age import bytes_looked_at
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas.replicas import Replicas
@@ -75,6 +76,8 @@ class Housekeeping:
         self._expires: dict[Partition, int] = {}
         """The number of the entry above that counts."""
         self._entries = itertools.count()
+        self._half_judged: dict[Partition, None] = {}
+        """Replicas that retention did not get to the end of in one turn."""
         self._producer_counts: dict[Partition, int] = {}
         self._producer_count = 0
         self._producers_kept = MAX_IDLE_PRODUCERS
@@ -160,18 +163,28 @@ class Housekeeping:
             if self._expires.get(partition) == number:
                 self._to_retain.keep(partition)
         await self._visit(self._to_retain, "retention", self._retain, _has_uncommitted)
+        while self._half_judged:
+            for volume in self._replicas.logs.online:
+                if (flushed := volume.flusher.flushed()) is not None:
+                    await flushed
+            queue = TouchedQueue(TouchedPartitions())
+            queue.waiting, self._half_judged = self._half_judged, {}
+            await self._visit(queue, "retention", self._retain, _is_done)
 
     def _retain(self, partition: Partition) -> bool:
         if partition.leader_epoch < 0:
             return False
-        dropped = partition.log.delete_old_segments(
-            self._env.ages.now_ms(), end_limit=partition.high_watermark
-        )
+        segments, limit = partition.log.segments, partition.high_watermark
+        looked_at = bytes_looked_at(segments)
+        dropped = partition.log.delete_old_segments(self._env.ages.now_ms(), end_limit=limit)
+        is_changed = partition.log.segments is not segments
+        if is_changed or bytes_looked_at(segments) > looked_at:
+            self._half_judged[partition] = None
+        if is_changed and (volume := self._replicas.volume_of(partition)) is not None:
+            volume.flusher.mark(
+                partition
+            )  # files of dropped segments go, and more are dropped, once that is durable
         if dropped:
-            if (volume := self._replicas.volume_of(partition)) is not None:
-                volume.flusher.mark(
-                    partition
-                )  # their files go once it is durable that they have left the log
             partition.log_start_moved()
             start = partition.log_start_offset
             self._replicas.log_event("segments_deleted", partition, segments=dropped, log_start_offset=start)

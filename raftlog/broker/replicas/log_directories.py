@@ -2,8 +2,8 @@
 
 Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
 restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
-as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while, and
-longer each time it fills up again, so that leaderships do not go to and fro.
+as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while.
+Each time it fills up again, the wait is longer, so that leaderships do not go to and fro.
 A want of descriptors or memory (EMFILE, ENFILE, ENOMEM) is no failure either: it says nothing of the disk.
 """
 
@@ -275,7 +275,7 @@ class LogDirectories:
         )
         # what was cut since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
-        # Where its line is wrong, the epochs tell: none is kept of what lies before the log start. So records that
+        # Where its line is wrong, the epochs count: none is kept of what lies before the log start. So records that
         # were deleted do not come back.
         start = max(directory.log_starts.get(name, 0), opened.epochs_begin)
         if opened.log_start_offset < start <= opened.log_end_offset:
@@ -417,6 +417,22 @@ class LogDirectories:
                 continue
             if volume.has_room(free, self._loop.time()):
                 log.info("disk_has_room", directory=volume.path)
+
+    def flush(self, then: Callable[[], None]) -> bool:
+        """Call `then` once all that is dirty now is durable; False: nothing is dirty."""
+        volumes = self.online
+        if len(volumes) == 1:
+            return volumes[0].flusher.flush_now(then)
+        left = 0
+
+        def flushed() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        left = sum([volume.flusher.flush_now(flushed) for volume in volumes])
+        return left > 0
 
     async def close(self, *, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
         """Make everything durable, and mark the directories clean."""

@@ -24,6 +24,7 @@ from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
+from raftlog.broker.replicas.damaged_replicas import DamagedReplicas
 from raftlog.broker.replicas.fetchers import LeaderFetchers
 from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
@@ -110,7 +111,7 @@ class Replicas:
         self._strays_removed = False
         self._timeline = Timeline(loop)
         self._closed = False
-        self._damaged: dict[Partition, None] = {}
+        self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
         """The partitions led here in whose ISR something may change without an append, and some others."""
@@ -118,7 +119,7 @@ class Replicas:
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
         self.peers = LeaderFetchers(
-            env, config, image=image, broker_epoch=broker_epoch, flush=self.flush, loop=loop
+            env, config, image=image, broker_epoch=broker_epoch, flush=self.logs.flush, loop=loop
         )
         self.peers.quota = self.fetched
         self._throttle(EMPTY_IMAGE)
@@ -176,28 +177,7 @@ class Replicas:
     @property
     def damaged(self) -> tuple[tuple[UUID, int], ...]:
         """For heartbeats: (topic id, partition) of damaged replicas that the metadata still counts on."""
-        if not self._damaged:
-            return ()
-        self._damaged = {
-            partition: None
-            for partition in self._damaged
-            if partition.log.damage is not None or partition.failure is not None
-        }
-        return tuple(
-            (partition.topic_id, partition.index)
-            for partition in self._damaged
-            if self._is_counted(partition)
-        )
-
-    def _is_counted(self, partition: Partition) -> bool:
-        image = self._image()
-        topic = image.topics.get(partition.topic)
-        if topic is None or topic.topic_id != partition.topic_id:
-            return False
-        state = image.partition(partition.topic, partition.index)
-        if state is None or self.broker_id not in state.isr:
-            return False
-        return not (state.isr_lost and state.leader == self.broker_id)
+        return self._damaged.counted()
 
     # -- finding them -------------------------------------------------------------------------------------------
 
@@ -250,7 +230,7 @@ class Replicas:
             else:
                 self._missing[name] = None
         self._dismiss()
-        self._say(moved)
+        self._timeline.log_roles(moved)
         self._create_missing()
         if new.configs is not old.configs:
             self._reconfigure(old, new)
@@ -368,7 +348,7 @@ class Replicas:
             refused |= dict.fromkeys(self._missing, next(iter(refused.values())))
             self._missing.clear()
         self.refused.add(refused)
-        self._say(moved)
+        self._timeline.log_roles(moved)
 
     def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
         self._missing.update(dict.fromkeys(refused))
@@ -381,7 +361,7 @@ class Replicas:
         del self.by_id[partition.topic_id, partition.index]
         volume = self._volumes.pop(partition)
         self.touch(partition)
-        self._damaged.pop(partition, None)
+        self._damaged.discard(partition)
         partition.stop_replica(elsewhere=elsewhere)
         self.peers.follow(partition, None)
         self._removing.add(name)
@@ -409,15 +389,6 @@ class Replicas:
             known = topic is not None and topic.topic_id == partition.topic_id
             if not known or state is None or self.broker_id not in state.replicas:
                 self._remove(name, set_aside=True)
-
-    def _say(self, moved: list[Partition]) -> None:
-        if not moved:
-            return
-        for each in moved:
-            event = "partition_became_leader" if each.is_leader else "partition_became_follower"
-            self.log_event(event, each, log_end_offset=each.log_end_offset)
-        leading = sum(each.is_leader for each in moved)
-        log.info("roles_changed", leading=leading, following=len(moved) - leading)
 
     # -- configs and brokers ------------------------------------------------------------------------------------
 
@@ -536,9 +507,8 @@ class Replicas:
 
     def _note_damage(self, partition: Partition) -> None:
         damage, failure = partition.log.damage, partition.failure
-        if (partition in self._damaged and failure is None) or partition not in self._volumes:
+        if partition not in self._volumes or not self._damaged.add(partition):
             return
-        self._damaged[partition] = None
         if failure is not None:
             self.peers.follow(partition, None)
             self.on_log_damaged()
@@ -548,33 +518,13 @@ class Replicas:
 
     def failed_replicas(self) -> dict[TopicPartition, str]:
         """Return the replicas that failed rather than cut committed records, with the reason of each."""
-        return {
-            each.name: each.failure
-            for each in self._damaged
-            if each.failure is not None and each in self._volumes
-        }
+        return self._damaged.failures()
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
         self.touch(partition)
         self._timeline.log_event(event, partition, facts)
 
     # -- disks --------------------------------------------------------------------------------------------------
-
-    def flush(self, then: Callable[[], None]) -> bool:
-        """Call `then` once all that is dirty now is durable; False: nothing is dirty."""
-        volumes = self.logs.online
-        if len(volumes) == 1:
-            return volumes[0].flusher.flush_now(then)
-        left = 0
-
-        def flushed() -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                then()
-
-        left = sum([volume.flusher.flush_now(flushed) for volume in volumes])
-        return left > 0
 
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
         """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""

@@ -8,6 +8,7 @@ last word.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from raftlog.base.log import get_logger
@@ -55,6 +56,16 @@ class Timeline:
         if not self._told:
             self._loop.call_soon(self._tell)
         self._told.setdefault(event, []).append(named)
+
+    def log_roles(self, moved: Sequence[Partition]) -> None:
+        """Log that partitions took up roles of new leader epochs here."""
+        if not moved:
+            return
+        for each in moved:
+            event = "partition_became_leader" if each.is_leader else "partition_became_follower"
+            self.log_event(event, each, {"log_end_offset": each.log_end_offset})
+        leading = sum(each.is_leader for each in moved)
+        log.info("roles_changed", leading=leading, following=len(moved) - leading)
 
     def _tell(self) -> None:
         told, self._told = self._told, {}

@@ -12,16 +12,17 @@ from raftlog.protocol.schema import Field, KioType, schema_of
 
 REQUEST_BYTES = 2 * 1024 * 1024
 TOPIC = "t"
+GROUP = "g"
 TOPIC_ID = UUID(int=4711)
 
 PLAIN: dict[str, Any] = {
     "acks": 1,
     "client_software_name": "a",
     "client_software_version": "1",
-    "consumer_group_id": "g",
-    "coordinator_key": "g",
-    "group_id": "g",
-    "key": "g",
+    "consumer_group_id": GROUP,
+    "coordinator_key": GROUP,
+    "group_id": GROUP,
+    "key": GROUP,
     "max_bytes": 1 << 20,
     "member_epoch": 1,
     "member_id": "m",

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from raftlog import control
+from raftlog.base.errors import KafkaError
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.handlers import served
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic
@@ -26,7 +27,7 @@ from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
 from raftlog_chaos.simulator.handles import SimHandle, SimTimer
-from tests.broker.handlers.large_requests import TOPIC, TOPIC_ID, Case, cases, frame_of
+from tests.broker.handlers.large_requests import GROUP, TOPIC, TOPIC_ID, Case, cases, frame_of
 
 PARTS = int(os.environ.get("LARGE_REQUEST_PARTS", "2000"))
 """Parts of each request. In a simulation with time, 50,000 find what costs little for each, and take five minutes."""
@@ -198,3 +199,13 @@ async def _prepare(broker: Any) -> None:
     await ask(broker.context, CreateTopics(topics), CreateTopicsReply)
     await broker.coordinators.offsets_topic()
     await broker.transactions.find("x")
+    while not _coordinates(broker, GROUP):  # it reads its log first: a commit before that costs nothing
+        await asyncio.sleep(0.01)
+
+
+def _coordinates(broker: Any, group_id: str) -> bool:
+    try:
+        broker.coordinators.check(group_id)
+    except KafkaError:
+        return False
+    return True

@@ -294,7 +294,8 @@ async def test_a_lie_is_refused_or_put_right(lie: Lie) -> None:
 
 def test_every_row_of_the_table_is_lied_about() -> None:
     """A field without a test could be believed by mistake."""
-    rows = re.findall(r"^\| (?!field|---)([^|]+?) \|", PAGE.read_text(), re.MULTILINE)
+    tables = re.findall(r"^\| field \|.*\n(?:\|.*\n)+", PAGE.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (?!field)([^|]+?) \|", "".join(tables), re.MULTILINE)
     assert len(rows) == len(set(rows)) > 30
     assert set(rows) == {lie.field for lie in LIES}
 

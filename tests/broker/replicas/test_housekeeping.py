@@ -10,11 +10,14 @@ from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.housekeeping import _every, fair_share
 from raftlog.replication.partition import Partition
+from raftlog.storage import segment_age
 from raftlog.storage.log_directory import decode_offsets
 from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
 from tests.replication.replica_cluster import NOW_MS, batch
 
 NAME = TopicPartition("t", 0)
+PASS_S = 300
+"""log.retention.check.interval.ms by default."""
 
 
 def offsets(cluster: BrokerCluster, name: str) -> dict[TopicPartition, int]:
@@ -82,6 +85,29 @@ def test_expired_records_go_and_their_files_later() -> None:
         assert any(name.endswith(".deleted") for name in cluster[1].host.disk.listdir(folder))
         await cluster.pass_time(100)
         assert not any(name.endswith(".deleted") for name in cluster[1].host.disk.listdir(folder))
+
+    run_scenario(scenario, size=1)
+
+
+def test_a_segment_that_is_looked_through_in_parts_is_judged_in_one_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Old data that came late: after a restart its headers tell its age. A part for each pass would take days."""
+    monkeypatch.setattr(segment_age, "HEADERS_AT_ONCE", 1)
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        settings = {"retention.ms": str(2 * PASS_S * 1000), "index.interval.bytes": "0"}
+        cluster.publish(configs={("topic", "t"): settings})
+        await cluster.pass_time(3 * PASS_S)
+        for value in "abcde":
+            await cluster[1].host.start(cluster[1].produce(value))
+        await cluster[1].host.start(cluster[1].stop())
+        await cluster.start(1)
+        assert cluster[1].partition().log_start_offset == 0
+        await cluster.pass_time(PASS_S + 1)
+        assert cluster[1].partition().log_start_offset == 5
 
     run_scenario(scenario, size=1)
 

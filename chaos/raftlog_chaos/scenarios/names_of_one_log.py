@@ -1,0 +1,294 @@
+"""Logs without a node around them: the power goes at changes of names, again and again, in starts too.
+
+`names-out-of-order` does the same to a cluster, where a sync soon follows each change and many outcomes are rare. Here
+a log is written, flushed, cleaned, cut, begun anew and shortened in any order. After each power cut it is opened and
+held to what it had: committed records and their aborted transactions, segments without a hole between them, no damage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+import random
+from collections import Counter
+from itertools import pairwise
+from typing import Final
+
+from raftlog.base.config import TopicConfig
+from raftlog.base.errors import KafkaStorageError
+from raftlog.records.batch import (
+    EndTransactionMarker,
+    ProducerIdAndSequence,
+    build_batch,
+    build_end_marker,
+    new_record,
+)
+from raftlog.records.header import TRANSACTIONAL_BIT, BatchHeader, read_header
+from raftlog.storage.cleaner import Cleaning
+from raftlog.storage.log import Log
+from raftlog.storage.log_to_clean import find_log_to_clean
+from raftlog_chaos.expected_table import ExpectedTable, records_of
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator.disk import NAMES_AND_SYNCS, SimDisk
+from raftlog_chaos.simulator.loop import SimLoop
+
+FOLDER: Final = "/data/t-0"
+ABORTS: Final = 7
+COMMITS: Final = 8
+"""Producers, each of whose transactions end in the same way."""
+LOGS_PER_S: Final = 5
+LIVES: Final = 10
+MOST_ACTS: Final = 25
+MOST_CHANGES: Final = 24
+"""Changes of names and syncs until the power goes, at most."""
+KEYS: Final = 6
+MAP_BYTES: Final = 1 << 20
+
+
+class OneLog:
+    """A log on a disk of its own, its writer, and what was committed. What is wrong raises AssertionError."""
+
+    def __init__(self, chance: random.Random, struck: Counter[str]) -> None:
+        self._chance, self._struck = chance, struck
+        self._is_table = chance.random() < 0.5
+        self._disk = SimDisk(chance.randrange(1 << 32))
+        self._config = TopicConfig(
+            cleanup_policy=("compact",) if self._is_table else ("delete",),
+            segment_bytes=chance.choice((100, 200, 400)),
+            retention_ms=-1,
+            retention_bytes=-1 if self._is_table else chance.choice((150, 600)),
+            delete_retention_ms=chance.choice((0, 5, 500)),
+            min_cleanable_dirty_ratio=0.0,
+            file_delete_delay_ms=chance.choice((0, 20, 60_000)),
+        )
+        self._truth = ExpectedTable()
+        self._now_ms = 1_000_000
+        self._producer_epoch = self._sequence = self._number = 0
+        self._committed = self._recovery_point = self._log_start = 0
+        self._anew: int | None = None
+        self.records = 0
+        self._log = self._open()
+        self._disk.sync_dir(
+            posixpath.dirname(FOLDER)
+        )  # else all may be gone until the first flush, as it should
+
+    def live(self) -> None:
+        """Act until the power goes, then start again and judge."""
+        calm = self._chance.randrange(MOST_ACTS)
+        try:
+            for number in range(2 * MOST_ACTS):
+                if number == calm:
+                    self._disk.set_trap(
+                        self._chance.randrange(MOST_CHANGES), _spring, counted=NAMES_AND_SYNCS
+                    )
+                self._act()
+                self._log_start = self._log.log_start_offset
+        except (OSError, KafkaStorageError):
+            self._struck["power lost at work"] += 1
+        self._log = self._restart()
+        if self._anew is not None:
+            self._judge_segments()  # what it had was about to go, and its leader has it no more
+            self._begin_anew(self._anew)
+        self._judge()
+        self._begin_epoch()
+
+    # -- acts ---------------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        self._now_ms += self._chance.choice((0, 1, 10))
+        lot = self._chance.random()
+        if lot < 0.5:
+            self._write()
+        elif lot < 0.7:
+            self._commit()
+        elif lot < 0.75:
+            self._cut()
+        elif lot < 0.8:
+            self._log.delete_due_files(self._now_ms)
+        elif self._is_table:
+            self._clean()
+        elif lot < 0.83:
+            self._begin_anew(self._committed + self._chance.randrange(20))
+        else:
+            self._log_start = self._committed  # at most, if the power goes meanwhile
+            dropped = self._log.delete_old_segments(self._now_ms, end_limit=self._committed)
+            self._struck["segment dropped"] += dropped
+
+    def _write(self) -> None:
+        lot = self._chance.random()
+        producer_id = self._chance.choice((ABORTS, COMMITS))
+        if lot < 0.3:
+            self._end(producer_id)
+            return
+        records = []
+        for _ in range(self._chance.randint(1, 3)):
+            self._number += 1
+            key = b"%d" % (self._chance.randrange(KEYS) if self._is_table else self._number)
+            value = None if self._chance.random() < 0.2 else b"%d" % self._number
+            records.append(new_record(key, value, timestamp=self._now_ms))
+        self.records += len(records)
+        if lot < 0.5:
+            stamp = ProducerIdAndSequence(producer_id, self._producer_epoch, self._sequences[producer_id])
+            self._sequences[producer_id] += len(records)
+            self._append(build_batch(records, producer=stamp, attributes=TRANSACTIONAL_BIT))
+        else:
+            self._append(build_batch(records))
+
+    def _end(self, producer_id: int) -> None:
+        marker = EndTransactionMarker(producer_id == COMMITS, 0)
+        self._append(build_end_marker(producer_id, self._producer_epoch, marker=marker, now_ms=self._now_ms))
+
+    def _append(self, batch: bytes) -> None:
+        self._log.append_as_leader(read_header(batch), batch, leader_epoch=0, now_ms=self._now_ms)
+
+    def _begin_epoch(self) -> None:
+        """Writers begin anew after a start or a cut; what they had open ends."""
+        self._producer_epoch += 1
+        self._sequences = dict.fromkeys((ABORTS, COMMITS), 0)
+        for producer_id in (ABORTS, COMMITS):
+            self._end(producer_id)
+
+    def _commit(self) -> None:
+        log = self._log
+        if self._chance.random() < 0.6:
+            self._end(ABORTS)
+            self._end(COMMITS)
+        log.flush()
+        self._committed = log.log_end_offset
+        log.on_high_watermark_updated(self._committed)
+        self._learn()
+        if self._chance.random() < 0.7:
+            log.checkpoint()
+            self._recovery_point = log.recovery_point
+
+    def _cut(self) -> None:
+        """As a follower does whose leader has other records behind the high watermark."""
+        log, due = self._log, self._chance.randint(self._committed, self._log.log_end_offset)
+        if due < log.log_end_offset:
+            log.truncate_to(due)
+            self._struck["cut"] += 1
+            self._begin_epoch()
+
+    def _begin_anew(self, due: int) -> None:
+        """As a follower does whose leader has deleted up to there, and again after a start in between."""
+        self._anew = due
+        self._log.truncate_fully_and_start_at(due)
+        self._anew, self._committed, self._log_start = None, due, due
+        self._log.on_high_watermark_updated(due)
+        self._struck["begun anew"] += 1
+        self._begin_epoch()
+
+    def _clean(self) -> None:
+        """Clean what may be cleaned; sometimes the log is cut meanwhile."""
+        log = self._log
+        unstable = log.first_unstable_offset
+        limit = self._committed if unstable is None else min(unstable, self._committed)
+        bounds = find_log_to_clean(log, end_limit=limit, now_ms=self._now_ms)
+        if bounds is None:
+            return
+        now = self._now_ms
+        cleaning = Cleaning(log, bounds, now_ms=now, latest_ms=now, may_forget=True, map_bytes=MAP_BYTES)
+        steps, answer = cleaning.steps(), None
+        while True:
+            try:
+                call = steps.send(answer)
+            except StopIteration:
+                break
+            answer = call() if call is not None else None
+            if self._chance.random() < 0.01:
+                self._cut()
+        if cleaning.is_complete:
+            log.cleaned_until = cleaning.cleaned_until
+            self._struck["cleaning"] += 1
+
+    # -- starts -------------------------------------------------------------------------------------------------
+
+    def _restart(self) -> Log:
+        while True:
+            self._disk.crash()
+            self._disk.power_up()
+            if self._chance.random() < 0.3:
+                self._disk.set_trap(self._chance.randrange(8), _spring, counted=NAMES_AND_SYNCS)
+            try:
+                log = self._open()
+            except OSError:
+                self._struck["power lost in recovery"] += 1
+            else:
+                self._disk.disarm()
+                return log
+
+    def _open(self) -> Log:
+        log = Log.open(
+            self._disk,
+            FOLDER,
+            config=self._config,
+            recovery_point=self._recovery_point,
+            clean=False,
+            topic_id=None,
+            now_ms=self._now_ms,
+        )
+        self._sequences = dict.fromkeys((ABORTS, COMMITS), 0)
+        log.on_high_watermark_updated(min(self._committed, log.log_end_offset))
+        return log
+
+    def _batches(self) -> list[tuple[BatchHeader, memoryview]]:
+        found, offset, log = [], self._log.log_start_offset, self._log
+        while offset < self._committed:
+            chunk = log.read(offset, 1, end_offset=self._committed, cached=False)
+            assert chunk, f"a reader is stuck at offset {offset}"
+            header = read_header(chunk)
+            found.append((header, memoryview(chunk)))
+            offset = header.end_offset
+        return found
+
+    def _learn(self) -> list[str]:
+        return [fault for header, batch in self._batches() for fault in self._truth.take(header, batch)]
+
+    def _judge(self) -> None:
+        log, committed = self._log, self._committed
+        self._judge_segments()
+        assert log.log_end_offset >= committed, f"the log ends at {log.log_end_offset} of {committed}"
+        assert log.log_start_offset <= self._log_start, f"the log begins at {log.log_start_offset}"
+        batches = self._batches()
+        for header, batch in batches:
+            if header.is_transactional and not header.is_control and records_of(batch):
+                self._judge_fate(header)
+        left = [
+            each.offset for header, batch in batches if not header.is_control for each in records_of(batch)
+        ]
+        faults = self._learn() + self._truth.judge(left, log.log_start_offset, committed)
+        assert not faults, faults
+
+    def _judge_segments(self) -> None:
+        log = self._log
+        assert log.damage is None, f"damage: {log.damage}"
+        for segment, following in pairwise(log.segments):
+            *_, (_, header) = segment.iter_headers(0)
+            end_offset = header.end_offset
+            assert end_offset == following.base_offset, f"a hole: {end_offset} to {following.base_offset}"
+
+    def _judge_fate(self, header: BatchHeader) -> None:
+        log = self._log
+        unstable = log.first_unstable_offset
+        if unstable is not None and header.base_offset >= unstable:
+            return
+        listed = log.transaction_index.between(header.base_offset, header.end_offset)
+        is_aborted = any(producer_id == header.producer_id for producer_id, _ in listed)
+        fate = "aborted" if is_aborted else "committed"
+        assert is_aborted == (header.producer_id == ABORTS), f"offset {header.base_offset} counts as {fate}"
+
+
+def _spring() -> None:
+    """Nothing but the disk loses its power."""
+
+
+async def names_of_one_log(loop: SimLoop, seconds: float = 4.0) -> Report:
+    """Let five logs live for each virtual second. Raises AssertionError."""
+    chance, struck, records = loop.stream("names"), Counter[str](), 0
+    for _ in range(int(seconds * LOGS_PER_S)):
+        log = OneLog(chance, struck)
+        for _ in range(LIVES):
+            log.live()
+        records += log.records
+        await asyncio.sleep(1 / LOGS_PER_S)
+    return Report(records=records, faults=struck)

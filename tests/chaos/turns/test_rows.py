@@ -1,0 +1,67 @@
+"""The harness finds a turn that is too long: here in a handler that computes, and in a thread beside the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from raftlog.broker.handlers import heartbeat
+from raftlog.broker.network.long_turns import LONG_TURN_S
+from raftlog_chaos.turns.report import NO_ANSWER, Row, as_lines
+from raftlog_chaos.turns.rows import Scope, measure
+from raftlog_chaos.turns.states import Sizes
+from raftlog_chaos.turns.stopwatch import Stopwatch, Turn
+
+LITTLE = Sizes(1, 1, 1, *[1] * (len(Sizes._fields) - 3))
+
+
+def compute(seconds: float) -> None:
+    """Use so much of this thread's processor time."""
+    end_s = time.thread_time() + seconds
+    while time.thread_time() < end_s:
+        pass
+
+
+def test_loop_that_takes_no_turns_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler goes through parts for longer than a turn may last; others are as they were."""
+    handle = heartbeat.handle
+
+    def unsliced(*about: Any) -> Any:
+        compute(10 * LONG_TURN_S)  # whatever the machine is like
+        return handle(*about)
+
+    monkeypatch.setattr(heartbeat, "handle", unsliced)
+    rows = measure(Scope(LITTLE, only=["heartbeat"], every_version=False))
+    late = [each.what for each in rows if each.is_late]
+    assert late
+    assert all(each.startswith("heartbeat 4: nothing named") for each in late)
+    assert "TOO LONG" in "\n".join(as_lines(rows))
+
+
+def test_request_without_an_answer_fails() -> None:
+    """A request that was refused as a whole measures nothing."""
+    row = Row("api", "parts", Turn(), 0.0, NO_ANSWER)
+    assert row.has_failed
+    assert "NO ANSWER" in as_lines([row])[0]
+
+
+def test_only_the_loop_of_the_thread_counts() -> None:
+    """Another thread may compute meanwhile, and a loop in a thread of another name is not timed."""
+
+    async def work() -> None:
+        await asyncio.to_thread(compute, 2 * LONG_TURN_S)
+        compute(0.01)
+
+    with Stopwatch("timed") as watch:
+        for name in ("timed-1", "other"):
+            thread = threading.Thread(target=lambda: asyncio.run(work()), name=name)
+            thread.start()
+            thread.join()
+            if name == "timed-1":
+                assert watch.longest.seconds >= 0.01
+                watch.begin()
+    assert watch.longest == Turn()
