@@ -134,7 +134,7 @@ class FollowerRole(ReplicaRole):
         """Cut the log where it left the leader's; returns the new log end, from which to fetch again.
 
         An epoch that this log does not have is cut down to the end of the one before it, and the next fetch asks on.
-        Where the two logs parted before the leader's `log_start_offset`, this one begins anew there.
+        This log begins anew at the leader's `log_start_offset` if the two parted before that.
         """
         self._require(leader_epoch)
         log = self.partition.log

@@ -51,7 +51,7 @@ def test_nothing_beyond_the_high_watermark_goes(open_log: OpenLog) -> None:
 def test_a_wholly_expired_log_rolls_and_drops_everything(open_log: OpenLog) -> None:
     """The active segment goes too once all its records are old; the log's end stays where it is.
 
-    What would be left is one empty segment, so its name must be on the disk before the last of the others goes.
+    One empty segment is left, so its name must be on the disk before the last of the others goes.
     """
     log = filled(open_log, retention_ms=3 * DAY_MS)
     assert log.delete_old_segments(NOW + 50 * DAY_MS, end_limit=10) == 9

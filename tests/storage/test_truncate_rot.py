@@ -61,7 +61,7 @@ def test_a_cut_before_rot_needs_nothing_of_what_is_cut(time_index: bytes) -> Non
 
 @WRONG
 def test_a_cut_after_rot_takes_the_log_for_damaged_there(time_index: bytes) -> None:
-    """What was to stay has rotted: the cut goes back to it, so that a follower fetches it again."""
+    """Rot in the part that was to stay is cut off too, so that a follower fetches it again."""
     log, kept = rotten(time_index, back=200)
     end_offset = log.segments[0].end_offset
     assert log.truncate_to(end_offset - 1) < end_offset - 1

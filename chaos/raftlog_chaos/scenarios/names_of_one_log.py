@@ -46,7 +46,7 @@ MAP_BYTES: Final = 1 << 20
 
 
 class OneLog:
-    """A log on a disk of its own, its writer, and what was committed. What is wrong raises AssertionError."""
+    """A log on a disk of its own, its writer, and what was committed. Raises AssertionError."""
 
     def __init__(self, chance: random.Random, struck: Counter[str]) -> None:
         self._chance, self._struck = chance, struck

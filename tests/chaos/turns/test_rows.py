@@ -38,7 +38,7 @@ def test_loop_that_takes_no_turns_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     rows = measure(Scope(LITTLE, only=["heartbeat"], every_version=False))
     late = [each.what for each in rows if each.is_late]
     assert late
-    assert all(each.startswith("heartbeat 4: nothing named") for each in late)
+    assert all(each.startswith("heartbeat 4: ") for each in late)
     assert "TOO LONG" in "\n".join(as_lines(rows))
 
 
