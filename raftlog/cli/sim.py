@@ -47,7 +47,7 @@ class Request:
     keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="do not stop at a failure")] = False
     log: Annotated[bool, typer.Option("--log", help="with --seed: the nodes' log in virtual time")] = False
     regressions: Annotated[
-        bool, typer.Option("--regressions", help="first the seeds that once found something")
+        bool, typer.Option("--regressions", help="first the seeds that find planted bugs")
     ] = False
     scenarios: Annotated[bool, typer.Option("--scenarios", "--stories", help="list the scenarios")] = False
 

@@ -1,7 +1,9 @@
 """`python -m tests.planted`: plants bugs, one per process, and shows within how many seeds the simulator finds each.
 
-First the code as it is passes every scenario; then each plant is hunted from seed 1 on. Exits 1 if a scenario fails
-without a plant, if a plant is broken, or if one isn't found: that is a hole in the harness.
+First the code as it is passes every scenario; then each plant is hunted from seed 1 on. Last, each seed of
+`raftlog sim --regressions` must find its plant: after a change its world may be another one, and the row needs another
+seed. Exits 1 if a scenario fails without a plant, if a plant is broken, or if one isn't found: that is a hole in the
+harness.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterable
 
+from raftlog_chaos.regressions import REGRESSIONS
 from tests.planted.errand import Outcome, Task, carry_out
 from tests.planted.plant import Plant, Scenario, all_plants, scenario_name
 
@@ -34,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--controls", type=int, default=4, help="seeds of each scenario without any plant, first"
     )
+    parser.add_argument(
+        "--regressions", action="store_true", help="only the seeds of the regressions, each for its plant"
+    )
     options = parser.parse_args(arguments)
     plants = all_plants()
     for name in options.only:
@@ -46,10 +52,19 @@ def main(arguments: list[str] | None = None) -> int:
     ]
     seeds = range(options.first, options.first + options.seeds)
     hunts = [Task(each.name, seeds, options.budget) for each in chosen]
+    if options.regressions:
+        controls, hunts = [], []
+    told = [
+        Task(each.plant, range(each.seed, each.seed + 1), options.budget)
+        for each in REGRESSIONS
+        if not options.only
+    ]
     sound = _run_controls(controls, plants, options.jobs)
     found = _run_hunts(hunts, plants, options.jobs, wide=bool(options.only))
     print(f"{found} of {len(hunts)} plants found in {time.monotonic() - began_at:.0f} s")
-    return 0 if sound and found == len(hunts) else 1
+    kept = _run_hunts(told, plants, options.jobs, wide=False)
+    print(f"{kept} of {len(told)} seeds of the regressions find their plants")
+    return 0 if sound and found == len(hunts) and kept == len(told) else 1
 
 
 def _one_per_scenario(plants: Iterable[Plant]) -> list[Plant]:
@@ -78,6 +93,8 @@ def _run_controls(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> boo
 
 def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: bool) -> int:
     """Returns how many were found."""
+    if not tasks:
+        return 0
     width = max(len(task.plant) for task in tasks)
     hazards = max(len(plants[task.plant].hazard) for task in tasks)
     scenarios = max(len(scenario_name(plants[task.plant].scenario)) for task in tasks)

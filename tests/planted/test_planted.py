@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from raftlog.replication.leader_role import LeaderRole
+from raftlog_chaos.regressions import REGRESSIONS
 from raftlog_chaos.simulator import SimLoop
 from tests.kit.marks import taste
 from tests.planted.hunt import BrokenPlant, hunt
-from tests.planted.plant import Plant, all_plants
+from tests.planted.plant import Plant, all_plants, scenario_name
 
 QUICK = (
     "ack-before-flush",
@@ -94,3 +95,11 @@ def test_a_scenario_that_fails_without_the_plant_finds_nothing() -> None:
     """The same seed must pass once the bug is gone."""
     with pytest.raises(BrokenPlant, match="without the plant"):
         hunt(Plant("none", "-", fails, nothing, 1.0), [1])
+
+
+def test_each_regression_names_a_planted_bug_of_its_scenario() -> None:
+    """`python -m tests.planted --regressions` hunts it at the row's seed."""
+    plants = all_plants()
+    for row in REGRESSIONS:
+        plant = plants[row.plant]
+        assert (scenario_name(plant.scenario), plant.seconds) == (row.scenario, row.seconds), row
