@@ -402,6 +402,7 @@ class _Recovery:
         epochs.truncate(offset)
         if damaged:  # what is fetched again may be of others
             write_epoch_checkpoint(self._disk, self._directory, epochs)
+        self._limit_recovery_point(offset)
         self._contents.unsynced_directories.add(self._directory)
 
     def _acknowledged_until(
@@ -432,4 +433,13 @@ class _Recovery:
         if recovery_point is not None and end_offset < recovery_point:
             self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, recovery_point))
             write_damage_mark(self._disk, self._directory, self._contents.damage)
+            self._limit_recovery_point(end_offset)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
+
+    def _limit_recovery_point(self, end_offset: int) -> None:
+        """Have no later start believe a recovery point beyond the log's end: what is fetched again is not flushed."""
+        contents = self._contents
+        if end_offset < self._known_until:
+            until = contents.truncated_to
+            contents.truncated_to = end_offset if until is None else min(end_offset, until)
+            TruncationMark(self._disk, self._directory, is_there=True).write(contents.truncated_to)

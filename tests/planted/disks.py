@@ -165,6 +165,11 @@ def need_what_is_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(segment, "suppress", lambda error: nullcontext())
 
 
+def believe_a_recovery_point_from_before_a_cut(patch: pytest.MonkeyPatch) -> None:
+    """A start that cut damage off leaves the recovery point as it was, beyond what is fetched again."""
+    patch.setattr(recovery._Recovery, "_limit_recovery_point", lambda recovering, end_offset: None)
+
+
 PLANTS = [
     Plant("crc-never-checked", "H19 bit rot", corruption, never_check_crc),
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
@@ -172,6 +177,12 @@ PLANTS = [
     Plant("served-rot-not-checked", "H19 rot in the page cache", refused, never_check_what_is_served),
     Plant("cut-needs-what-is-cut", "H19 rot met by a truncation", corruption, need_what_is_cut),
     Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
+    Plant(
+        "recovery-point-beyond-a-cut",
+        "H19 damage in mid-log",
+        corruption,
+        believe_a_recovery_point_from_before_a_cut,
+    ),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("refused-sync-counts", "H3 ack without fsync", blackouts, count_refused_syncs),
     Plant("folders-not-synced", "H3 name not durable", blackouts, sync_no_folders),

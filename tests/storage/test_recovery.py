@@ -184,6 +184,32 @@ def test_a_damaged_replica_is_healed_by_its_leader_and_marked_until_then() -> No
     assert sim_log(disk, clean=True).damage is None
 
 
+@pytest.mark.parametrize("found_by", ["start", "reader"])
+def test_a_recovery_point_from_before_a_cut_of_damage_is_not_believed(found_by: str) -> None:
+    """What was fetched again may be unflushed, and its leader epochs are in no file yet."""
+    disk, content = filled_disk(segment_bytes=1 << 20)
+    log = sim_log(disk, recovery_point=24, segment_bytes=1 << 20)
+    log.close(clean=False)
+    disk.flip_bit(FIRST + ".log", 520)
+    if found_by == "start":
+        disk.remove(FIRST + ".index")
+    log = sim_log(disk, recovery_point=24, segment_bytes=1 << 20)
+    if found_by == "reader":
+        with pytest.raises(CorruptMessage):
+            log.read(0, 1 << 20, end_offset=24)
+        log.truncate_damage()
+    kept, cut_at = len(read_all(log)), log.log_end_offset
+    assert 0 < cut_at < 24 and log.damage is not None
+    log.append_as_follower(content[kept:], now_ms=NOW_MS)
+    assert log.damage is None
+    log.active_segment.save_indexes(final=True)
+    disk.release()
+    again = sim_log(disk, recovery_point=24, segment_bytes=1 << 20)
+    assert again.recovery_point == cut_at
+    for _, header in iter_headers(content):
+        assert again.epoch_at(header.base_offset) == header.leader_epoch
+
+
 def test_damage_found_by_a_reader_stops_the_log_there() -> None:
     """Bytes from before the start are checked when first read: a bad batch is never returned, what precedes it is."""
     disk, content = filled_disk(segment_bytes=1 << 20)
