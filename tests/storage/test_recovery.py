@@ -186,7 +186,7 @@ def test_a_damaged_replica_is_healed_by_its_leader_and_marked_until_then() -> No
 
 @pytest.mark.parametrize("found_by", ["start", "reader"])
 def test_a_recovery_point_from_before_a_cut_of_damage_is_not_believed(found_by: str) -> None:
-    """What was fetched again may be unflushed, and its leader epochs are in no file yet."""
+    """Records that are fetched again are not flushed yet, and their leader epochs are in no file."""
     disk, content = filled_disk(segment_bytes=1 << 20)
     log = sim_log(disk, recovery_point=24, segment_bytes=1 << 20)
     log.close(clean=False)

@@ -104,6 +104,7 @@ def test_a_segment_that_is_looked_through_in_parts_is_judged_in_one_pass(
         for value in "abcde":
             await cluster[1].host.start(cluster[1].produce(value))
         await cluster[1].host.start(cluster[1].stop())
+        cluster[1].host.crash(power_loss=False)
         await cluster.start(1)
         assert cluster[1].partition().log_start_offset == 0
         await cluster.pass_time(PASS_S + 1)
