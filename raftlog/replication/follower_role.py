@@ -130,7 +130,7 @@ class FollowerRole(ReplicaRole):
             log.advance_log_start(offset)
             self.partition.host.touch(self.partition)
 
-    def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int, log_start_offset: int = 0) -> int:
+    def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int, log_start_offset: int) -> int:
         """Cut the log where it left the leader's; returns the new log end, from which to fetch again.
 
         An epoch that this log does not have is cut down to the end of the one before it, and the next fetch asks on.

@@ -244,7 +244,9 @@ def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 def truncate_to_the_leaders_epoch_end_only(patch: pytest.MonkeyPatch) -> None:
     """KIP-279: after two fast failovers the follower's own end of that epoch may lie before the leader's."""
 
-    def truncate_to(following: FollowerRole, diverging: EpochEnd, *, leader_epoch: int) -> int:
+    def truncate_to(
+        following: FollowerRole, diverging: EpochEnd, *, leader_epoch: int, log_start_offset: int
+    ) -> int:
         log = following.partition.log
         following._truncate(max(min(diverging.end_offset, log.log_end_offset), log.log_start_offset))
         return log.log_end_offset

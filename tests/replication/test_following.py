@@ -55,7 +55,7 @@ def test_an_answer_asked_in_another_leader_epoch_is_dropped() -> None:
     with pytest.raises(NotLeaderOrFollower):
         role.append_fetched(memoryview(stamped(0, 0)), leader_epoch=0, high_watermark=1, log_start_offset=0)
     with pytest.raises(NotLeaderOrFollower):
-        role.truncate_to(EpochEnd(0, 0), leader_epoch=0)
+        role.truncate_to(EpochEnd(0, 0), leader_epoch=0, log_start_offset=0)
     with pytest.raises(NotLeaderOrFollower):
         role.restart_at(5, leader_epoch=0)
     assert cluster[2].partition.log_end_offset == 0

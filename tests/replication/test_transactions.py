@@ -173,7 +173,8 @@ def test_a_follower_that_was_cut_knows_what_is_stable() -> None:
     other.fetch_from(leader)
     assert (other.partition.log.log_end_offset, other.partition.high_watermark) == (3, 2)
     assert isinstance(other.partition.role, FollowerRole)
-    other.partition.role.truncate_to(EpochEnd(other.partition.log.latest_epoch, 2), leader_epoch=1)
+    parting = EpochEnd(other.partition.log.latest_epoch, 2)
+    other.partition.role.truncate_to(parting, leader_epoch=1, log_start_offset=0)
     assert (other.partition.log.log_end_offset, other.partition.last_stable_offset) == (2, 2)
 
 

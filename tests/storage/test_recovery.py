@@ -273,8 +273,13 @@ def test_flushed_records_that_are_missing_are_damage() -> None:
     last = max(name for name in disk.listdir(FOLDER) if name.endswith(".log"))
     disk.open(f"{FOLDER}/{last}").truncate(0)
     log = sim_log(disk, recovery_point=24)
-    assert log.damage == Damage(int(last[:20]), 24)
+    cut_at = int(last[:20])
+    assert log.damage == Damage(cut_at, 24)
     assert content.startswith(read_all(log))
+    log.append_as_follower(content[len(read_all(log)) :], now_ms=NOW_MS)
+    disk.release()
+    again = sim_log(disk, recovery_point=24)
+    assert (again.log_end_offset, again.recovery_point) == (24, cut_at)
 
 
 def test_a_truncation_is_not_taken_for_lost_records() -> None:
