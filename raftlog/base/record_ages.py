@@ -240,7 +240,7 @@ class Ages:
     def note_others(self, others: OtherClocks | None) -> None:
         """The active controller compared the other clocks with the last `reading`; None: its release does not.
 
-        A clock that jumped since then is another one, of which the answer says nothing.
+        The answer does not count for a clock that jumped since then.
         """
         self._look()
         if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:

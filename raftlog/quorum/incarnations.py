@@ -6,10 +6,10 @@ of the process before, and bytes drawn by chance. The list of the newest ones is
 
 Every voter writes down which incarnation of each other voter it last heard, before that voter's messages count. In the
 handshake it says so to that voter. A directory whose history lacks what another voter has heard is an older copy. The
-voter finds that out by itself, so that nobody else has to know its history.
+voter finds that out by itself, so that no other voter has to know its history.
 
 - A restart needs no leader: the history holds all that anybody heard, and what is newer than that is no reason.
-- A crash between writing an incarnation and saying it leaves a number that nobody has heard.
+- A crash between writing an incarnation and saying it leaves a number that no voter has heard.
 - A leader also says how far it has counted this voter's log, and in which term. A log without that entry is older,
   although no other process opened the directory since it was copied.
 
@@ -17,7 +17,7 @@ An older copy is a lost disk. Its voter takes another directory id (`Incarnation
 votes again once a leader has caught it up and had that id recorded (`voter_set`). meta.properties keeps its id.
 
 Limits: a copy that was made during the newest incarnation is found out by that term's leader only, while its process
-lives. Two voters that both missed an incarnation cannot know of it. A voter that votes alone has nobody to ask.
+lives. Two voters that both missed an incarnation cannot know of it. A voter that votes alone has no other to ask.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _number(incarnation: bytes) -> bytes:
 class Incarnations:
     """The history of the directory of one voter, this process included.
 
-    Without a directory id (NO_DIRECTORY) nothing is written, and no copy is ever an older one.
+    Without a directory id (NO_DIRECTORY) no file is written, and no copy is ever an older one.
     """
 
     def __init__(self, disk: Disk, directory: str, directory_id: UUID, chance: Random) -> None:

@@ -19,7 +19,7 @@ from raftlog.quorum.channel import Channel
 from raftlog.quorum.messages import LinkAnswer, LinkClaim, Ping, encode_message
 
 CLAIM_SECONDS: Final = 1.0
-"""How long an answer is waited for: a linked voter that says nothing may be paused."""
+"""How long an answer is waited for: a silent linked voter may be paused."""
 
 
 class _Pending(NamedTuple):

@@ -101,8 +101,7 @@ class RaftLinks:
         self._channels: dict[int, Channel] = {}
         self._claims = LinkClaims(self._channels, grant=self._add, deny=self._deny)
         self._unheard: set[int] = set()
-        """Peers whose links have brought nothing yet. The first message says that a peer's directory is no older copy.
-        """
+        """Peers without a message on their links yet. The first one says that a peer's directory is no older copy."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
         self._timer: asyncio.TimerHandle | None = None

@@ -454,7 +454,7 @@ class Segment:
         is_saved = offsets_saved == len(self.index) and not (
             self._time_indexed and times_saved != len(self.time_index)
         )  # a reader by offset loads the offset index only
-        # without entries the file of the time index says nothing, and the next load would read all headers
+        # without entries the file of the time index is as good as lost, and the next load would read all headers
         if self._indexed and is_saved and (len(self.time_index) or not self._time_indexed):
             self._indexed = self._time_indexed = False
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)

@@ -59,7 +59,7 @@ async def test_right_passwords_cost_no_patience() -> None:
 
 
 async def test_a_client_that_leaves_takes_no_answer_from_others_that_show_the_same() -> None:
-    """A guess counts though nobody waits for its answer."""
+    """A guess counts though no client waits for its answer."""
     auth = authenticator()
     first, other = (asyncio.create_task(shown(auth, RIGHT)) for _ in range(2))
     guesses = [asyncio.create_task(shown(auth, f"guess {number}")) for number in range(BURST - 1)]

@@ -529,7 +529,7 @@ def test_every_controller_serves_kafka_clients_on_its_own_listener() -> None:
 
 
 def test_only_the_active_of_controllers_that_are_no_brokers_deletes_by_age() -> None:
-    """The clocks of the others are confirmed by nobody, and an alert for that would never end."""
+    """No broker confirms the clocks of the others, and an alert for that would never end."""
 
     async def script(cluster: SimCluster) -> None:
         for node_id in (1, 2):

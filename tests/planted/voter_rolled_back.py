@@ -1,4 +1,4 @@
-"""Bugs around a voter whose metadata folder went back in time, and around killed voters that pass for such."""
+"""Bugs around a voter with a metadata folder that went back in time, and around killed voters that pass for such."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def forget_what_was_heard(patch: pytest.MonkeyPatch) -> None:
 
 
 def hear_messages_only(patch: pytest.MonkeyPatch) -> None:
-    """Followers, which say nothing to each other, never hear of each other's incarnations."""
+    """Followers, which are silent to each other, never hear of each other's incarnations."""
     add = RaftLinks._add
 
     def add_heard(links: RaftLinks, channel: Channel) -> None:
@@ -74,7 +74,10 @@ PLANTS = [
     ),
     row("older-voter-only-logged", "older copy of a voter", plant=only_say_it, note="it votes on"),
     row(
-        "voter-history-unwritten", "killed voter", plant=write_no_incarnation, note="nobody is left to elect"
+        "voter-history-unwritten",
+        "killed voter",
+        plant=write_no_incarnation,
+        note="no voter is left to elect",
     ),
     row("voter-history-of-one", "older copy started again", plant=name_the_last_process_only),
     row("heard-not-written", "older copy of a voter", plant=forget_what_was_heard, note="a restart forgets"),

@@ -37,7 +37,7 @@ def test_a_message_is_read_as_it_was_written(message: Hello | Challenge) -> None
 
 @pytest.mark.parametrize(("message", "fields"), [(HELLO, 6), (CHALLENGE, 4)])
 def test_an_older_release_says_less(message: Hello | Challenge, fields: int) -> None:
-    """Up to 0.3.0 nothing of its directory; up to 0.2.0 no levels either."""
+    """Up to 0.3.0 not its directory; up to 0.2.0 no levels either."""
     written = msgspec.msgpack.decode(encode_handshake(message))
     read = decode_handshake(msgspec.msgpack.encode(written[:fields]))
     assert isinstance(read, Hello | Challenge)
@@ -66,7 +66,7 @@ def test_a_newer_release_may_say_more(message: Hello | Challenge) -> None:
     ],
 )
 def test_what_is_out_of_bounds_is_no_message(changed: dict[str, object]) -> None:
-    """It comes from strangers, so nothing in it is large."""
+    """It comes from strangers, so no field of it is large."""
     for message in (HELLO, CHALLENGE):
         with pytest.raises(msgspec.ValidationError):
             decode_handshake(encode_handshake(msgspec.structs.replace(message, **changed)))
@@ -102,7 +102,7 @@ def test_a_node_that_does_not_vote_says_its_directory_only() -> None:
 
 
 def test_a_peer_that_lacks_the_clusters_level_is_refused() -> None:
-    """It could not read the metadata. Before the level is known nobody is refused."""
+    """It could not read the metadata. Before the level is known no voter is refused."""
     ours = Levels(0, 2, lambda: 2)
     assert why_too_old(ours, 3, (0, 2)) is None
     assert "node 3 supports levels 0 to 1" in str(why_too_old(ours, 3, (0, 1)))

@@ -71,7 +71,7 @@ def rot(folder: Path) -> None:
 
 
 def test_a_restarted_voter_is_no_older_copy(start: Callable[[], Incarnations]) -> None:
-    """However many processes opened its directory since, and were heard by nobody."""
+    """However many processes opened its directory since, and were heard by no voter."""
     heard = heard_of(start())
     for _ in range(5):
         assert not start().is_older(heard, EMPTY)
@@ -139,7 +139,7 @@ def test_an_older_copy_goes_on_as_another_directory(start: Callable[[], Incarnat
 
 
 def test_a_rotten_history_is_not_believed(start: Callable[[], Incarnations], tmp_path: Path) -> None:
-    """The id that it holds may be newer than that of meta.properties, so there is nothing to go on with."""
+    """The id that it holds may be newer than that of meta.properties, so the voter cannot go on."""
     start()
     rot(tmp_path)
     with pytest.raises(DamagedJournal, match=OWN):

@@ -64,7 +64,7 @@ def answer(incarnation: bytes = FIRST, *, denied: bool = False) -> LinkAnswer:
 
 
 async def test_the_first_link_waits_for_nobody() -> None:
-    """There is nobody to ask; so two of three voters elect while the third is down."""
+    """No other voter is there to ask; so two of three voters elect while the third is down."""
     links, new = Links(), FakeChannel(3)
     links.ask(new)
     assert links.linked[3] is new
@@ -179,7 +179,7 @@ async def test_voters_that_are_linked_again_compare_their_links() -> None:
 
 
 async def test_a_voter_that_stops_closes_links_that_wait() -> None:
-    """Nothing is left behind."""
+    """No claim is left behind."""
     links, new = Links(FakeChannel(2)), FakeChannel(3)
     links.ask(new)
     links.claims.close()

@@ -33,7 +33,7 @@ GUESSED_AT_BEST = 0.65
 
 @pytest.fixture
 def no_collection() -> Iterator[None]:
-    """Nothing that other tests left behind is finalised in the midst of an answer."""
+    """Garbage of other tests is not finalised in the midst of an answer."""
     gc.disable()
     yield
     gc.enable()

@@ -35,7 +35,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 FOLDER: Final = "/data/t-0"
 ABORTS: Final = 7
 COMMITS: Final = 8
-"""Producers, each of whose transactions end in the same way."""
+"""Producers. All transactions of one end in the same way."""
 LOGS_PER_S: Final = 5
 LIVES: Final = 10
 MOST_ACTS: Final = 25
@@ -162,7 +162,7 @@ class OneLog:
             self._recovery_point = log.recovery_point
 
     def _cut(self) -> None:
-        """As a follower does whose leader has other records behind the high watermark."""
+        """As a follower does if its leader has other records behind the high watermark."""
         log, due = self._log, self._chance.randint(self._committed, self._log.log_end_offset)
         if due < log.log_end_offset:
             log.truncate_to(due)
@@ -170,7 +170,7 @@ class OneLog:
             self._begin_epoch()
 
     def _begin_anew(self, due: int) -> None:
-        """As a follower does whose leader has deleted up to there, and again after a start in between."""
+        """As a follower does if its leader has deleted up to there, and again after a start in between."""
         self._anew = due
         self._log.truncate_fully_and_start_at(due)
         self._anew, self._committed, self._log_start = None, due, due
@@ -279,7 +279,7 @@ class OneLog:
 
 
 def _spring() -> None:
-    """Nothing but the disk loses its power."""
+    """The disk loses its power; this process goes on."""
 
 
 async def names_of_one_log(loop: SimLoop, seconds: float = 4.0) -> Report:

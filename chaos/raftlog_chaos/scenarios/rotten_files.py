@@ -315,7 +315,7 @@ def _judge_belief(rotten: SimNode, written: Written, flips: list[Flip]) -> None:
     assert _identity(kept) == _identity(written.properties), f"{where} calls itself {kept!r}"
     strays = [each for each in rotten.host.disk.listdir(DATA) if each.endswith("-stray")]
     rotted = {each.path.removeprefix(f"{DATA}/").partition("/")[0] for each in flips}
-    # a log that lost its power before its first flush holds nothing acknowledged, and may be set aside
+    # a log that lost its power before its first flush holds no acknowledged record, and may be set aside
     strays = [each for each in strays if each.partition(".")[0] in rotted]
     assert not strays, f"{where} has set aside {strays}"
 

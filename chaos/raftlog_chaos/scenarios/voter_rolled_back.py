@@ -1,6 +1,6 @@
 """A voter comes back with an older copy of its metadata folder, so that it has lost entries and votes.
 
-Whichever two voters are left, no topic that was acknowledged may be lost, and an older copy votes for nobody once it
+Whichever two voters are left, no topic that was acknowledged may be lost, and an older copy gives no vote once it
 has met a voter that knows better. Voters that were only killed, at any moment of their start, must elect without help.
 """
 
@@ -66,7 +66,7 @@ class VoterRolledBack(VoterIdentity):
     # -- what is done
 
     async def older_copy_and_laggard(self) -> None:
-        """One voter lacks a topic, one that had it is rolled back: the two elect nobody without the third."""
+        """One voter lacks a topic, one that had it is rolled back: the two elect no leader without the third."""
         leader = await self.controller()
         victim, laggard = self._followers_of(leader)
         copied = await self._copy_and_restart(victim)
@@ -90,13 +90,13 @@ class VoterRolledBack(VoterIdentity):
         self.cluster.start(victim)
         await self._nobody_leads("the only one with all metadata is down")
         await self._found_out(victim, former)
-        if self.chance.random() < 0.5:  # nor once it was started again, with a number that nobody has heard
+        if self.chance.random() < 0.5:  # nor once it was started again, with a number that no voter has heard
             self.cluster.restart(victim)
             await self._nobody_leads("the older copy was started once more")
         self.cluster.start(leader)
 
     async def older_copy_and_stale_leader(self) -> None:
-        """A leader that was deposed meets a voter whose vote for the new one went with its newer folder."""
+        """A deposed leader meets a voter that lost its vote for the new leader with its newer folder."""
         first = await self.controller()
         victim = self._followers_of(first)[0]
         copied = await self._copy_and_restart(victim)
@@ -135,7 +135,7 @@ class VoterRolledBack(VoterIdentity):
         await self._found_out(victim, former)
 
     async def killed_again_and_again(self) -> None:
-        """All voters are killed at moments of their start, and nobody but two of them comes back: they elect."""
+        """All voters are killed at moments of their start, and only two of them come back: they elect."""
         before = {each: self.voter_directory(each) for each in self.cluster.nodes}
         absent = self.chance.choice(sorted(self.cluster.nodes))
         await asyncio.sleep(WRITTEN_S)

@@ -1,7 +1,7 @@
 """`python -m raftlog_chaos.turns`: time the largest request of every API and route, and print the longest turns.
 
 It exits with 1 if a callback of the event loop computes for longer than the limit. A request beyond it is sent twice
-more, and its shortest time counts, so that a busy machine adds nothing. `--only METADATA` or `--only /v1/health` asks
+more, and its shortest time counts, so that a busy machine does not count. `--only METADATA` or `--only /v1/health` asks
 some. `--sample` asks for a tenth, of a node that holds little.
 """
 

@@ -1,4 +1,4 @@
-"""The largest requests of each API, written by the fuzzer's grammar. Nothing here is drawn by chance.
+"""The largest requests of each API, written by the fuzzer's grammar. No part is drawn by chance.
 
 One array of a request has as many elements as a limit allows, the others have one. Further requests have the longest
 strings and bytes, and name nothing, which asks about everything.
@@ -98,7 +98,7 @@ class LargestDraw(Draw):
 
     def __init__(self, known: Known, *, large: int = -1, length: int = 1, names: Names = "known") -> None:
         super().__init__(random.Random(0), KnownValues())
-        self.random = lambda: 0.5  # nothing is null
+        self.random = lambda: 0.5  # no field is null
         self.batch = SMALL_BATCH
         self.arrays = 0
         """Arrays that were drawn so far, those of elements too."""
@@ -180,7 +180,7 @@ def largest_requests(
 
 
 def arrays_of(api_key: int, version: int) -> int:
-    """Return how many arrays a request has whose elements count, those of its elements too."""
+    """Return how many arrays of a request, and of their elements, have elements that count."""
     draw = LargestDraw(Known())
     _frame(api_key, version, draw)
     return draw.arrays

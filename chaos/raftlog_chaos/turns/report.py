@@ -30,7 +30,7 @@ class Row(NamedTuple):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is too long, or nothing was measured."""
+        """Whether it is too long, or was not measured."""
         return self.is_late or self.answer == NO_ANSWER
 
     def __str__(self) -> str:

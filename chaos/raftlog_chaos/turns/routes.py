@@ -66,7 +66,7 @@ def name_of(route: Route) -> str:
 
 
 def largest_calls(route: Route, path: Mapping[str, str]) -> Iterator[Asked]:
-    """Yield the largest requests of a route, whose parameters are those of `path`."""
+    """Yield the largest requests of a route with the parameters of `path`."""
     filled = route.template
     for name, value in path.items():
         filled = filled.replace("{" + name + "}", value)

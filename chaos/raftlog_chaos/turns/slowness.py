@@ -1,4 +1,4 @@
-"""How much slower this machine computes now than a usual one does at rest, so that a busy machine fails nothing.
+"""How much slower this machine computes now than a usual one does at rest, so that a busy machine fails no row.
 
 Processor time alone does not say it: two threads share a core's caches and units.
 """
@@ -9,7 +9,7 @@ import time
 from typing import Final
 
 REFERENCE_S: Final = 0.0095
-"""The time of `_work` on a machine of 2023 that has nothing else to do."""
+"""The time of `_work` on a machine of 2023 at rest."""
 
 PARTS: Final = 20_000
 TIMES: Final = 3

@@ -1,4 +1,4 @@
-"""Times every callback of an event loop by the processor time of its thread, so that a busy machine adds nothing.
+"""Times every callback of an event loop by the processor time of its thread, so that a busy machine does not count.
 
 Looks for garbage through all objects are left out, and timed by themselves: they take as long as the node holds much,
 whatever is asked.

@@ -62,7 +62,7 @@ class BrokerHealth(msgspec.Struct):
     state: State
     offline_log_dirs: list[str]
     full_log_dirs: list[str] = []
-    """Those in which nothing more fits, as the broker says: it gives its leaderships away for these."""
+    """The full directories, as the broker says: it gives its leaderships away for these."""
 
 
 class Health(msgspec.Struct):

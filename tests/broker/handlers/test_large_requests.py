@@ -199,7 +199,7 @@ async def _prepare(broker: Any) -> None:
     await ask(broker.context, CreateTopics(topics), CreateTopicsReply)
     await broker.coordinators.offsets_topic()
     await broker.transactions.find("x")
-    while not _coordinates(broker, GROUP):  # it reads its log first: a commit before that costs nothing
+    while not _coordinates(broker, GROUP):  # it reads its log first: a commit before that is refused at once
         await asyncio.sleep(0.01)
 
 

@@ -43,7 +43,7 @@ def test_loop_that_takes_no_turns_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_request_without_an_answer_fails() -> None:
-    """A request that was refused as a whole measures nothing."""
+    """A request that was refused as a whole is no measurement."""
     row = Row("api", "parts", Turn(), 0.0, NO_ANSWER)
     assert row.has_failed
     assert "NO ANSWER" in as_lines([row])[0]

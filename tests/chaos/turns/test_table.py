@@ -47,6 +47,6 @@ def test_each_route_is_timed_with_its_largest_query(route: object) -> None:
 
 
 def test_what_is_left_out_exists() -> None:
-    """A name that was changed would leave out nothing."""
+    """A name that was changed would leave no row out."""
     names = {APIS[each].name for each in BOTH_TABLES} | {name_of(each) for each in ROUTES}
     assert LEFT_OUT.keys() <= names
