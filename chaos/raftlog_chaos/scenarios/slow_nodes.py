@@ -12,6 +12,7 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
+from raftlog.base.lateness import OFTEN
 from raftlog.metadata.image import MetadataImage
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.cluster import PORT, SimCluster
@@ -26,8 +27,11 @@ RHYTHMS_S: Final = ((0.02, 0.18), (0.05, 0.45), (0.1, 0.9))
 UNEVEN: Final = 0.2
 """Each of these times is up to so much longer or shorter, as a share."""
 
+FIND_OUT_S: Final = OFTEN * (1 + UNEVEN) * max(map(sum, RHYTHMS_S))
+"""So long nodes may take to find out that they are slow; until then a stopped leader soon has a successor."""
+
 SETTLES_S: Final = 15.0
-"""So long nodes may take to find out that they are slow, and the lead to move away from those that are."""
+"""So long they may take for that, and the lead to move away from those that are slower than others."""
 
 STOPPED_S: Final = 2.5
 """How long a minority stands still once: less than a session."""
@@ -169,6 +173,7 @@ async def _slow_for_a_while(scenario: SlowNodes, seconds: float) -> int:
     if scenario.chance.random() < 0.6:
         rhythms_s = dict.fromkeys(nodes, scenario.chance.choice(RHYTHMS_S))
         scenario.slow_down(rhythms_s)
+        await asyncio.sleep(FIND_OUT_S)
     else:
         slow = scenario.chance.sample(nodes, scenario.chance.randint(1, len(nodes)))
         rhythms_s = {each: scenario.chance.choice(RHYTHMS_S) for each in slow}
