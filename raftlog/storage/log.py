@@ -13,7 +13,7 @@ from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk, half_changed
 from raftlog.base.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
-from raftlog.base.types import NO_TIMESTAMP
+from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP
 from raftlog.records.batch import read_end_marker
 from raftlog.records.header import (
     CONTROL_BIT,
@@ -34,7 +34,7 @@ from raftlog.storage.log_reads import LogReads
 from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
-from raftlog.storage.recovery import LoadedLog, TruncationMark
+from raftlog.storage.recovery import LoadedLog
 from raftlog.storage.segment import Segment
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class Log(LogReads):
         self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
         self.truncation_count = 0  # how often the log's end went back
         self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
-        self._truncation_mark = TruncationMark(disk, directory, is_there=contents.truncated_to is not None)
-        self.truncated_to = contents.truncated_to
+        self._truncation_mark = contents.truncation_mark
+        self.truncated_to = self._truncation_mark.until
         """The offset at which the log was cut before it was opened; None if no checkpoint can lie beyond that."""
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
@@ -332,12 +332,14 @@ class Log(LogReads):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
 
-        The leader epochs go too, and before the records: what comes next may be of an older one.
+        Leader epochs and producers go too, and before the records: what comes next may be of an older epoch, and of
+        other transactions.
         """
         self._announce_cut(offset, always=True)
         with half_changed(self.directory):
             self._epochs.clear()
             recovery.remove_epoch_checkpoint(self.disk, self.directory)
+            self._snapshots.truncate(NO_OFFSET)
             self._segments.restart_at(offset)
             self.log_start_offset = offset
             self._forget_beyond(offset)
@@ -348,7 +350,7 @@ class Log(LogReads):
         `always`: whatever was checkpointed, since a start that finds no segment begins the log there.
         """
         if always or end_offset < self.recovery_point:
-            self._truncation_mark.write(end_offset)
+            self._truncation_mark.cut(end_offset)
             self.recovery_point = min(self.recovery_point, end_offset)
 
     def _forget_beyond(self, end_offset: int) -> None:

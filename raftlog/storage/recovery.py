@@ -62,13 +62,13 @@ class LoadedLog:
 
     segments: list[Segment]
     recovery_point: int
+    truncation_mark: TruncationMark
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     producers: ProducerState = field(default_factory=ProducerState)
     aborted: TransactionIndex = field(default_factory=TransactionIndex)
     snapshot_offset: int = -1
     damage: Damage | None = None
     topic_id: UUID | None = None
-    truncated_to: int | None = None
     epochs_begin: int = 0
     unchecked_ok: bool = False
     """Whether an older raftlog wrote the folder, whose small files have no checksums yet."""
@@ -92,30 +92,28 @@ def load(
     swap.complete_swaps(disk, directory)
     cut_at = dropped_segments.finish_drops(disk, directory)
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
-    truncated_to = _read_truncation(disk, directory, unchecked_ok=unchecked_ok)
+    mark = TruncationMark.read(disk, directory, unchecked_ok=unchecked_ok)
     if cut_at is not None:  # a later start must not miss it either, and finds no trace of the cut any more
-        truncated_to = cut_at if truncated_to is None else min(cut_at, truncated_to)
-        TruncationMark(disk, directory, is_there=True).write(truncated_to)
+        mark.limit(cut_at)
     names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
     bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
-        for base in bases or [truncated_to or 0]
+        for base in bases or [mark.begin]
     ]
     gaps = disk.exists(f"{directory}/{GAPS_MARK}")
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
         segment.may_have_gaps = gaps
-    contents = LoadedLog(segments, 0, topic_id=topic_id, unchecked_ok=unchecked_ok)
+    contents = LoadedLog(segments, 0, mark, topic_id=topic_id, unchecked_ok=unchecked_ok)
     contents.damage = read_damage_mark(disk, directory, unchecked_ok=unchecked_ok)
     if recovery_point is not None or not bases:
         # A killed process may have left unsynced bytes, names and truncations behind.
         contents.segments[-1].dirty = True
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
-    if truncated_to is not None:
-        contents.truncated_to = truncated_to
-        recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
+    if mark.until is not None and recovery_point is not None:
+        recovery_point = min(recovery_point, mark.until)
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
     contents.epochs_begin = contents.epochs.first_start
     # all that was flushed up to the recovery point was in the checkpoint before that was written
@@ -229,16 +227,46 @@ class TruncationMark:
     It stays until the recovery point that follows the cut is written, which is so at the second checkpoint.
     """
 
-    __slots__ = ("_checkpoints_left", "_directory", "_disk")
+    __slots__ = ("_checkpoints_left", "_directory", "_disk", "begin", "until")
 
-    def __init__(self, disk: Disk, directory: str, *, is_there: bool) -> None:
+    def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._checkpoints_left = 2 if is_there else 0
+        self._checkpoints_left = 0
+        self.until: int | None = None
+        """The offset from which on nothing that was written down is believed: of the lowest cut, as a recovery point
+        may be from before all cuts; None without the file.
+        """
+        self.begin = 0
+        """The offset of the newest cut: a log without a segment begins there."""
 
-    def write(self, end_offset: int) -> None:
-        """Write durably that what a recovery point beyond `end_offset` claims was cut."""
-        content = f"0\n{end_offset}\n".encode()
+    @classmethod
+    def read(cls, disk: Disk, directory: str, *, unchecked_ok: bool) -> TruncationMark:
+        """Return what a folder says. Nothing that was written down is believed if the file is there but is wrong."""
+        mark = cls(disk, directory)
+        path = f"{directory}/{TRUNCATION_MARK}"
+        if not disk.exists(path):
+            return mark
+        mark.until, mark._checkpoints_left = 0, 2
+        try:
+            content = read_checked(disk, path, unchecked_ok=unchecked_ok) or b""
+            offsets = [int(line) for line in content.splitlines()[1:]]
+            mark.until, mark.begin = offsets[0], offsets[-1]
+        except (ValueError, IndexError):
+            pass
+        return mark
+
+    def cut(self, end_offset: int) -> None:
+        """Write durably that what a recovery point beyond `end_offset` claims is cut."""
+        self._write(end_offset, begin=end_offset)
+
+    def limit(self, offset: int) -> None:
+        """Write durably that no recovery point beyond `offset` is to be believed."""
+        self._write(offset, begin=offset if self.until is None else self.begin)
+
+    def _write(self, offset: int, *, begin: int) -> None:
+        self.until, self.begin = offset if self.until is None else min(offset, self.until), begin
+        content = f"0\n{self.until}\n{begin}\n".encode()
         write_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}", content, copy=True)
         self._checkpoints_left = 2
 
@@ -246,18 +274,8 @@ class TruncationMark:
         """Remove the file if it is no longer needed."""
         if self._checkpoints_left == 1:
             remove_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}")
+            self.until = None
         self._checkpoints_left = max(0, self._checkpoints_left - 1)
-
-
-def _read_truncation(disk: Disk, directory: str, *, unchecked_ok: bool) -> int | None:
-    """Return where a recovery point may not be believed from: 0, all of it, if the mark is there but is wrong."""
-    path = f"{directory}/{TRUNCATION_MARK}"
-    if not disk.exists(path):
-        return None
-    try:
-        return int((read_checked(disk, path, unchecked_ok=unchecked_ok) or b"").split(b"\n")[1])
-    except (ValueError, IndexError):
-        return 0
 
 
 def _rebuild_epochs(contents: LoadedLog) -> None:
@@ -438,8 +456,5 @@ class _Recovery:
 
     def _limit_recovery_point(self, end_offset: int) -> None:
         """Have no later start believe a recovery point beyond the log's end: what is fetched again is not flushed."""
-        contents = self._contents
         if end_offset < self._known_until:
-            until = contents.truncated_to
-            contents.truncated_to = end_offset if until is None else min(end_offset, until)
-            TruncationMark(self._disk, self._directory, is_there=True).write(contents.truncated_to)
+            self._contents.truncation_mark.limit(end_offset)

@@ -14,6 +14,7 @@ from raftlog.storage import fetched_batches, gap_check, recovery
 from raftlog.storage.cleaned_transactions import CleanedTransactionMetadata
 from raftlog.storage.log import Log
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
 from raftlog_chaos.scenarios.refused_holes import refused_holes
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
@@ -85,7 +86,9 @@ def end_for_ever_what_a_cut_marker_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("cut-markers-count", "H19 rot, aborted", refused_holes, end_for_ever_what_a_cut_marker_ended, 6.0),
+    Plant(
+        "cut-markers-count", "H19 rot, aborted", names_of_one_log, end_for_ever_what_a_cut_marker_ended, 4.0
+    ),
     Plant("holes-believed", "H19 rot outside the CRC", refused_holes, believe_every_hole, 3.0),
     Plant("holes-not-looked-at", "H19 rot outside the CRC", refused_holes, show_every_hole, 3.0),
     Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.storage import dropped_segments, log_segments, swap
+from raftlog.base.types import NO_OFFSET
+from raftlog.storage import dropped_segments, log_segments, recovery, swap
 from raftlog.storage.dropped_segments import HEAD
 from raftlog.storage.flush import FlushState
 from raftlog.storage.log_segments import LogSegments
+from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from tests.planted.plant import Plant
 
@@ -56,6 +58,29 @@ def begin_a_second_segment_at_once(patch: pytest.MonkeyPatch) -> None:
 
 _HAZARD = "names reach the disk in any order"
 
+
+def let_the_newest_cut_count(patch: pytest.MonkeyPatch) -> None:
+    """A cut further on takes the one before it back, though the recovery point is from before both."""
+    cut = recovery.TruncationMark.cut
+
+    def cut_anew(mark: recovery.TruncationMark, end_offset: int) -> None:
+        mark.until = None
+        cut(mark, end_offset)
+
+    patch.setattr(recovery.TruncationMark, "cut", cut_anew)
+
+
+def keep_the_producers_of_before(patch: pytest.MonkeyPatch) -> None:
+    """A log that begins anew reads the snapshot of producers that lies at that very offset."""
+    truncate = ProducerSnapshots.truncate
+
+    def truncate_later(snapshots: ProducerSnapshots, end_offset: int) -> None:
+        if end_offset != NO_OFFSET:
+            truncate(snapshots, end_offset)
+
+    patch.setattr(ProducerSnapshots, "truncate", truncate_later)
+
+
 PLANTS = [
     Plant("swap-announced-unsynced", _HAZARD, names_of_one_log, announce_without_a_sync, 4.0),
     Plant("swap-named-unsynced", _HAZARD, names_of_one_log, name_without_a_sync, 4.0),
@@ -64,4 +89,6 @@ PLANTS = [
     Plant("tail-unsaid", _HAZARD, names_of_one_log, cut_without_saying_where, 4.0),
     Plant("dropped-files-too-early", _HAZARD, names_of_one_log, remove_dropped_files_too_early, 4.0),
     Plant("first-name-unsynced", _HAZARD, names_of_one_log, begin_a_second_segment_at_once, 4.0),
+    Plant("newest-cut-counts", _HAZARD, names_of_one_log, let_the_newest_cut_count, 4.0),
+    Plant("former-producers-kept", _HAZARD, names_of_one_log, keep_the_producers_of_before, 4.0),
 ]

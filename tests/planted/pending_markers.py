@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.storage.producers import ProducerState
+from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from raftlog_chaos.scenarios.pending_markers import pending_markers
 from tests.planted.plant import Plant
 
@@ -25,7 +26,7 @@ def end_with_the_marker(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS = [
     Plant(
-        "pending-markers-forgotten", "compaction: restart", pending_markers, leave_pending_transactions_out
+        "pending-markers-forgotten", "compaction: restart", names_of_one_log, leave_pending_transactions_out
     ),
     Plant("markers-decide-at-once", "compaction: marker", pending_markers, end_with_the_marker),
 ]

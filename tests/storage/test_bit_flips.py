@@ -120,7 +120,7 @@ def test_a_truncation_mark_that_rotted_is_no_missing_record() -> None:
     end = log.log_end_offset
     log.close(clean=True)
     for is_rotten in (False, True):
-        TruncationMark(disk, FOLDER, is_there=False).write(end)
+        TruncationMark(disk, FOLDER).cut(end)
         if is_rotten:
             rot_with_its_copy(disk, f"{FOLDER}/{TRUNCATION_MARK}")
         log = open_log(disk, Opened(clean=False, recovery_point=end + 10))

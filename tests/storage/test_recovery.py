@@ -319,6 +319,53 @@ def test_a_power_loss_in_the_midst_of_a_truncation_is_not_taken_for_lost_records
     raise AssertionError("a cut is a few changes only")
 
 
+@pytest.mark.parametrize(
+    "cut", [lambda log: log.truncate_to(20, committed=True), lambda log: log.truncate_fully_and_start_at(40)]
+)
+def test_a_second_cut_further_on_does_not_take_the_first_one_back(cut: Callable[[Log], object]) -> None:
+    """The recovery point on the disk is from before both, and what was written between them is not flushed."""
+    for changes in range(MOST_CHANGES):
+        disk, _ = filled_disk()
+        log = sim_log(disk, recovery_point=24)
+        log.truncate_to(10)
+        while log.log_end_offset < 30:
+            append(log, b"x", leader_epoch=3)
+        disk.set_trap(changes, lambda: None)
+        try:
+            cut(log)
+        except OSError:
+            pass
+        else:
+            assert changes, "the power never went"
+            return
+        disk.crash()
+        disk.power_up()
+        assert sim_log(disk, recovery_point=24).damage is None, f"the power went after {changes} changes"
+    raise AssertionError("a cut is a few changes only")
+
+
+def test_a_log_that_began_anew_knows_no_producer_of_before() -> None:
+    """Also where it begins at the offset of a snapshot, and whenever the power goes meanwhile."""
+    for changes in range(MOST_CHANGES):
+        disk, _ = filled_disk()
+        log = sim_log(disk, recovery_point=24)
+        disk.set_trap(changes, lambda: None)
+        try:
+            log.truncate_fully_and_start_at(24)
+        except OSError:
+            pass
+        else:
+            assert changes, "the power never went"
+            assert len(log.producers) == 0
+            return
+        disk.crash()
+        disk.power_up()
+        log = sim_log(disk, recovery_point=24)
+        is_new = log.log_start_offset == 24
+        assert len(log.producers) == (0 if is_new else 1) or not read_all(log), f"after {changes} changes"
+    raise AssertionError("a cut is a few changes only")
+
+
 def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:
     """A crash before the next checkpoint: the old epochs on disk would condemn the leader's older ones as damage."""
     disk, _ = filled_disk()

@@ -3,6 +3,7 @@
 `names-out-of-order` does the same to a cluster, where a sync soon follows each change and many outcomes are rare. Here
 a log is written, flushed, cleaned, cut, begun anew and shortened in any order. After each power cut it is opened and
 held to what it had: committed records and their aborted transactions, segments without a hole between them, no damage.
+It also knows, after each cut and start, which transactions are open or end with a marker that is not committed.
 """
 
 from __future__ import annotations
@@ -45,6 +46,38 @@ KEYS: Final = 6
 MAP_BYTES: Final = 1 << 20
 
 
+class Transactions:
+    """Where transactions begin and end in a log."""
+
+    def __init__(self) -> None:
+        self._batches: list[tuple[int, int, bool]] = []
+        """Of each: its offset, its producer, and whether it is a marker."""
+
+    def note(self, header: BatchHeader, offset: int) -> None:
+        """Take in a batch that is about to be written."""
+        if header.is_transactional:
+            self._batches.append((offset, header.producer_id, header.is_control))
+
+    def cut(self, end_offset: int) -> None:
+        """Forget what is at or after `end_offset`."""
+        self._batches = [each for each in self._batches if each[0] < end_offset]
+
+    def first_unstable(self, high_watermark: int, *, start: int = 0) -> int | None:
+        """Return the first offset of the oldest transaction without a committed marker; None: there is none.
+
+        `start`: what lies before it is forgotten.
+        """
+        began: dict[int, int] = {}
+        unstable: list[int] = []
+        for offset, producer_id, is_marker in self._batches:
+            if offset < start:
+                continue
+            first = began.pop(producer_id, None) if is_marker else began.setdefault(producer_id, offset)
+            if is_marker and first is not None and offset >= high_watermark:
+                unstable.append(first)
+        return min((*unstable, *began.values()), default=None)
+
+
 class OneLog:
     """A log on a disk of its own, its writer, and what was committed. Raises AssertionError."""
 
@@ -62,10 +95,13 @@ class OneLog:
             file_delete_delay_ms=chance.choice((0, 20, 60_000)),
         )
         self._truth = ExpectedTable()
+        self._transactions = Transactions()
         self._now_ms = 1_000_000
         self._producer_epoch = self._sequence = self._number = 0
         self._committed = self._recovery_point = self._log_start = 0
         self._anew: int | None = None
+        self._lost: list[tuple[BatchHeader, bytes]] = []
+        """Committed batches that were cut and are to be fetched again."""
         self.records = 0
         self._log = self._open()
         self._disk.sync_dir(
@@ -90,6 +126,7 @@ class OneLog:
             self._judge_segments()  # what it had was about to go, and its leader has it no more
             self._begin_anew(self._anew)
         self._judge()
+        self._fetch_lost()
         self._begin_epoch()
 
     # -- acts ---------------------------------------------------------------------------------------------------
@@ -99,10 +136,15 @@ class OneLog:
         lot = self._chance.random()
         if lot < 0.5:
             self._write()
-        elif lot < 0.7:
+        elif lot < 0.65:
             self._commit()
-        elif lot < 0.75:
+        elif lot < 0.7:
+            self._log.flush()
+            self._checkpoint()
+        elif lot < 0.74:
             self._cut()
+        elif lot < 0.76 and not self._is_table:
+            self._lose()
         elif lot < 0.8:
             self._log.delete_due_files(self._now_ms)
         elif self._is_table:
@@ -139,7 +181,9 @@ class OneLog:
         self._append(build_end_marker(producer_id, self._producer_epoch, marker=marker, now_ms=self._now_ms))
 
     def _append(self, batch: bytes) -> None:
-        self._log.append_as_leader(read_header(batch), batch, leader_epoch=0, now_ms=self._now_ms)
+        header = read_header(batch)
+        self._transactions.note(header, self._log.log_end_offset)
+        self._log.append_as_leader(header, batch, leader_epoch=0, now_ms=self._now_ms)
 
     def _begin_epoch(self) -> None:
         """Writers begin anew after a start or a cut; what they had open ends."""
@@ -158,16 +202,49 @@ class OneLog:
         log.on_high_watermark_updated(self._committed)
         self._learn()
         if self._chance.random() < 0.7:
-            log.checkpoint()
-            self._recovery_point = log.recovery_point
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        self._log.checkpoint()
+        self._recovery_point = self._log.recovery_point
 
     def _cut(self) -> None:
         """As a follower does if its leader has other records behind the high watermark."""
         log, due = self._log, self._chance.randint(self._committed, self._log.log_end_offset)
         if due < log.log_end_offset:
             log.truncate_to(due)
+            log.on_high_watermark_updated(self._committed)  # markers that were read back
             self._struck["cut"] += 1
+            self._judge_transactions()
             self._begin_epoch()
+
+    def _lose(self) -> None:
+        """As a follower does that cuts rot off: committed records go too, and come again."""
+        batches = self._batches()
+        if len(batches) < 2:
+            return
+        first = self._chance.randrange(1, len(batches))
+        self._lost = [(header, bytes(batch)) for header, batch in batches[first:]]
+        self._committed = self._lost[0][0].base_offset
+        self._log.truncate_to(self._committed, committed=True)
+        self._struck["committed cut"] += 1
+        self._fetch_lost()
+        self._begin_epoch()
+
+    def _fetch_lost(self) -> None:
+        log = self._log
+        log.on_high_watermark_updated(self._committed)
+        self._judge_transactions()
+        for header, batch in self._lost:
+            if header.base_offset >= log.log_end_offset:
+                self._transactions.note(header, header.base_offset)
+                log.append_as_follower(batch, now_ms=self._now_ms)
+        if self._lost:
+            log.flush()
+            self._committed = log.log_end_offset
+            log.on_high_watermark_updated(self._committed)
+            self._lost = []
+            self._judge_transactions()
 
     def _begin_anew(self, due: int) -> None:
         """As a follower does if its leader has deleted up to there, and again after a start in between."""
@@ -175,6 +252,7 @@ class OneLog:
         self._log.truncate_fully_and_start_at(due)
         self._anew, self._committed, self._log_start = None, due, due
         self._log.on_high_watermark_updated(due)
+        self._transactions.cut(0)
         self._struck["begun anew"] += 1
         self._begin_epoch()
 
@@ -247,6 +325,7 @@ class OneLog:
     def _judge(self) -> None:
         log, committed = self._log, self._committed
         self._judge_segments()
+        self._judge_transactions()
         assert log.log_end_offset >= committed, f"the log ends at {log.log_end_offset} of {committed}"
         assert log.log_start_offset <= self._log_start, f"the log begins at {log.log_start_offset}"
         batches = self._batches()
@@ -266,6 +345,24 @@ class OneLog:
             *_, (_, header) = segment.iter_headers(0)
             end_offset = header.end_offset
             assert end_offset == following.base_offset, f"a hole: {end_offset} to {following.base_offset}"
+
+    def _judge_transactions(self) -> None:
+        """Hold the log to the transactions that are open, or end with a marker that is not committed.
+
+        It may have forgotten a transaction that begins before the log does, as far as it lies there. A snapshot may
+        know of what is fetched again that it was committed.
+        """
+        log, transactions = self._log, self._transactions
+        transactions.cut(log.log_end_offset)
+        start, due, limits = log.log_start_offset, set(), [self._committed]
+        if self._lost:
+            limits += (log.producers.markers_known_from, self._lost[-1][0].end_offset)
+        for committed in limits:
+            known = transactions.first_unstable(committed)
+            due.add(None if known is None else max(known, start))
+            due.add(transactions.first_unstable(committed, start=start))
+        found = log.first_unstable_offset
+        assert found in due, f"the first unstable offset is {found}, and not of {due}"
 
     def _judge_fate(self, header: BatchHeader) -> None:
         log = self._log
