@@ -96,14 +96,16 @@ class Log(LogReads):
     ) -> Log:
         """Open or create the log in `directory` and recover it; may take long.
 
-        After a clean stop (`clean`) the files are trusted; otherwise all from offset `recovery_point` on is checked.
+        After a clean stop (`clean`) the files are trusted; otherwise all from offset `recovery_point` on is checked. A
+        log that ends before that is damaged.
         Raises InconsistentTopicId if the folder belongs to another topic, OSError if the disk fails.
         """
         contents = recovery.load(
             disk,
             directory,
             config=config,
-            recovery_point=None if clean else recovery_point,
+            flushed_until=recovery_point,
+            clean=clean,
             topic_id=topic_id,
             now_ms=now_ms,
         )

@@ -80,14 +80,18 @@ def load(
     directory: str,
     *,
     config: TopicConfig,
-    recovery_point: int | None,
+    flushed_until: int,
+    clean: bool,
     topic_id: UUID | None,
     now_ms: int,
 ) -> LoadedLog:
-    """Return the contents of a partition's folder, made if missing; `recovery_point` None trusts a clean stop.
+    """Return the contents of a partition's folder, made if missing.
 
-    Raises InconsistentTopicId if the folder is another topic's.
+    All before `flushed_until` was flushed once, as the recovery point checkpoint says. After a clean stop (`clean`)
+    only the last segment is checked, otherwise all from there on. Raises InconsistentTopicId if the folder is another
+    topic's.
     """
+    recovery_point = None if clean else flushed_until
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)
     cut_at = dropped_segments.finish_drops(disk, directory)
@@ -115,12 +119,20 @@ def load(
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
     if truncated_to is not None:
         contents.truncated_to = truncated_to
-        recovery_point = None if recovery_point is None else min(recovery_point, truncated_to)
+        flushed_until = min(flushed_until, truncated_to)
+        recovery_point = None if recovery_point is None else flushed_until
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
     contents.epochs_begin = contents.epochs.first_start
     # all that was flushed up to the recovery point was in the checkpoint before that was written
     known_until = MAX_OFFSET if recovery_point is None else recovery_point
-    recovery = _Recovery(disk, directory, contents, witness=contents.epochs.copy(), known_until=known_until)
+    recovery = _Recovery(
+        disk,
+        directory,
+        contents,
+        witness=contents.epochs.copy(),
+        known_until=known_until,
+        flushed_until=flushed_until,
+    )
     recovery.run(recovery_point)
     try:
         _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
@@ -271,10 +283,20 @@ def _rebuild_epochs(contents: LoadedLog) -> None:
 
 
 class _Recovery:
-    """One walk over what must be checked. `witness` knows the epochs of all batches before `known_until`."""
+    """One walk over what must be checked.
+
+    `witness` knows the epochs of all batches before `known_until`. All before `flushed_until` was on the disk once.
+    """
 
     def __init__(
-        self, disk: Disk, directory: str, contents: LoadedLog, *, witness: LeaderEpochs, known_until: int
+        self,
+        disk: Disk,
+        directory: str,
+        contents: LoadedLog,
+        *,
+        witness: LeaderEpochs,
+        known_until: int,
+        flushed_until: int,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -282,6 +304,7 @@ class _Recovery:
         self._segments = contents.segments
         self._witness = witness
         self._known_until = known_until
+        self._flushed_until = flushed_until
         self._lone: tuple[int, int, int] | None = None
         """The segment's number, position and offset of the last batch, if it is the only one of a new epoch."""
         self._before = NO_EPOCH
@@ -319,7 +342,7 @@ class _Recovery:
                 self._cut(number, position, offset)
                 return
             segment.end_offset = offset
-        self._expect(recovery_point)
+        self._expect_flushed()
 
     def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
         try:
@@ -380,6 +403,8 @@ class _Recovery:
     def _cut(self, number: int, position: int, offset: int) -> None:
         segment, later = self._segments[number], self._segments[number + 1 :]
         until = self._acknowledged_until(segment, later, position, offset)
+        if offset < self._flushed_until:  # a torn tail was never flushed
+            until = max(self._flushed_until, until or 0)
         cut_bytes = segment.size - position + sum(each.size for each in later)
         damaged = until is not None
         if until is not None:
@@ -427,11 +452,11 @@ class _Recovery:
             begin, end = begin + header.length, header.end_offset
         return end
 
-    def _expect(self, recovery_point: int | None) -> None:
+    def _expect_flushed(self) -> None:
         """Find out when flushed records are missing though what is there is sound."""
-        end_offset = self._segments[-1].end_offset
-        if recovery_point is not None and end_offset < recovery_point:
-            self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, recovery_point))
+        end_offset, until = self._segments[-1].end_offset, self._flushed_until
+        if end_offset < until:
+            self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, until))
             write_damage_mark(self._disk, self._directory, self._contents.damage)
             self._limit_recovery_point(end_offset)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
