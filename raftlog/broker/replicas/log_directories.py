@@ -277,7 +277,10 @@ class LogDirectories:
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
         # Where its line is wrong, the epochs count: none is kept of what lies before the log start. So records that
         # were deleted do not come back.
-        start = max(directory.log_starts.get(name, 0), opened.epochs_begin)
+        start = directory.log_starts.get(name, 0)
+        if opened.truncated_to is not None:
+            start = min(start, opened.truncated_to)  # a log that began anew before it has records there
+        start = max(start, opened.epochs_begin)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
         return opened
