@@ -424,6 +424,11 @@ class Log(LogReads):
             segment.unload_indexes()
         return count
 
+    @property
+    def is_drop_waiting(self) -> bool:
+        """Whether `delete_old_segments` has more to drop after the next flush."""
+        return self._segments.is_drop_waiting
+
     def next_expiry_ms(self) -> int | None:
         """Return when the oldest segment will be too old, in wall ms; None: never, by age."""
         return retention.expiry_ms(self._segments.all[0], self._config)
