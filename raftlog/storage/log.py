@@ -104,8 +104,7 @@ class Log(LogReads):
             disk,
             directory,
             config=config,
-            flushed_until=recovery_point,
-            clean=clean,
+            last_stop=recovery.LastStop(clean, recovery_point),
             topic_id=topic_id,
             now_ms=now_ms,
         )

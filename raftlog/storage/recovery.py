@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.checked_files import has_checksums, read_checked, remove_checked, write_checked
@@ -56,6 +56,13 @@ _log = get_logger("storage")
 MAX_OFFSET: Final = 2**63 - 1
 
 
+class LastStop(NamedTuple):
+    """How a log was left: all before `flushed_until` was flushed once, and after a clean stop all of it was."""
+
+    clean: bool
+    flushed_until: int
+
+
 @dataclass(slots=True)
 class LoadedLog:
     """The content of a partition's folder after recovery."""
@@ -80,17 +87,16 @@ def load(
     directory: str,
     *,
     config: TopicConfig,
-    flushed_until: int,
-    clean: bool,
+    last_stop: LastStop,
     topic_id: UUID | None,
     now_ms: int,
 ) -> LoadedLog:
     """Return the contents of a partition's folder, made if missing.
 
-    All before `flushed_until` was flushed once, as the recovery point checkpoint says. After a clean stop (`clean`)
-    only the last segment is checked, otherwise all from there on. Raises InconsistentTopicId if the folder is another
-    topic's.
+    After a clean stop only the last segment is checked, otherwise all from the recovery point on. Raises
+    InconsistentTopicId if the folder is another topic's.
     """
+    clean, flushed_until = last_stop
     recovery_point = None if clean else flushed_until
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)

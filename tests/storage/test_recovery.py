@@ -299,7 +299,7 @@ def _zero_a_sector(disk: SimDisk, size: int) -> None:
 def test_flushed_records_that_look_like_a_torn_tail_are_damage(
     lose: Callable[[SimDisk, int], None], clean: bool
 ) -> None:
-    """A torn tail was never flushed. Where the recovery point says that these records were, the disk lost them."""
+    """A torn tail was never flushed. The recovery point says that these records were, so the disk lost them."""
     disk, content = filled_disk(segment_bytes=1 << 20)
     sim_log(disk, segment_bytes=1 << 20).close(clean=True)
     lose(disk, len(content))

@@ -34,7 +34,7 @@ STEP_S = 1e-6
 MAX_STEPS = 50_000_000
 """Callbacks one simulation may run."""
 OVER_THE_LIMIT = "over the limit"
-"""What a simulation says, after its seed, that spent its steps or its time."""
+"""The message, after the seed, of a simulation that spent its steps or its time."""
 
 START_S = 1_000.0
 """Loop time at the beginning: like a real monotonic clock, not zero."""
