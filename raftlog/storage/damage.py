@@ -104,14 +104,8 @@ def first_bad_offset(segment: Segment, offset: int) -> int:
     The segment's end offset if all are: then its index was at fault.
     """
     window = SegmentScanner(segment)
-    position, bad = 0, segment.base_offset
+    position, bad = _sound_begin(segment, window, offset)
     before_hole = bad
-    entry = segment.index.entry_before(offset)
-    if entry is not None:
-        header = window.valid_header_at(entry[1])
-        if header is not None and header.last_offset == entry[0]:
-            position, bad = entry[1], header.base_offset
-            before_hole = bad
     while position < segment.size and (header := window.valid_header_at(position)) is not None:
         if not segment.follows(header, bad) or header.end_offset > segment.end_offset:
             # which of two that overlap is where it belongs nobody knows, if the first comes after a hole
@@ -128,13 +122,23 @@ def set_aside(disk: Disk, segment: Segment, offset: int) -> None:
     segment.truncate(position, offset)
 
 
+def _sound_begin(segment: Segment, window: SegmentScanner, offset: int) -> tuple[int, int]:
+    """Return the position and offset of the last indexed batch before an offset, or of the segment's first."""
+    entry = segment.index.entry_before(offset)
+    if entry is not None:
+        header = window.valid_header_at(entry[1])
+        if header is not None and header.last_offset == entry[0]:
+            return entry[1], header.base_offset
+    return 0, segment.base_offset
+
+
 def _position_after(segment: Segment, offset: int) -> int:
-    """Return the position where the sound batches before `offset` end."""
-    if offset == segment.base_offset:
-        return 0
-    found = segment.locate(offset - 1, cached=False)
-    assert found is not None
-    return found[0] + read_header(segment.file.pread(HEADER_BYTES, found[0])).length
+    """Return the position where the sound batches before `offset` end. Neither the index nor what follows misleads."""
+    window = SegmentScanner(segment)
+    position, end_offset = _sound_begin(segment, window, offset)
+    while end_offset < offset and (header := window.valid_header_at(position)) is not None:
+        position, end_offset = position + header.length, header.end_offset
+    return position
 
 
 def write_damage_mark(disk: Disk, directory: str, damage: Damage) -> None:

@@ -96,14 +96,15 @@ class Log(LogReads):
     ) -> Log:
         """Open or create the log in `directory` and recover it; may take long.
 
-        After a clean stop (`clean`) the files are trusted; otherwise all from offset `recovery_point` on is checked.
+        After a clean stop (`clean`) the files are trusted; otherwise all from offset `recovery_point` on is checked. A
+        log that ends before that is damaged.
         Raises InconsistentTopicId if the folder belongs to another topic, OSError if the disk fails.
         """
         contents = recovery.load(
             disk,
             directory,
             config=config,
-            recovery_point=None if clean else recovery_point,
+            last_stop=recovery.LastStop(clean, recovery_point),
             topic_id=topic_id,
             now_ms=now_ms,
         )
@@ -309,15 +310,28 @@ class Log(LogReads):
             return self.log_end_offset
         segments = self._segments
         keep = bisect_left(segments.all, offset, key=BASE_OFFSET)
-        position, end_offset = segments.all[keep - 1].cut_point(offset)
-        if self._has_damage_before(segments.all[keep - 1], end_offset):
+        found = self._find_cut(segments.all[keep - 1], offset)
+        if found is None:
             return self.truncate_to(offset, committed=committed)
+        position, end_offset = found
         self._announce_cut(end_offset, always=committed)
         with half_changed(self.directory):
             segments.cut(keep).truncate(position, end_offset)
             segments.configure(self._config)
             self._forget_beyond(end_offset)
         return self.log_end_offset
+
+    def _find_cut(self, segment: Segment, offset: int) -> tuple[int, int] | None:
+        """Return the position and the offset where a cut ends a segment. None: look again, without the damage found.
+
+        The index may have misled. It is made anew then, and there is no damage.
+        """
+        try:
+            found = segment.cut_point(offset)
+        except CorruptMessage:
+            self._find_damage(segment, segment.base_offset)
+            return None
+        return None if self._has_damage_before(segment, found[1]) else found
 
     def _has_damage_before(self, segment: Segment, end_offset: int) -> bool:
         """Whether rot that a cut at `end_offset` meets lies in what stays: it is damage then, to be cut first."""
@@ -366,7 +380,18 @@ class Log(LogReads):
         self.transaction_index.save(self.disk, self._segments.all[-1])
         if end_offset > self._segments.all[0].base_offset and self.producers.try_truncate(end_offset):
             return
-        self.producers = self._snapshots.load(self._segments.all, aborted=self.transaction_index)
+        self._load_producers()
+
+    def _load_producers(self) -> None:
+        """Read the producers back from the log. Damage that this meets is cut off first."""
+        segments = self._segments.all
+        try:
+            self.producers = self._snapshots.load(segments, aborted=self.transaction_index)
+        except CorruptMessage:
+            if any(self._find_damage(each, each.base_offset) for each in reversed(segments)):
+                self.truncate_damage()
+            else:  # an index had misled, and all are made anew
+                self.producers = self._snapshots.load(segments, aborted=self.transaction_index)
 
     def advance_log_start(self, offset: int) -> None:
         """Make `offset` the first that readers may ask for; going back does nothing. OffsetOutOfRange past the end."""
@@ -399,6 +424,11 @@ class Log(LogReads):
         for segment in self._segments.all[:-1]:
             segment.unload_indexes()
         return count
+
+    @property
+    def is_drop_waiting(self) -> bool:
+        """Whether `delete_old_segments` has more to drop after the next flush."""
+        return self._segments.is_drop_waiting
 
     def next_expiry_ms(self) -> int | None:
         """Return when the oldest segment will be too old, in wall ms; None: never, by age."""
@@ -454,14 +484,14 @@ class Log(LogReads):
         Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
         end or `accept_damage`.
         """
-        offset = self._uncut_from
-        if offset is None:
+        if self._uncut_from is None:
             return
+        keep = bisect_right(self._segments.all, self._uncut_from, key=BASE_OFFSET)
+        self._has_damage_before(self._segments.all[keep - 1], self._uncut_from)  # there is less to keep then
         assert self.damage is not None
         damages.write_damage_mark(self.disk, self.directory, self.damage)
-        self._uncut_from = None
+        offset, self._uncut_from = self._uncut_from, None
         with half_changed(self.directory):
-            keep = bisect_right(self._segments.all, offset, key=BASE_OFFSET)
             last = self._segments.cut(keep, suffix=".damaged")
             damages.set_aside(self.disk, last, offset)
             self._segments.configure(self._config)

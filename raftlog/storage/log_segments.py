@@ -42,6 +42,7 @@ class LogSegments:
         "_unflushed",
         "active",
         "all",
+        "is_drop_waiting",
         "pending_deletes",
     )
 
@@ -61,6 +62,8 @@ class LogSegments:
         self.all = segments
         self.active = segments[-1]
         """The last segment, the only one that grows."""
+        self.is_drop_waiting = False
+        """Whether the last drop left segments to be dropped after the next flush."""
         self.pending_deletes = PendingFileDeletes(disk)
         self._swapping: Segment | None = None
         """A cleaned segment that a start would put in its place, though it is not there yet."""
@@ -128,10 +131,12 @@ class LogSegments:
 
         Fewer where a power loss could take the segment that is to be first, until the next flush.
         """
+        due, self.is_drop_waiting = count, False
         if self._swapping is not None:
             return 0
         while count and not self._unflushed.has_durable_name(self.all[count]):
             count -= 1
+        self.is_drop_waiting = count < due
         if count:
             self.pending_deletes.add(self._drop(0, count, HEAD))
         return count

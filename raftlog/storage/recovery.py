@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.checked_files import has_checksums, read_checked, remove_checked, write_checked
@@ -56,6 +56,13 @@ _log = get_logger("storage")
 MAX_OFFSET: Final = 2**63 - 1
 
 
+class LastStop(NamedTuple):
+    """How a log was left: all before `flushed_until` was flushed once, and after a clean stop all of it was."""
+
+    clean: bool
+    flushed_until: int
+
+
 @dataclass(slots=True)
 class LoadedLog:
     """The content of a partition's folder after recovery."""
@@ -80,14 +87,17 @@ def load(
     directory: str,
     *,
     config: TopicConfig,
-    recovery_point: int | None,
+    last_stop: LastStop,
     topic_id: UUID | None,
     now_ms: int,
 ) -> LoadedLog:
-    """Return the contents of a partition's folder, made if missing; `recovery_point` None trusts a clean stop.
+    """Return the contents of a partition's folder, made if missing.
 
-    Raises InconsistentTopicId if the folder is another topic's.
+    After a clean stop only the last segment is checked, otherwise all from the recovery point on. Raises
+    InconsistentTopicId if the folder is another topic's.
     """
+    clean, flushed_until = last_stop
+    recovery_point = None if clean else flushed_until
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)
     cut_at = dropped_segments.finish_drops(disk, directory)
@@ -112,13 +122,21 @@ def load(
         # A killed process may have left unsynced bytes, names and truncations behind.
         contents.segments[-1].dirty = True
         contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
-    if mark.until is not None and recovery_point is not None:
-        recovery_point = min(recovery_point, mark.until)
+    if mark.until is not None:
+        flushed_until = min(flushed_until, mark.until)
+        recovery_point = None if recovery_point is None else flushed_until
     rebuild_epochs = not _load_epochs(disk, directory, contents.epochs, unchecked_ok=unchecked_ok)
     contents.epochs_begin = contents.epochs.first_start
     # all that was flushed up to the recovery point was in the checkpoint before that was written
     known_until = MAX_OFFSET if recovery_point is None else recovery_point
-    recovery = _Recovery(disk, directory, contents, witness=contents.epochs.copy(), known_until=known_until)
+    recovery = _Recovery(
+        disk,
+        directory,
+        contents,
+        witness=contents.epochs.copy(),
+        known_until=known_until,
+        flushed_until=flushed_until,
+    )
     recovery.run(recovery_point)
     try:
         _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
@@ -289,10 +307,20 @@ def _rebuild_epochs(contents: LoadedLog) -> None:
 
 
 class _Recovery:
-    """One walk over what must be checked. `witness` knows the epochs of all batches before `known_until`."""
+    """One walk over what must be checked.
+
+    `witness` knows the epochs of all batches before `known_until`. All before `flushed_until` was on the disk once.
+    """
 
     def __init__(
-        self, disk: Disk, directory: str, contents: LoadedLog, *, witness: LeaderEpochs, known_until: int
+        self,
+        disk: Disk,
+        directory: str,
+        contents: LoadedLog,
+        *,
+        witness: LeaderEpochs,
+        known_until: int,
+        flushed_until: int,
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -300,6 +328,7 @@ class _Recovery:
         self._segments = contents.segments
         self._witness = witness
         self._known_until = known_until
+        self._flushed_until = flushed_until
         self._lone: tuple[int, int, int] | None = None
         """The segment's number, position and offset of the last batch, if it is the only one of a new epoch."""
         self._before = NO_EPOCH
@@ -337,7 +366,7 @@ class _Recovery:
                 self._cut(number, position, offset)
                 return
             segment.end_offset = offset
-        self._expect(recovery_point)
+        self._expect_flushed()
 
     def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
         try:
@@ -398,6 +427,8 @@ class _Recovery:
     def _cut(self, number: int, position: int, offset: int) -> None:
         segment, later = self._segments[number], self._segments[number + 1 :]
         until = self._acknowledged_until(segment, later, position, offset)
+        if offset < self._flushed_until:  # a torn tail was never flushed
+            until = max(self._flushed_until, until or 0)
         cut_bytes = segment.size - position + sum(each.size for each in later)
         damaged = until is not None
         if until is not None:
@@ -445,11 +476,11 @@ class _Recovery:
             begin, end = begin + header.length, header.end_offset
         return end
 
-    def _expect(self, recovery_point: int | None) -> None:
+    def _expect_flushed(self) -> None:
         """Find out when flushed records are missing though what is there is sound."""
-        end_offset = self._segments[-1].end_offset
-        if recovery_point is not None and end_offset < recovery_point:
-            self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, recovery_point))
+        end_offset, until = self._segments[-1].end_offset, self._flushed_until
+        if end_offset < until:
+            self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, until))
             write_damage_mark(self._disk, self._directory, self._contents.damage)
             self._limit_recovery_point(end_offset)
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)

@@ -490,15 +490,20 @@ class Segment:
         """Return (position, end offset) of what is left once every batch that reaches `offset` or beyond is cut.
 
         The log ends at the begin of a hole that compaction left before the cut: no end of a log is in a hole.
+        CorruptMessage if a batch that the cut goes by is not sound. It may wait for the disk.
         """
         found = self.locate(offset, cached=False)
         assert found is not None
-        position, end_offset = found
-        if self.may_have_gaps:
-            end_offset = self.base_offset
-            if position:
-                for _, header in self.iter_headers(index_check.boundary_before(self, position - 1), position):
-                    end_offset = header.end_offset
+        position, base_offset = found
+        window = SegmentScanner(self)
+        if position < self.size and base_offset < offset:
+            window.header_at(
+                position
+            )  # else its length in offsets may have rotted, and all of it was to stay
+        at, end_offset = index_check.boundary_before(self, max(position - 1, 0)), self.base_offset
+        while at < position:
+            header = window.header_at(at)
+            at, end_offset = at + header.length, header.end_offset
         return position, end_offset
 
     def start_recovery(self, position: int, offset: int) -> None:

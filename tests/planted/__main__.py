@@ -22,6 +22,8 @@ SEEN_CHARACTERS = 110
 """Of what was noticed, in the table."""
 SEEN_WIDE = 600
 """Of the same, where plants are named (--only)."""
+LIMIT_ONLY = "by the limit alone: "
+"""Before what was noticed of a run that spent its steps or its time: no judge has said what is wrong."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,16 +56,20 @@ def main(arguments: list[str] | None = None) -> int:
     hunts = [Task(each.name, seeds, options.budget) for each in chosen]
     if options.regressions:
         controls, hunts = [], []
+        if options.only and not any(each.plant in options.only for each in REGRESSIONS):
+            parser.error("no regression's seed finds any of these plants")
     told = [
         Task(each.plant, range(each.seed, each.seed + 1), options.budget)
         for each in REGRESSIONS
-        if not options.only
+        if not options.only or (options.regressions and each.plant in options.only)
     ]
-    sound = _run_controls(controls, plants, options.jobs)
+    sound = not controls or _run_controls(controls, plants, options.jobs)
     found = _run_hunts(hunts, plants, options.jobs, wide=bool(options.only))
-    print(f"{found} of {len(hunts)} plants found in {time.monotonic() - began_at:.0f} s")
+    if hunts:
+        print(f"{found} of {len(hunts)} plants found in {time.monotonic() - began_at:.0f} s")
     kept = _run_hunts(told, plants, options.jobs, wide=False)
-    print(f"{kept} of {len(told)} seeds of the regressions find their plants")
+    if told:
+        print(f"{kept} of {len(told)} seeds of the regressions find their plants")
     return 0 if sound and found == len(hunts) and kept == len(told) else 1
 
 
@@ -99,7 +105,7 @@ def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: 
     hazards = max(len(plants[task.plant].hazard) for task in tasks)
     scenarios = max(len(scenario_name(plants[task.plant].scenario)) for task in tasks)
     print(f"{'plant':{width}}  {'hazard':{hazards}}  {'scenario':{scenarios}}  seeds   time  seen")
-    found = 0
+    found = by_limit = 0
     for task, catch, fault in _run(tasks, jobs):
         plant = plants[task.plant]
         head = f"{plant.name:{width}}  {plant.hazard:{hazards}}  {scenario_name(plant.scenario):{scenarios}}"
@@ -107,9 +113,12 @@ def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: 
             print(f"{head}  {fault}", flush=True)
             continue
         found += catch.seed is not None
-        seen = catch.seen[: SEEN_WIDE if wide else SEEN_CHARACTERS]
+        by_limit += catch.by_limit
+        seen = f"{LIMIT_ONLY if catch.by_limit else ''}{catch.seen}"[: SEEN_WIDE if wide else SEEN_CHARACTERS]
         verdict = seen if catch.seed is not None else "NOT FOUND"
         print(f"{head}  {catch.tried:5}  {catch.seconds:4.0f} s  {verdict}", flush=True)
+    if by_limit:
+        print(f"{by_limit} found by the limit alone: the scenario never came to its judges")
     return found
 
 

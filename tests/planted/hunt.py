@@ -16,6 +16,7 @@ import pytest
 
 from raftlog.base.log import configure_log
 from raftlog_chaos.simulator import SimLoop, simulate
+from raftlog_chaos.simulator.loop import OVER_THE_LIMIT
 from tests.planted.plant import Plant, Scenario
 
 RECOVERY_S = 900.0
@@ -40,6 +41,11 @@ class Catch(NamedTuple):
     tried: int
     seconds: float
     seen: str
+
+    @property
+    def by_limit(self) -> bool:
+        """Whether the scenario only spent its steps or its time, so that no judge found anything."""
+        return self.seen.startswith(f"seed {self.seed}: {OVER_THE_LIMIT}")
 
 
 class ErrorLog:

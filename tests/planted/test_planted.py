@@ -10,7 +10,7 @@ from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.regressions import REGRESSIONS
 from raftlog_chaos.simulator import SimLoop
 from tests.kit.marks import taste
-from tests.planted.hunt import BrokenPlant, hunt
+from tests.planted.hunt import BrokenPlant, Catch, hunt
 from tests.planted.plant import Plant, all_plants, scenario_name
 
 QUICK = (
@@ -67,6 +67,15 @@ async def fails(loop: SimLoop, seconds: float) -> None:
     raise AssertionError("always")
 
 
+class LongRun:
+    """A run that a plant keeps from ending."""
+
+    ends = True
+
+
+LONG_RUN = LongRun()
+
+
 def nothing(patch: pytest.MonkeyPatch) -> None:
     """Plants nothing."""
 
@@ -76,6 +85,21 @@ def test_what_no_scenario_notices_is_not_found() -> None:
     plant = Plant("none", "-", harmless, nothing, 1.0)
     assert hunt(plant, range(3))[:2] == (None, 3)
     assert hunt(plant, range(3), budget_s=0.0)[:2] == (None, 1)
+
+
+def test_a_find_by_the_limit_is_told_from_a_judges() -> None:
+    """A run that never comes to its judges is found out too, but nothing says that a promise was broken."""
+
+    def never_end(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(LONG_RUN, "ends", False)
+
+    async def a_long_run(loop: SimLoop, seconds: float) -> None:
+        while not LONG_RUN.ends:
+            await asyncio.sleep(seconds)
+
+    catch = hunt(Plant("endless", "-", a_long_run, never_end, 100.0), [1])
+    assert catch.seed == 1 and catch.by_limit
+    assert not Catch(1, 1, 0.0, "node 1 went over the limit after 2 s").by_limit
 
 
 def test_an_error_of_the_plant_itself_is_no_find() -> None:

@@ -282,6 +282,44 @@ def test_flushed_records_that_are_missing_are_damage() -> None:
     assert (again.log_end_offset, again.recovery_point) == (24, cut_at)
 
 
+def _shorten(disk: SimDisk, size: int) -> None:
+    disk.open(FIRST + ".log").truncate(size - 30)
+
+
+def _zero_the_end(disk: SimDisk, size: int) -> None:
+    overwrite(disk, FIRST + ".log", size - 200, bytes(200))
+
+
+def _zero_a_sector(disk: SimDisk, size: int) -> None:
+    overwrite(disk, FIRST + ".log", 512, bytes(512))
+
+
+@pytest.mark.parametrize("lose", [_shorten, _zero_the_end, _zero_a_sector])
+@pytest.mark.parametrize("clean", [False, True])
+def test_flushed_records_that_look_like_a_torn_tail_are_damage(
+    lose: Callable[[SimDisk, int], None], clean: bool
+) -> None:
+    """A torn tail was never flushed. The recovery point says that these records were, so the disk lost them."""
+    disk, content = filled_disk(segment_bytes=1 << 20)
+    sim_log(disk, segment_bytes=1 << 20).close(clean=True)
+    lose(disk, len(content))
+    log = sim_log(disk, recovery_point=24, clean=clean, segment_bytes=1 << 20)
+    assert log.log_end_offset < 24 and content.startswith(read_all(log))
+    assert log.damage == Damage(log.log_end_offset, 24)
+
+
+def test_a_log_that_ends_before_its_recovery_point_after_a_clean_stop_is_damaged() -> None:
+    """The stop flushed all of it, so what is missing was on the disk."""
+    disk, content = filled_disk(segment_bytes=1 << 20)
+    sim_log(disk, segment_bytes=1 << 20).close(clean=True)
+    *_, (position, header) = iter_headers(content)
+    with disk.undisturbed():
+        disk.open(FIRST + ".log").truncate(position)
+        disk.remove(FIRST + ".timeindex")
+    log = sim_log(disk, recovery_point=24, clean=True, segment_bytes=1 << 20)
+    assert log.damage == Damage(header.base_offset, 24)
+
+
 def test_a_truncation_is_not_taken_for_lost_records() -> None:
     """After truncate_to below the recovery point the directory's checkpoint may still name the old one."""
     disk, _ = filled_disk()

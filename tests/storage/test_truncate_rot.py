@@ -1,15 +1,19 @@
-"""A segment is cut before rot, though the rot keeps its time index from being made anew."""
+"""A log is cut whatever has rotted: what stays is sound, and rot in what was to stay is damage."""
 
 from __future__ import annotations
 
+import random
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 
+from raftlog.base.errors import CorruptMessage, KafkaStorageError
+from raftlog.records.header import HEADER_BYTES
 from raftlog.storage.log import Log
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.storage.batches import append, read_all
-from tests.storage.test_recovery import FIRST, overwrite, sim_log
+from tests.storage.test_recovery import FIRST, FOLDER, overwrite, sim_log
 
 BATCHES = 16
 SEGMENT_BYTES = 1500
@@ -70,3 +74,116 @@ def test_a_cut_after_rot_takes_the_log_for_damaged_there(time_index: bytes) -> N
     for segment, following in pairwise(log.segments):
         assert segment.end_offset == following.base_offset
     log.close(clean=False)
+
+
+OLD_PRODUCERS = 7
+"""Batches of a producer that goes on; each later one is of a producer of its own."""
+PAIRS = 30
+CUT_AT = 20
+
+
+def pairs(*, snapshots: bool = True) -> tuple[SimDisk, bytes]:
+    """Return a disk with a log of batches of two records, closed, and its content."""
+    disk = SimDisk(0)
+    log = sim_log(disk, segment_bytes=SEGMENT_BYTES)
+    for number in range(PAIRS):
+        producer = (9, 0, 2 * number) if number < OLD_PRODUCERS else (100 + number, 0, 0)
+        append(log, b"a", b"v" * 40, leader_epoch=number // 4, timestamp=1_000 + number, producer=producer)
+    content = read_all(log)
+    log.close(clean=True)
+    disk.release()
+    if not snapshots:
+        with disk.undisturbed():
+            for name in disk.listdir(FOLDER):
+                if name.endswith(".snapshot"):
+                    disk.remove(f"{FOLDER}/{name}")
+    return disk, content
+
+
+def check_cut(log: Log, due: int, content: bytes) -> None:
+    """The log ends at the cut, or is damaged where it ends before; no producer of what was cut is known."""
+    assert log.log_end_offset == due or (log.damage is not None and log.log_end_offset < due)
+    assert log.segments[-1].end_offset == log.flushed_end_offset == log.log_end_offset
+    cut_producers = range(100 + log.log_end_offset // 2, 100 + PAIRS)
+    assert not any(each.producer_id in cut_producers for each in log.producers.active())
+    with suppress(CorruptMessage, KafkaStorageError):
+        assert content.startswith(read_all(log))
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_a_cut_is_not_misled_by_a_rotten_index(kind: str) -> None:
+    """An index is made anew where a cut meets that it is wrong; all records before the cut stay."""
+    for position in range(len(pairs()[0].read_file(FIRST + kind))):
+        disk, content = pairs()
+        disk.flip_bit(FIRST + kind, position, 5)
+        log = sim_log(disk, clean=True, segment_bytes=SEGMENT_BYTES)
+        assert log.truncate_to(CUT_AT) == CUT_AT
+        assert log.damage is None and content.startswith(read_all(log))
+
+
+@pytest.mark.parametrize("batch", [8, 9, 10])
+def test_a_cut_meets_a_rotten_header(batch: int) -> None:
+    """Rot in the last batches before the cut is damage, and the log ends there. Rot after it matters to no one."""
+    size = len(pairs()[1]) // PAIRS
+    for position in range(batch * size, batch * size + HEADER_BYTES):
+        disk, content = pairs()
+        disk.flip_bit(FIRST + ".log", position, 5)
+        log = sim_log(disk, clean=True, segment_bytes=SEGMENT_BYTES)
+        log.truncate_to(CUT_AT)
+        check_cut(log, CUT_AT, content)
+
+
+def test_damage_that_is_met_while_producers_are_read_back_is_cut_off() -> None:
+    """Else the log would know batches that were cut, and answer their producers' retries as if it had them."""
+    size = len(pairs()[1]) // PAIRS
+    for position in range(2 * size, 2 * size + HEADER_BYTES):
+        disk, content = pairs(snapshots=False)
+        log = sim_log(disk, clean=True, segment_bytes=SEGMENT_BYTES)
+        disk.flip_bit(FIRST + ".log", position, 5)
+        log.truncate_to(CUT_AT)
+        check_cut(log, CUT_AT, content)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_a_log_in_which_much_has_rotted_is_cut(seed: int) -> None:
+    """Bits flip in segments and indexes while readers find damage and a leader has the log cut."""
+    chance = random.Random(seed)
+    disk, content = pairs()
+    log = sim_log(disk, clean=True, segment_bytes=SEGMENT_BYTES)
+    paths = sorted(name for name in disk.listdir(FOLDER) if name.endswith((".log", "index")))
+    for segment in log.segments:
+        segment.unload_indexes()
+    for _ in range(chance.choice((2, 3, 8))):
+        path = f"{FOLDER}/{chance.choice(paths)}"
+        if size := len(disk.read_file(path)):
+            disk.flip_bit(path, chance.randrange(size), chance.randrange(8))
+    for _ in range(4):
+        if log.log_end_offset == 0:
+            break
+        if chance.random() < 0.5:
+            with suppress(CorruptMessage, KafkaStorageError):
+                log.read(
+                    chance.randrange(log.log_end_offset), 1 << 20, end_offset=log.log_end_offset, cached=False
+                )
+            log.truncate_damage()
+            check_cut(log, log.log_end_offset, content)
+        else:
+            due = 2 * chance.randrange(log.log_end_offset // 2) + 2
+            log.truncate_to(due)
+            check_cut(log, due, content)
+
+
+def test_damage_is_cut_though_there_is_more_of_it_before() -> None:
+    """A reader met the later one, and the time index can be made only of what lies before the earlier one."""
+    disk, content = pairs()
+    size = len(content) // PAIRS
+    with disk.undisturbed():
+        overwrite(disk, FIRST + ".timeindex", 0, b"\xff" * 24)
+    for batch in (3, 9):
+        disk.flip_bit(FIRST + ".log", batch * size + HEADER_BYTES)
+    log = sim_log(disk, clean=True, segment_bytes=SEGMENT_BYTES)
+    with pytest.raises(CorruptMessage):
+        log.read(16, 1 << 20, end_offset=log.log_end_offset, cached=False)
+    log.truncate_damage()
+    check_cut(log, 6, content)
+    assert log.damage is not None and log.damage.offset == 6

@@ -33,6 +33,8 @@ STEP_S = 1e-6
 
 MAX_STEPS = 50_000_000
 """Callbacks one simulation may run."""
+OVER_THE_LIMIT = "over the limit"
+"""The message, after the seed, of a simulation that spent its steps or its time."""
 
 START_S = 1_000.0
 """Loop time at the beginning: like a real monotonic clock, not zero."""
@@ -292,7 +294,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _stop_at_limit(self) -> None:
         spent = f"{self._now - START_S:.3f} s, {self.trace.steps} steps"
-        raise SimulationFailed(f"seed {self.seed}: over the limit after {spent}")
+        raise SimulationFailed(f"seed {self.seed}: {OVER_THE_LIMIT} after {spent}")
 
     def _jump_to_next_timer(self) -> None:
         timers = self._timers

@@ -178,12 +178,12 @@ class Housekeeping:
         looked_at = bytes_looked_at(segments)
         dropped = partition.log.delete_old_segments(self._env.ages.now_ms(), end_limit=limit)
         is_changed = partition.log.segments is not segments
-        if is_changed or bytes_looked_at(segments) > looked_at:
+        waits_for_flush = is_changed or partition.log.is_drop_waiting
+        if waits_for_flush or bytes_looked_at(segments) > looked_at:
             self._half_judged[partition] = None
-        if is_changed and (volume := self._replicas.volume_of(partition)) is not None:
-            volume.flusher.mark(
-                partition
-            )  # files of dropped segments go, and more are dropped, once that is durable
+        # files of dropped segments go, and more are dropped, once that is durable
+        if waits_for_flush and (volume := self._replicas.volume_of(partition)) is not None:
+            volume.flusher.mark(partition)
         if dropped:
             partition.log_start_moved()
             start = partition.log_start_offset

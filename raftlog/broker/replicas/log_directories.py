@@ -277,7 +277,11 @@ class LogDirectories:
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
         # Where its line is wrong, the epochs count: none is kept of what lies before the log start. So records that
         # were deleted do not come back.
-        start = max(directory.log_starts.get(name, 0), opened.epochs_begin)
+        start = directory.log_starts.get(name, 0)
+        first, until = opened.segments[0].base_offset, opened.truncated_to
+        if until is not None and until <= first:
+            start = min(start, first)  # of the log that was there before this one began anew
+        start = max(start, opened.epochs_begin)
         if opened.log_start_offset < start <= opened.log_end_offset:
             opened.advance_log_start(start)
         return opened

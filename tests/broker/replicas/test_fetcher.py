@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from raftlog.base.config import load_config
+from raftlog.base.types import EpochEnd
 from raftlog.broker.replicas.fetcher import LeaderFetcher
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.metadata.image import PartitionState
@@ -268,6 +269,23 @@ async def test_a_diverging_log_is_cut_and_asked_for_again() -> None:
         await turns()
         assert it.partition.log_end_offset == 1
         assert it.leader.questions() == {0: (3, 1)}
+
+
+async def test_a_log_that_parted_before_the_leaders_log_start_begins_anew_there() -> None:
+    """The leader's log start comes from its answer: neither 0 nor where this log begins is in its place."""
+    async with fetcher_setup() as it:
+        role: Any = it.partition.role
+        for offset in range(6):
+            role.append_fetched(
+                memoryview(stamped(offset, 0)), leader_epoch=0, high_watermark=1, log_start_offset=1
+            )
+        assert it.partition.log_start_offset == 1
+        it.fetcher.follow(it.lead(3))
+        await turns()
+        it.leader.answer(FetchedPartition(0, diverging_epoch=EpochEnd(0, 4), log_start_offset=4))
+        await turns()
+        assert (it.partition.log_start_offset, it.partition.log_end_offset) == (4, 4)
+        assert it.leader.questions() == {0: (3, 4)}
 
 
 async def test_a_corrupt_batch_is_asked_for_again_later() -> None:

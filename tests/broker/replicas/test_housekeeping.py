@@ -72,6 +72,43 @@ def test_deleted_records_stay_deleted_over_a_restart() -> None:
     run_scenario(scenario, size=1)
 
 
+def test_a_log_that_began_anew_has_the_records_before_its_former_log_start() -> None:
+    """A power loss comes before the next checkpoint of log starts: that speaks of the log as it was before."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
+        cluster[1].partition().delete_records(3)
+        await cluster.pass_time(65)
+        assert offsets(cluster, "log-start-offset-checkpoint") == {NAME: 3}
+        cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 0)
+        for value in "abcde":
+            await cluster[1].host.start(cluster[1].produce(value))
+        cluster[1].host.crash()
+        await cluster.start(1)
+        assert (cluster[1].partition().log_start_offset, cluster[1].partition().log_end_offset) == (0, 5)
+
+    run_scenario(scenario, size=1)
+
+
+def test_an_idle_log_is_cut_down_to_its_size_though_its_segments_were_not_flushed() -> None:
+    """Only a segment with a durable name may become the first. The pass has the log flushed, and goes on."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        cluster.publish(configs={("topic", "t"): {"retention.bytes": "300", "segment.bytes": "150"}})
+        await cluster.pass_time(PASS_S - 3)
+        for value in "abcdefghij":
+            await cluster[1].host.start(cluster[1].produce(value, acks=1))
+        log = cluster[1].partition().log
+        assert (log.log_start_offset, log.flushed_end_offset) == (0, 0)
+        await cluster.pass_time(5)
+        assert log.log_start_offset > 0 and log.size_bytes < 300 + 150
+
+    run_scenario(scenario, size=1, log_flush_policy="os")
+
+
 def test_expired_records_go_and_their_files_later() -> None:
     """retention.ms, then file.delete.delay.ms; readers find the new log start."""
 
