@@ -74,6 +74,7 @@ def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) 
         lag.take(step.op)
         realtime.take(step)
         if step.op.type == "invoke":
+            transactions.begin(step)
             continue
         reads.take(step)
         polls.take(step)

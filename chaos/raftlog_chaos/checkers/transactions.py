@@ -3,11 +3,15 @@
 A transaction with a group commits the group's offsets behind what it polled: each value is consumed in one committed
 transaction of the group, and none is left out (processed-twice, left-out). Whether one without an answer was committed
 shows in whether its writes were read. So like `unseen` this is for histories in which everything is read at the end.
+What a committed one consumed, if its client was gone before it could say so, is nowhere: that may be any values behind
+which the group had consumed nothing when it began.
 """
 
 from __future__ import annotations
 
-from raftlog_chaos.checkers.evidence import FAIL, NOBODY, Evidence, KeyLog
+from collections.abc import Iterator
+
+from raftlog_chaos.checkers.evidence import FAIL, NOBODY, PENDING, Evidence, KeyLog
 from raftlog_chaos.checkers.findings import Findings
 from raftlog_chaos.checkers.steps import Step
 
@@ -20,6 +24,14 @@ class Transactions:
         self._findings = findings
         self._consumed: dict[tuple[str, KeyLog], dict[int, int]] = {}
         """By group and key: each value that was consumed, and the line that tells so."""
+        self._silent: dict[str, list[int]] = {}
+        """By group: the lines that began a committed transaction of which nothing tells what it consumed."""
+
+    def begin(self, step: Step) -> None:
+        """Take in an invocation."""
+        op, evidence = step.op, self._evidence
+        if op.f == "txn" and evidence.committed[step.number] and evidence.outcome[step.number] == PENDING:
+            self._silent.setdefault(op.group, []).append(step.position)
 
     def take(self, step: Step) -> None:
         if step.op.f != "txn" or not self._evidence.committed[step.number]:
@@ -60,12 +72,30 @@ class Transactions:
         for (group, log), consumed in self._consumed.items():
             last = max(consumed, key=log.index.__getitem__)
             values = log.values()
-            for at in log.order[: max(log.index[last], 0)]:
-                writer = log.writer[at]
-                if at in consumed or (writer != NOBODY and self._evidence.outcome[writer] == FAIL):
-                    continue
+            for at in self._left_out(group, log, consumed, last):
                 text = f"{group} consumed {values[last]!r} behind it, and never {values[at]!r}"
                 lines = (consumed[last], self._evidence.line_of(log.reader[at]))
                 self._findings.add(
                     "left-out", log.name, text, positions=lines, about=(values[at], values[last])
                 )
+
+    def _left_out(self, group: str, log: KeyLog, consumed: dict[int, int], last: int) -> Iterator[int]:
+        """Yield the values before `last` that no transaction of the group can have consumed.
+
+        A silent one accounts for neighbours only, behind all that was consumed before it began.
+        """
+        silent = self._silent.get(group, [])
+        behind = [
+            max((log.index[at] for at in consumed if consumed[at] < line), default=-1) for line in silent
+        ]
+        used, excused = 0, None
+        for at in log.order[: max(log.index[last], 0)]:
+            writer = log.writer[at]
+            if at in consumed:
+                excused = None
+            elif writer == NOBODY or self._evidence.outcome[writer] != FAIL:
+                if excused is None:
+                    excused = used < sum(place < log.index[at] for place in behind)
+                    used += excused
+                if not excused:
+                    yield at

@@ -76,6 +76,50 @@ def test_a_value_that_a_group_passed_over_is_left_out():
     assert found(tale) == {"left-out"}
 
 
+def begun(tale: ToldHistory, value: str, *, process: int) -> None:
+    """A transaction polls and writes, and its client is gone before it can say what it got."""
+    tale.line(process, "invoke", "txn", [["poll"], ["send", "out-0", value]], group=GROUP)
+
+
+def test_a_silent_transaction_that_was_committed_may_have_consumed_what_follows():
+    """Its client lost its power with the cluster; that it was committed shows in what it wrote."""
+    tale = ToldHistory().log("a", "b", "c", "d")
+    copied((0, "a"), at=0, tale=tale)
+    begun(tale, "b+c", process=2)
+    copied((3, "d"), at=3, process=3, tale=tale)
+    output(tale, (0, "a/0"), (1, "b+c"), (3, "d/3"))
+    assert found(tale) == set()
+
+
+def test_a_silent_transaction_of_which_nothing_is_read_consumed_nothing():
+    """It was not committed."""
+    tale = ToldHistory().log("a", "b")
+    begun(tale, "a", process=2)
+    copied((1, "b"), at=1, process=3, tale=tale)
+    output(tale, (1, "b/1"))
+    assert found(tale) == {"left-out"}
+
+
+def test_a_silent_transaction_consumed_nothing_before_what_was_consumed_when_it_began():
+    """The group's offset was behind that already."""
+    tale = ToldHistory().log("a", "b")
+    copied((1, "b"), at=1, tale=tale)
+    begun(tale, "a", process=2)
+    output(tale, (1, "b/1"), (2, "a"))
+    assert found(tale) == {"left-out"}
+
+
+def test_a_silent_transaction_consumed_neighbours_only():
+    """Of two values that are left out, with a consumed one between them, it accounts for the first."""
+    tale = ToldHistory().log("a", "b", "c", "d")
+    begun(tale, "a", process=2)
+    copied((1, "b"), at=1, process=3, tale=tale)
+    copied((3, "d"), at=2, process=3, tale=tale)
+    output(tale, (0, "a"), (1, "b/1"), (2, "d/2"))
+    assert found(tale) == {"left-out"}
+    assert [each.about[0] for each in tale.verdict().anomalies["left-out"]] == ["c"]
+
+
 def test_what_was_aborted_need_not_be_consumed():
     """A read_committed group passes over it."""
     tale = ToldHistory().send(90, "a", 0).txn(91, sending(1, "x"), type="fail").send(90, "b", 2)
