@@ -121,7 +121,7 @@ def _has_ids(request: RequestContext) -> bool:
 def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: type[KafkaError]) -> int:
     """Return the error code for a topic or partition that is not there; of a topic that was named by its id, `of_id`.
 
-    If a topic of that name was deleted in the last minutes, it is INVALID_TOPIC_EXCEPTION, which clients take as final.
+    It is INVALID_TOPIC_EXCEPTION, which clients take as final, if a topic of that name was deleted in the last minutes.
     The partition may have gone with it, where a topic that was made since has fewer. Apache Kafka says
     UNKNOWN_TOPIC_OR_PARTITION: kafka-python, aiokafka and Java's classic consumer repeat the commit that they make
     before they join again, and keep their group from its rebalance until their session or rebalance time is over
