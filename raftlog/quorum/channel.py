@@ -81,6 +81,7 @@ _SECRETS_DIFFER_OVER_TLS: Final = (
 )
 
 HUNG_UP: Final = "closed by the peer"
+_HANDED_OVER: Final = "handed over: it speaks Kafka"
 
 
 class HandshakeRefused(Exception):
@@ -511,7 +512,7 @@ class InboundChannel(Channel):
         on_kafka(self._transport, bytes(self._buffer))
         self._buffer.clear()
         self._transport = None
-        self.close_reason = "handed over: it speaks Kafka"
+        self.close_reason = _HANDED_OVER
 
     def _next(self, message: Any, frame: bytes) -> None:
         if isinstance(message, Hello) and self._greeted is None:
@@ -559,7 +560,8 @@ class InboundChannel(Channel):
         self._on_open(self)
 
     def _failed(self, reason: str) -> None:
-        self._on_failed(self, reason)
+        if reason != _HANDED_OVER:  # else those who serve Kafka clients say why it ends
+            self._on_failed(self, reason)
 
     def _ended(self) -> None:
         self._on_ended(self)

@@ -180,7 +180,7 @@ class GroupCoordinators:
             and ((now := new.topics.get(name)) is None or now.topic_id != topic.topic_id)
         }
         if gone:
-            self._note_deleted(name for name in gone if name not in new.topics)
+            self._note_deleted(gone)
             for shard in shards:
                 shard.on_topics_deleted(gone)
             if self._timer is not None:
@@ -195,7 +195,10 @@ class GroupCoordinators:
             del self._deleted[next(iter(self._deleted))]
 
     def was_deleted(self, name: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
+        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows.
+
+        Another one may have the name by now.
+        """
         return asyncio.get_running_loop().time() < self._deleted.get(name, 0.0)
 
     def _is_gone(self, name: str, topic_id: UUID) -> bool:

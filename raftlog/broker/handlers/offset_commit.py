@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from raftlog.base.config_setting import LONG_MAX
-from raftlog.base.errors import InvalidTopic, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
@@ -88,9 +88,9 @@ async def _commits(
             if denied:
                 codes[row, column] = denied
             elif topic is None:
-                codes[row, column] = _missing(broker, request, asked)
+                codes[row, column] = _missing(broker, request, getattr(asked, "name", ""), UnknownTopicId)
             elif not 0 <= each.partition_index < len(topic.partitions):
-                codes[row, column] = UnknownTopicOrPartition.code
+                codes[row, column] = _missing(broker, request, topic.name, UnknownTopicOrPartition)
             else:
                 committed = CommittedOffset(
                     each.committed_offset,
@@ -118,17 +118,18 @@ def _has_ids(request: RequestContext) -> bool:
     return request.api_version >= FIRST_TOPIC_ID_VERSION
 
 
-def _missing(broker: BrokerContext, request: RequestContext, asked: Any) -> int:
-    """Return the error code for a topic that is not there.
+def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: type[KafkaError]) -> int:
+    """Return the error code for a topic or partition that is not there; of a topic that was named by its id, `of_id`.
 
-    For one that was deleted in the last minutes that is INVALID_TOPIC_EXCEPTION, which clients take as final. Apache
-    Kafka says UNKNOWN_TOPIC_OR_PARTITION: kafka-python, aiokafka and Java's classic consumer repeat the commit that
-    they make before they join again, and keep their group from its rebalance until their session or rebalance time is
-    over (KAFKA-13310, KAFKA-20959).
+    It is INVALID_TOPIC_EXCEPTION, which clients take as final, if a topic of that name was deleted in the last minutes.
+    The partition may have gone with it, where a topic that was made since has fewer. Apache Kafka says
+    UNKNOWN_TOPIC_OR_PARTITION: kafka-python, aiokafka and Java's classic consumer repeat the commit that they make
+    before they join again, and keep their group from its rebalance until their session or rebalance time is over
+    (KAFKA-13310, KAFKA-20959).
     """
     if _has_ids(request):
-        return UnknownTopicId.code
-    return (InvalidTopic if broker.groups.was_deleted(asked.name) else UnknownTopicOrPartition).code
+        return of_id.code
+    return (InvalidTopic if broker.groups.was_deleted(name) else UnknownTopicOrPartition).code
 
 
 def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicState | None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace as Fake
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress, MemberIdRequired, NotCoordinator
@@ -36,6 +37,7 @@ from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker
 
 MANY = 4 * PARTS_AT_ONCE
+AGAIN_ID = UUID(int=98)
 
 
 def run_scenario(scenario: Callable[[GroupBroker], Awaitable[None]], **settings: Any) -> None:
@@ -260,6 +262,21 @@ def test_a_commit_for_a_deleted_topic_is_final(version: int) -> None:
         assert await commit(node, version, (0, 6, "")) == [100 if version >= 10 else 3]
         node.publish(topics={"t": TOPIC})
         assert await commit(node, version, (0, 7, "")) == [0]
+
+    run_scenario(scenario)
+
+
+@versions(offset_commit)
+def test_a_commit_for_a_partition_that_a_topic_made_again_lacks_is_final(version: int) -> None:
+    """The partition went with the topic before. The deletion and the new topic may come in one image."""
+
+    async def scenario(node: GroupBroker) -> None:
+        again = msgspec.structs.replace(TOPIC, topic_id=AGAIN_ID, partitions=TOPIC.partitions[:1])
+        node.publish(topics={"t": again})
+        kept, gone = await commit(node, version, (0, 6, ""), (2, 6, ""), topic_id=AGAIN_ID)
+        assert (kept, gone) == (0, 3 if version >= 10 else 17)
+        await asyncio.sleep(DELETED_KNOWN_S)
+        assert await commit(node, version, (2, 6, ""), topic_id=AGAIN_ID) == [3]
 
     run_scenario(scenario)
 
