@@ -3,8 +3,8 @@
 A transaction with a group commits the group's offsets behind what it polled: each value is consumed in one committed
 transaction of the group, and none is left out (processed-twice, left-out). Whether one without an answer was committed
 shows in whether its writes were read. So like `unseen` this is for histories in which everything is read at the end.
-The client of a committed transaction may be gone before it says what was consumed. That may be any values behind which
-the group had consumed nothing when it began.
+The client of a committed transaction may be gone before it says what was consumed. Any values may have been, behind
+which the group had consumed nothing when the transaction began.
 """
 
 from __future__ import annotations

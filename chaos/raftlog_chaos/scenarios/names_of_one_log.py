@@ -47,7 +47,7 @@ MAP_BYTES: Final = 1 << 20
 
 
 class Transactions:
-    """Where transactions begin and end in a log."""
+    """The begins and ends of transactions in a log."""
 
     def __init__(self) -> None:
         self._batches: list[tuple[int, int, bool]] = []
