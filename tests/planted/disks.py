@@ -31,6 +31,7 @@ from raftlog_chaos.scenarios.corruption import corruption
 from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from raftlog_chaos.scenarios.refused import refused
 from raftlog_chaos.scenarios.retry import retry
 from tests.planted.plant import Plant
@@ -170,6 +171,16 @@ def believe_a_recovery_point_from_before_a_cut(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(recovery._Recovery, "_limit_recovery_point", lambda recovering, end_offset: None)
 
 
+def take_flushed_records_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
+    """What looks like a write that was torn is cut off in silence, though all of it was on the disk once."""
+    begin = recovery._Recovery.__init__
+
+    def begin_without(recovering: Any, *given: Any, flushed_until: int, **named: Any) -> None:
+        begin(recovering, *given, flushed_until=0, **named)
+
+    patch.setattr(recovery._Recovery, "__init__", begin_without)
+
+
 PLANTS = [
     Plant("crc-never-checked", "H19 bit rot", corruption, never_check_crc),
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
@@ -182,6 +193,9 @@ PLANTS = [
         "H19 damage in mid-log",
         corruption,
         believe_a_recovery_point_from_before_a_cut,
+    ),
+    Plant(
+        "flushed-taken-for-torn", "H19 lost sectors", names_of_one_log, take_flushed_records_for_a_torn_tail
     ),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("refused-sync-counts", "H3 ack without fsync", blackouts, count_refused_syncs),

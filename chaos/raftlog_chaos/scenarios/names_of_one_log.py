@@ -145,12 +145,15 @@ class OneLog:
             self._cut()
         elif lot < 0.76 and not self._is_table:
             self._lose()
+        elif lot < 0.77 and not self._is_table:
+            self._lose_sectors()
         elif lot < 0.8:
             self._log.delete_due_files(self._now_ms)
         elif self._is_table:
             self._clean()
         elif lot < 0.83:
-            self._begin_anew(self._committed + self._chance.randrange(20))
+            ahead = self._committed + self._chance.randrange(20)
+            self._begin_anew(self._chance.choice((ahead, self._log.log_end_offset)))
         else:
             self._log_start = self._committed  # at most, if the power goes meanwhile
             dropped = self._log.delete_old_segments(self._now_ms, end_limit=self._committed)
@@ -231,6 +234,29 @@ class OneLog:
         self._fetch_lost()
         self._begin_epoch()
 
+    def _lose_sectors(self) -> None:
+        """Start again with zeros for the last flushed records: they are damage, and no torn write."""
+        self._commit()
+        for _ in range(2):  # so that no cut of before leaves the recovery point in doubt
+            self._checkpoint()
+        batches, log, clean = self._batches(), self._log, self._chance.random() < 0.5
+        if not batches:
+            return
+        segment, (header, batch) = log.segments[-1], batches[-1]
+        if header.base_offset < segment.base_offset:
+            return
+        log.close(clean=clean)
+        self._lost, self._committed = [(header, bytes(batch))], header.base_offset
+        position = segment.size - len(batch)
+        file = self._disk.open(f"{segment.path}.log")
+        file.pwritev([bytes(len(batch))], position)
+        file.sync()
+        self._struck["sectors lost"] += 1
+        self._log = self._open(clean=clean)
+        assert self._log.damage is not None, f"nothing of offset {header.base_offset} is missed"
+        self._fetch_lost()
+        self._begin_epoch()
+
     def _fetch_lost(self) -> None:
         log = self._log
         log.on_high_watermark_updated(self._committed)
@@ -295,13 +321,13 @@ class OneLog:
                 self._disk.disarm()
                 return log
 
-    def _open(self) -> Log:
+    def _open(self, *, clean: bool = False) -> Log:
         log = Log.open(
             self._disk,
             FOLDER,
             config=self._config,
             recovery_point=self._recovery_point,
-            clean=False,
+            clean=clean,
             topic_id=None,
             now_ms=self._now_ms,
         )
@@ -340,10 +366,9 @@ class OneLog:
 
     def _judge_segments(self) -> None:
         log = self._log
-        assert log.damage is None, f"damage: {log.damage}"
+        assert log.damage is None or self._lost, f"damage: {log.damage}"
         for segment, following in pairwise(log.segments):
-            *_, (_, header) = segment.iter_headers(0)
-            end_offset = header.end_offset
+            end_offset = max((header.end_offset for _, header in segment.iter_headers(0)), default=-1)
             assert end_offset == following.base_offset, f"a hole: {end_offset} to {following.base_offset}"
 
     def _judge_transactions(self) -> None:
