@@ -39,7 +39,7 @@ REGRESSIONS: Final = (
     Regression("last-replica", 3.0, 39, "fenced-broker-joins"),
     Regression("log-trouble", 4.0, 6, "failed-disk-logged-first"),
     Regression("made-up-producers", 3.0, 4, "followers-forget-others"),
-    Regression("names-of-one-log", 4.0, 14, "swap-named-unsynced"),
+    Regression("names-of-one-log", 4.0, 2, "swap-named-unsynced"),
     Regression("out-of-files", 4.0, 6, "no-descriptor-ends-the-voter"),
     Regression("pause-kill", 3.0, 7, "shrink-before-answer"),
     Regression("quorum", 6.0, 25, "quorum-torn-tail-read"),
