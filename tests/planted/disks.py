@@ -172,7 +172,7 @@ def believe_a_recovery_point_from_before_a_cut(patch: pytest.MonkeyPatch) -> Non
 
 
 def take_flushed_records_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
-    """What looks like a write that was torn is cut off in silence, though all of it was on the disk once."""
+    """A start cuts what looks like a torn write off in silence, though all of it was on the disk once."""
     begin = recovery._Recovery.__init__
 
     def begin_without(recovering: Any, *given: Any, flushed_until: int, **named: Any) -> None:
