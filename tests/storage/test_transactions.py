@@ -118,6 +118,19 @@ def test_a_committed_marker_that_rot_cuts_off_leaves_its_transaction_open(restar
     assert (log.log_end_offset, aborted(log)) == (3, [(PRODUCER, 1)])
 
 
+def test_a_cut_through_a_transaction_whose_marker_was_committed_leaves_it_open() -> None:
+    """All that its producer wrote before the cut is remembered, and yet only the log tells that it is open again."""
+    log = sim_log(SimDisk(1), segment_bytes=1 << 20)
+    append(log, b"sound")
+    for sequence in range(2):
+        write(log, sequence)
+    end(log, commit=False)
+    log.on_high_watermark_updated(log.log_end_offset)
+    assert log.first_unstable_offset is None
+    log.truncate_to(2, committed=True)
+    assert (log.log_end_offset, log.first_unstable_offset, aborted(log)) == (2, 1, [])
+
+
 def test_the_index_forgets_an_abort_whose_marker_was_lost_with_a_torn_tail() -> None:
     """Recovery cuts the tail, and with it what the index says of it, before the log grows there again."""
     disk = SimDisk(1)
