@@ -195,7 +195,11 @@ PLANTS = [
         believe_a_recovery_point_from_before_a_cut,
     ),
     Plant(
-        "flushed-taken-for-torn", "H19 lost sectors", names_of_one_log, take_flushed_records_for_a_torn_tail
+        "flushed-taken-for-torn",
+        "H19 lost sectors",
+        names_of_one_log,
+        take_flushed_records_for_a_torn_tail,
+        4.0,
     ),
     Plant("failed-sync-ignored", "H17 failed fsync", disk_errors, ignore_failed_syncs),
     Plant("refused-sync-counts", "H3 ack without fsync", blackouts, count_refused_syncs),
