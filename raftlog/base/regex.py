@@ -18,6 +18,9 @@ LONGEST: Final = 4_096
 MEMORY_BYTES: Final = 1 << 20
 """The memory of one compiled expression, at most."""
 
+TRIAL_BYTES: Final = 3 << 16
+"""The memory of an expression that is compiled for trial: some 3,000 instructions. Compiling more takes too long."""
+
 MOST_INSTRUCTIONS: Final = 2_000
 """Of an expression when compiled: what looking at one character of a name may cost, many thousand times a heartbeat."""
 
@@ -52,11 +55,16 @@ def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> No
 @lru_cache(maxsize=MOST_REMEMBERED)
 def compiled(regex: str) -> Any:
     """Return an expression that `check_regex` let pass, ready to match."""
+    _compile(regex, TRIAL_BYTES)
+    return _compile(regex, MEMORY_BYTES)
+
+
+def _compile(regex: str, memory_bytes: int) -> Any:
     import re2
 
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = MEMORY_BYTES
+    options.max_mem = memory_bytes
     return re2.compile(regex, options)
 
 

@@ -22,6 +22,12 @@ def test_an_expression_may_be_long_but_not_large() -> None:
         check_regex("((a|b|c.?){30}){9}")
 
 
+def test_an_expression_that_is_long_in_compiling_is_given_up_early() -> None:
+    """Twenty thousand instructions take RE2 longer than a turn may be; a tenth of that shows that it is too large."""
+    with pytest.raises(InvalidRegularExpression, match="pattern too large"):
+        check_regex("[a-z]{1,1000}" * 10)
+
+
 def test_an_expression_that_backtracking_never_ends_with_is_linear() -> None:
     """The textbook's one: exponential in `re`, and at once here."""
     regex = "(a+)+b"
