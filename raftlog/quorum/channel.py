@@ -77,7 +77,7 @@ _SEQUENCE: Final = struct.Struct(">Q")
 
 _SECRETS_DIFFER: Final = "the cluster secrets differ (raftlog.cluster.secret)"
 _SECRETS_DIFFER_OVER_TLS: Final = (
-    f"{_SECRETS_DIFFER}, or TLS ends between the nodes, at somebody else's certificate"
+    f"{_SECRETS_DIFFER}, or TLS ends between the nodes, at a foreign certificate"
 )
 
 HUNG_UP: Final = "closed by the peer"
@@ -560,7 +560,7 @@ class InboundChannel(Channel):
         self._on_open(self)
 
     def _failed(self, reason: str) -> None:
-        if reason != _HANDED_OVER:  # else those who serve Kafka clients say why it ends
+        if reason != _HANDED_OVER:  # the listener of Kafka clients reports how that ends
             self._on_failed(self, reason)
 
     def _ended(self) -> None:

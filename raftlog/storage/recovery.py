@@ -252,8 +252,8 @@ class TruncationMark:
         self._directory = directory
         self._checkpoints_left = 0
         self.until: int | None = None
-        """The offset from which on nothing that was written down is believed: of the lowest cut, as a recovery point
-        may be from before all cuts; None without the file.
+        """The offset of the lowest cut; None without the file. No checkpoint beyond it is believed, as a recovery point
+        may be from before all cuts.
         """
         self.begin = 0
         """The offset of the newest cut: a log without a segment begins there."""

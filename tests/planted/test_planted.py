@@ -88,7 +88,7 @@ def test_what_no_scenario_notices_is_not_found() -> None:
 
 
 def test_a_find_by_the_limit_is_told_from_a_judges() -> None:
-    """A run that never comes to its judges is found out too, but nothing says that a promise was broken."""
+    """A run that never comes to its judges is a find too, but no judge saw a broken promise."""
 
     def never_end(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(LONG_RUN, "ends", False)

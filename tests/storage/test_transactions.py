@@ -119,7 +119,7 @@ def test_a_committed_marker_that_rot_cuts_off_leaves_its_transaction_open(restar
 
 
 def test_a_cut_through_a_transaction_whose_marker_was_committed_leaves_it_open() -> None:
-    """All that its producer wrote before the cut is remembered, and yet only the log tells that it is open again."""
+    """The batches before the cut are remembered, but that their transaction is open again is only in the log."""
     log = sim_log(SimDisk(1), segment_bytes=1 << 20)
     append(log, b"sound")
     for sequence in range(2):

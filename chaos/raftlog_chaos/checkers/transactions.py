@@ -1,10 +1,11 @@
 """Our own anomalies of transactions: all of one or nothing of it (torn-transaction), and what a group consumes in them.
 
-A transaction with a group commits the group's offsets behind what it polled: each value is consumed in one committed
-transaction of the group, and none is left out (processed-twice, left-out). Whether one without an answer was committed
-shows in whether its writes were read. So like `unseen` this is for histories in which everything is read at the end.
-The client of a committed transaction may be gone before it says what was consumed. Any values may have been, behind
-which the group had consumed nothing when the transaction began.
+A transaction with a group commits the group's offsets behind what it polled. Each value is consumed in one committed
+transaction of the group (processed-twice), and none is left out (left-out). A transaction without an answer was
+committed if its writes were read. So like `unseen` this is for histories in which everything is read at the end.
+
+The client of a committed transaction may be gone before it reports what it consumed. The transaction then accounts for
+values after all that the group had consumed when it began.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Transactions:
         self._consumed: dict[tuple[str, KeyLog], dict[int, int]] = {}
         """By group and key: each value that was consumed, and the line that tells so."""
         self._silent: dict[str, list[int]] = {}
-        """By group: the lines that began a committed transaction of which nothing tells what it consumed."""
+        """By group: the lines that began a committed transaction without a report of what it consumed."""
 
     def begin(self, step: Step) -> None:
         """Take in an invocation."""

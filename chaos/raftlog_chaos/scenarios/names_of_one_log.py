@@ -253,7 +253,7 @@ class OneLog:
         file.sync()
         self._struck["sectors lost"] += 1
         self._log = self._open(clean=clean)
-        assert self._log.damage is not None, f"nothing of offset {header.base_offset} is missed"
+        assert self._log.damage is not None, f"a start does not miss offset {header.base_offset}"
         self._fetch_lost()
         self._begin_epoch()
 

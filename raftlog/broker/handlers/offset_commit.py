@@ -123,8 +123,8 @@ def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: t
 
     It is INVALID_TOPIC_EXCEPTION, which clients take as final, if a topic of that name was deleted in the last minutes.
     The partition may have gone with it, where a topic that was made since has fewer. Apache Kafka says
-    UNKNOWN_TOPIC_OR_PARTITION: kafka-python, aiokafka and Java's classic consumer repeat the commit that they make
-    before they join again, and keep their group from its rebalance until their session or rebalance time is over
+    UNKNOWN_TOPIC_OR_PARTITION. Then kafka-python, aiokafka and Java's classic consumer repeat the commit that they make
+    before they join again. Their group waits for its rebalance until a session or rebalance timeout is over
     (KAFKA-13310, KAFKA-20959).
     """
     if _has_ids(request):
