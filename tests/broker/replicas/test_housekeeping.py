@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -88,6 +89,28 @@ def test_a_log_that_began_anew_has_the_records_before_its_former_log_start() -> 
         cluster[1].host.crash()
         await cluster.start(1)
         assert (cluster[1].partition().log_start_offset, cluster[1].partition().log_end_offset) == (0, 5)
+
+    run_scenario(scenario, size=1)
+
+
+def test_records_that_were_deleted_after_a_cut_stay_deleted() -> None:
+    """The mark of the cut doubts what was written before, and not a log start beyond it."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        for value in "abc":
+            await cluster[1].host.start(cluster[1].produce(value))
+        log = cluster[1].partition().log
+        cluster[1].host.call(partial(log.truncate_to, 2, committed=True))
+        await cluster[1].host.start(cluster[1].produce("d", "e"))
+        cluster[1].partition().delete_records(3)
+        cluster[1].host.call(log.flush)
+        await cluster[1].host.start(cluster[1].housekeeping.checkpoint_log_starts())
+        cluster[1].host.crash()
+        await cluster.start(1)
+        assert cluster[1].partition().log.truncated_to == 2
+        assert (cluster[1].partition().log_start_offset, cluster[1].partition().log_end_offset) == (3, 4)
 
     run_scenario(scenario, size=1)
 
