@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from raftlog_chaos.conformance.differences import KNOWN, Known
+from raftlog_chaos.conformance.differences import Known
+from raftlog_chaos.conformance.known import load
 from raftlog_chaos.conformance.page import page
 from tests.house.source import ROOT
 
@@ -11,7 +12,7 @@ PAGE = ROOT / "docs" / "pages" / "explanation" / "kafka.md"
 
 def test_the_page_is_what_the_list_makes() -> None:
     """`python -m raftlog_chaos.conformance page` prints it, and `make docs` writes it."""
-    assert PAGE.read_text(encoding="utf-8") == page()
+    assert PAGE.read_text(encoding="utf-8") == page(load())
 
 
 def test_an_entry_is_on_the_page_and_a_fault_that_is_open_is_not() -> None:
@@ -21,6 +22,6 @@ def test_an_entry_is_on_the_page_and_a_fault_that_is_open_is_not() -> None:
         Known("by design", "Logs are green.", "a/*"),
         Known("open", "Red."),
     ]
-    text = page([*KNOWN, *added])
+    text = page([*load(), *added])
     assert text.count("- Logs are green.") == 1
     assert "Red." not in text

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from raftlog_chaos.compare.systems.system import Failed, Missing
+from raftlog_chaos.conformance import known
 from raftlog_chaos.conformance.history import choose
 from raftlog_chaos.conformance.page import page
 from raftlog_chaos.conformance.run import compare_live, compare_recorded, record, say
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(*(f"{each.label}: {each.claim}" for each in chosen))
             return 0
         if options.act == "page":
-            sys.stdout.write(page())
+            sys.stdout.write(page(known.load()))
             return 0
         if options.act == "record":
             return record(chosen, date=datetime.datetime.now(tz=datetime.UTC).date().isoformat())

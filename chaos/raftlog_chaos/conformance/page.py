@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from raftlog_chaos.conformance.differences import KNOWN, Kind, Known
+from raftlog_chaos.conformance.differences import Kind, Known
 
 COLUMNS: Final = 120
 _PARTS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
@@ -46,7 +46,7 @@ _HOW_KNOWN: Final = (
 )
 
 
-def page(known: Sequence[Known] = KNOWN) -> str:
+def page(known: Sequence[Known]) -> str:
     """Return the page as Markdown."""
     return "\n".join(_lines(known)) + "\n"
 

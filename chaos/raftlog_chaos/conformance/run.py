@@ -9,10 +9,10 @@ from functools import partial
 from itertools import groupby
 
 from raftlog_chaos.compare.systems.kafka import Kafka
-from raftlog_chaos.conformance import recordings
+from raftlog_chaos.conformance import known, recordings
 from raftlog_chaos.conformance.brokers import Brokers, brokers
 from raftlog_chaos.conformance.compare import Observation, differences, is_broken, observe, story
-from raftlog_chaos.conformance.differences import KNOWN, Known, judge
+from raftlog_chaos.conformance.differences import Known, judge
 from raftlog_chaos.conformance.history import History, load
 
 NAMES = ("Kafka 4.3", "raftlog")
@@ -36,7 +36,7 @@ class Findings:
     def add(self, history: History, kafka: Observation, other: Observation) -> None:
         """Compare two observations of a history."""
         self.compared += 1
-        judged = judge(differences(history.label, kafka, other))
+        judged = judge(differences(history.label, kafka, other), known.load())
         self.used += judged.used
         is_bad = bool(judged.unknown) or is_broken(kafka)
         if is_bad:
@@ -47,7 +47,7 @@ class Findings:
     def stale(self, histories: Sequence[History]) -> list[Known]:
         """Return the entries that no history showed, of those whose histories all ran."""
         others = load().keys() - {each.label for each in histories}
-        unused = [each for each in KNOWN if each.histories and each not in self.used]
+        unused = [each for each in known.load() if each.histories and each not in self.used]
         return [each for each in unused if not each.is_about(others)]
 
     def end(self, histories: Sequence[History], *, strict: bool) -> int:

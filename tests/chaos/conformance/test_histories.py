@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from raftlog_chaos.conformance import recordings
+from raftlog_chaos.conformance import known, recordings
 from raftlog_chaos.conformance.brokers import Brokers, brokers
 from raftlog_chaos.conformance.compare import differences, is_broken, story
-from raftlog_chaos.conformance.differences import KNOWN, judge
+from raftlog_chaos.conformance.differences import judge
 from raftlog_chaos.conformance.history import History, Needs, load
 from raftlog_chaos.conformance.run import NAMES, run_on
 
@@ -37,7 +37,7 @@ def test_raftlog_answers_as_kafka_did(side: Brokers, history: History) -> None:
     """The recorded answers are Kafka 4.3's own; `make kafka-diff` compares both live."""
     kafka = recordings.read(history.subject)["histories"][history.name]
     other = run_on(side, history)
-    unknown = judge(differences(history.label, kafka, other)).unknown
+    unknown = judge(differences(history.label, kafka, other), known.load()).unknown
     assert not unknown, "\n".join(story(history, kafka, other, names=NAMES))
 
 
@@ -64,4 +64,4 @@ def test_no_recording_stopped_before_its_end() -> None:
 def test_every_known_difference_is_about_a_history() -> None:
     """An entry whose histories were renamed explains nothing; the live comparison finds those not seen any more."""
     labels = {each.label for each in HISTORIES}
-    assert [each for each in KNOWN if each.histories and not each.is_about(labels)] == []
+    assert [each for each in known.load() if each.histories and not each.is_about(labels)] == []
