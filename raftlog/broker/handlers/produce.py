@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
+    CorruptMessage,
     InvalidRecord,
     InvalidRequest,
     InvalidRequiredAcks,
@@ -31,7 +32,14 @@ from raftlog.broker.coordination.transaction_verification import (
     VerificationRequests,
 )
 from raftlog.broker.network.response_slots import Slot
-from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
+from raftlog.broker.partition_lookup import (
+    MOVED,
+    current_leader,
+    endpoints_of,
+    find_replica,
+    locate,
+    may_be_made_here,
+)
 from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, refused_topic
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
@@ -361,23 +369,19 @@ class PendingProduce(Slot):
                     if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._no_memory is not None:
-                        partition.note_unverified_batch(records, self._no_memory)
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.note_unverified_batch(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
                         self._check_attributes(records[ATTRIBUTES_BYTE])
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
-                    results.append(self._failure(topic, index, error))
+                    results.append(self._refused(topic, index, records, error))
                     continue
                 except NeedsStepwiseValidation:
                     assert records is not None
                     if not self._is_kept and self.connection.server.memory.unappended.is_full:
-                        no_memory = _no_memory()
-                        partition.note_unverified_batch(records, no_memory)
-                        results.append(self._failure(topic, index, no_memory))
+                        results.append(self._refused(topic, index, records, _no_memory()))
                         continue
                     kept = records if self._is_kept else self._keep(records)
                     self.unlooked[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
@@ -438,7 +442,7 @@ class PendingProduce(Slot):
                 each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
             )
         except KafkaError as error:
-            each.results[each.position] = self._failure(each.topic, each.partition, error)
+            each.results[each.position] = self._refused(each.topic, each.partition, each.records, error)
             return
         if acks == ALL_ACKS:
             self._open[partition] = BatchPosition(
@@ -520,6 +524,22 @@ class PendingProduce(Slot):
     def _fail(self, appended_at: BatchPosition, error: KafkaError) -> None:
         results, position = appended_at.results, appended_at.position
         results[position] = self._failure(appended_at.topic, results[position].partition, error)
+
+    def _refused(
+        self, topic: TopicKey, index: int, records: memoryview | None, error: KafkaError
+    ) -> ProducedPartition:
+        """Return the result of a batch that was not appended. If it may come again, what its producer sent after it
+        waits: it would be taken for the producer's first where this broker leads a moment later.
+        """
+        passes = error.retriable and error.code != CorruptMessage.code  # then it is unknown of whom it was
+        if records is not None and (passes or (topic, index) in self._unverified):
+            broker = self.connection.server.broker
+            replica = find_replica(broker, topic, index)
+            if replica is not None:
+                replica.note_refused_batch(records, error)
+            elif may_be_made_here(broker, topic, index):
+                broker.replicas.early_batches.note(topic, index, records, error)
+        return self._failure(topic, index, error)
 
     def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> ProducedPartition:
         leader = None
