@@ -305,7 +305,7 @@ class Partition:
             header = read_header(records)
         except CorruptMessage:
             return
-        self.log.producers.refused_batches.note(header, error)
+        self.log.producers.note_refused_batch(header, error)
 
     def append_coordinator_batch(self, batch: bytes, *, now_ms: int) -> LogAppendInfo:
         """Append a batch that a coordinator on this broker writes in a producer's transaction, without a sequence.

@@ -24,6 +24,7 @@ from raftlog.base.crc import crc32c
 from raftlog.base.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
+    KafkaError,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
@@ -326,6 +327,13 @@ class ProducerState:
     def is_retry(self, header: BatchHeader) -> bool:
         """Return whether the batch is in the log already. Raises as `check_sequence`."""
         return header.producer_id >= 0 and self.check_sequence(header) is not None
+
+    def note_refused_batch(self, header: BatchHeader, error: KafkaError) -> None:
+        """Have what follows a batch wait for it. One that is in the log already, and was sent again, need not come."""
+        producer = self.get(header.producer_id)
+        known = producer.batches if producer is not None and producer.epoch == header.producer_epoch else ()
+        if all(each.base_sequence != header.base_sequence for each in known):
+            self.refused_batches.note(header, error)
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """Take in a data batch that is in the log at `base_offset`."""

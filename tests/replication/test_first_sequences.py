@@ -71,6 +71,16 @@ def test_what_a_follower_refused_and_its_leader_took_is_waited_for_no_more() -> 
     produce(cluster[2], 1)
 
 
+def test_a_batch_that_is_in_the_log_is_not_waited_for() -> None:
+    """The leader took it, its answer was lost, and the client asks a follower before it asks the leader again."""
+    cluster = ReplicaCluster(2)
+    produce(cluster[1], 0)
+    cluster.catch_up(1, 2)
+    refuse(cluster[2], 0)
+    cluster.elect(2)
+    produce(cluster[2], 1)
+
+
 def test_a_new_leaders_followers_wait_for_no_refused_batch() -> None:
     """Producers send it to that leader, and may be far ahead when this replica leads."""
     cluster = ReplicaCluster(3)
