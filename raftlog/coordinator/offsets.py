@@ -35,6 +35,7 @@ from raftlog.coordinator.group import (
     GroupRecord,
     OffsetCommitted,
 )
+from raftlog.coordinator.group_records import is_metadata_too_large
 from raftlog.coordinator.group_requests import CommitOffsets, DeleteOffsets
 from raftlog.coordinator.pending_deletion import (
     TOMBSTONE_BATCH_BYTES,
@@ -44,7 +45,7 @@ from raftlog.coordinator.pending_deletion import (
 from raftlog.coordinator.transactional_offsets import is_unstable
 
 
-def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max_bytes: int) -> Decision:
+def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max: int) -> Decision:
     """Record offsets; the reply is one error code per commit (OffsetMetadataTooLarge refuses just that one).
 
     `shown` is the group with a rebalance that is under way. Raises UnknownMemberId, IllegalGeneration,
@@ -54,7 +55,7 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
     records = []
     codes = []
     for commit in request.commits:
-        if len(commit.committed.metadata.encode()) > metadata_max_bytes:
+        if is_metadata_too_large(commit.committed.metadata, metadata_max):
             codes.append(OffsetMetadataTooLarge.code)
             continue
         codes.append(NONE)

@@ -18,7 +18,7 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.coordinator.classic_rules import check_member
 from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, TransactionalOffsetCommitted
-from raftlog.coordinator.group_records import KeyValue
+from raftlog.coordinator.group_records import KeyValue, is_metadata_too_large
 from raftlog.coordinator.group_requests import TxnOffsetCommit, WriteTxnMarker
 from raftlog.coordinator.partition_map import PartitionKey
 
@@ -48,7 +48,7 @@ class NoTransactions:
 
 
 def decide_commit_in_transaction(
-    group: Group, request: TxnOffsetCommit, *, shown: Group, metadata_max_bytes: int
+    group: Group, request: TxnOffsetCommit, *, shown: Group, metadata_max: int
 ) -> Decision:
     """Record offsets that wait for the transaction's end; the reply is one error code per commit.
 
@@ -59,7 +59,7 @@ def decide_commit_in_transaction(
     records = []
     codes = []
     for commit in request.commits:
-        if len(commit.committed.metadata.encode()) > metadata_max_bytes:
+        if is_metadata_too_large(commit.committed.metadata, metadata_max):
             codes.append(OffsetMetadataTooLarge.code)
             continue
         codes.append(NONE)
