@@ -41,8 +41,8 @@ def decide_update_features(
 ) -> Decision:
     """Change levels, all of them or none; with `validate_only`, say what would happen.
 
-    `supported`: the levels of the active controller. Where all features go to a release's levels, the ones that only
-    Apache Kafka has are passed over, with a warning. Named without `metadata.version` they are refused.
+    `supported`: the levels of the active controller. Features that only Apache Kafka has are passed over,
+    with a warning, where all features go to a release's levels. Named without `metadata.version` they are refused.
     """
     if any(count > 1 for count in Counter(each.name for each in request.updates).values()):
         raise InvalidRequest("a feature is named more than once")

@@ -40,7 +40,7 @@ def epochs(current: CurrentAssignment) -> dict[int, int]:
 
 
 def test_a_partition_keeps_the_epoch_in_which_it_was_assigned() -> None:
-    """Whatever comes and goes beside it; another one begins in the target's epoch."""
+    """Others come and go beside it, and begin in the target's epoch."""
     kept = step(HAD, 0, 1, 2, epoch=5)
     assert epochs(kept) == {0: 3, 1: 3, 2: 5}
     assert epochs(step(kept, 0, 2, 4, epoch=7, owned=(0, 2))) == {0: 3, 2: 5, 4: 7}

@@ -97,7 +97,7 @@ def test_one_text_too_long_refuses_one_commit() -> None:
 
 
 def test_no_text_is_longer_than_a_record_can_hold() -> None:
-    """Whatever offset.metadata.max.bytes is: a record's text has 32,767 bytes at most."""
+    """A record's text has 32,767 bytes at most, also where offset.metadata.max.bytes allows more."""
     bench = GroupCoordinatorSetup(offset_metadata_max_bytes=100_000)
     texts = ("é" * 16_383, "é" * 16_384)
     commits = tuple(

@@ -37,7 +37,7 @@ def deleted_topics_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def followers_note_nothing(patch: pytest.MonkeyPatch) -> None:
-    """What a follower refuses is forgotten when it leads."""
+    """A follower forgets a batch that it refused, and leads."""
     refused = PendingProduce._refused
 
     def refused_and_forgotten(pending: Any, topic: Any, index: int, records: Any, error: Any) -> Any:

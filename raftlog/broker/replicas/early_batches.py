@@ -1,7 +1,7 @@
 """Batches that came for partitions whose replica was not made yet, and were refused: they come again.
 
-What its producer sent after such a batch arrives with it. It may find the partition, and would be taken for the
-producer's first batch there. So the new replica hears what was refused before it was there.
+A producer has several in flight: the next one may find the partition, and would be taken for the producer's first batch
+there. So the new replica hears what was refused before it was there.
 """
 
 from __future__ import annotations
