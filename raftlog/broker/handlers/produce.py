@@ -19,7 +19,11 @@ from raftlog.base.errors import (
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
     RequestTimedOut,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
@@ -52,7 +56,7 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
-from raftlog.records.header import HEADER_BYTES, validate_produced
+from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch, validate_produced
 from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, validate_records
 from raftlog.security.acls import Operation
 
@@ -75,6 +79,16 @@ FIRST_ABORTABLE_VERSION: Final = 11
 FIRST_ADDING_VERSION: Final = 12
 NOTHING: Final = -1
 
+BEFORE_THE_LOG: Final = (
+    CorruptMessage,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    NotOneBatch,
+    RecordListTooLarge,
+)
+"""Errors of a log that are answered without its start (Kafka: ReplicaManager.appendRecordsToLeader)."""
+
 BATCHES_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """The bytes that are appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then,
@@ -84,6 +98,7 @@ and a millisecond for a megabyte.
 DONE: Final = object()
 """Told by an iterator that has ended."""
 
+MAGIC_BYTE: Final = 16
 ATTRIBUTES_BYTE: Final = 22
 """The position of the low byte of a batch's attributes (KIP-98)."""
 
@@ -362,6 +377,7 @@ class PendingProduce(Slot):
                 ]  # here: meanwhile they may have been copied (`keep_batches`)
                 left -= 1
                 bytes_left -= len(records) if records is not None else 0
+                log = None
                 try:
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
@@ -372,11 +388,16 @@ class PendingProduce(Slot):
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
                         raise self._unverified[topic, index]
-                    if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
+                    if (
+                        len(records) > ATTRIBUTES_BYTE
+                        and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES
+                        and records[MAGIC_BYTE] == MAGIC
+                    ):
                         self._check_attributes(records[ATTRIBUTES_BYTE])
+                    log = partition
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
-                    results.append(self._refused(topic, index, records, error))
+                    results.append(self._refused(topic, index, records, error, log=log))
                     continue
                 except NeedsStepwiseValidation:
                     assert records is not None
@@ -429,8 +450,10 @@ class PendingProduce(Slot):
     async def _append_unlooked(self, each: DeferredBatch) -> None:
         server, acks = self.connection.server, self._wanted.acks
         broker = server.broker
+        log = None
         try:
-            config = locate(broker, each.topic, each.partition).config
+            log = locate(broker, each.topic, each.partition)
+            config = log.config
             async with server.key_looks:
                 max_timestamp = await walk_records(
                     broker.env, each.records, config, memory=server.memory.decompression
@@ -442,7 +465,9 @@ class PendingProduce(Slot):
                 each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
             )
         except KafkaError as error:
-            each.results[each.position] = self._refused(each.topic, each.partition, each.records, error)
+            each.results[each.position] = self._refused(
+                each.topic, each.partition, each.records, error, log=log
+            )
             return
         if acks == ALL_ACKS:
             self._open[partition] = BatchPosition(
@@ -467,15 +492,9 @@ class PendingProduce(Slot):
                 yield
                 left = BATCHES_AT_ONCE
             left -= 1 + len(batches)
-            self.topics.append(
-                (
-                    topic,
-                    [
-                        ProducedPartition(index, error.code, error_message=error.message)
-                        for index, _ in batches
-                    ],
-                )
-            )
+            code, message = error.code, error.message
+            refused = [ProducedPartition(index, code, error_message=message) for index, _ in batches]
+            self.topics.append((topic, refused))
 
     def settle(self) -> tuple[bytes] | None:
         """Return the response, or None: something is not committed yet."""
@@ -526,7 +545,13 @@ class PendingProduce(Slot):
         results[position] = self._failure(appended_at.topic, results[position].partition, error)
 
     def _refused(
-        self, topic: TopicKey, index: int, records: memoryview | None, error: KafkaError
+        self,
+        topic: TopicKey,
+        index: int,
+        records: memoryview | None,
+        error: KafkaError,
+        *,
+        log: Partition | None = None,
     ) -> ProducedPartition:
         """Return the result of a batch that was not appended. If it may come again, what its producer sent after it
         waits: it would be taken for the producer's first where this broker leads a moment later.
@@ -539,9 +564,12 @@ class PendingProduce(Slot):
                 replica.note_refused_batch(records, error)
             elif may_be_made_here(broker, topic, index):
                 broker.replicas.early_batches.note(topic, index, records, error)
-        return self._failure(topic, index, error)
+        return self._failure(topic, index, error, log=log)
 
-    def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> ProducedPartition:
+    def _failure(
+        self, topic: TopicKey, index: int, error: KafkaError, *, log: Partition | None = None
+    ) -> ProducedPartition:
+        """Return the response for an error. It says where the log starts that judged the batch, if there is one."""
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
@@ -550,6 +578,7 @@ class PendingProduce(Slot):
         return ProducedPartition(
             index,
             error.code,
+            log_start_offset=-1 if log is None or isinstance(error, BEFORE_THE_LOG) else log.log_start_offset,
             error_message=error.message,
             leader=leader,
             record_errors=error.record_errors,
