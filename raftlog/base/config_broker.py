@@ -451,7 +451,7 @@ class NodeConfig(
         "offset.metadata.max.bytes",
         "int",
         4096,
-        "Longest text that may go with a committed offset",
+        "Longest text that may go with a committed offset, in UTF-16 code units as in Kafka",
         at_least=0,
     )
     group_initial_rebalance_delay_ms: int = setting(

@@ -100,7 +100,7 @@ def test_kafkas_settings_that_raftlog_lacks_are_a_table_that_says_what_becomes_o
     meanings = {row["name"]: row["doc"] for row in json.loads(run("config", "--kafka", "--json"))}
     assert meanings.keys() == KAFKA_SETTINGS.keys()
     assert meanings["num.io.threads"].endswith("without pools of threads (accepted, without effect)")
-    assert "running brokers refuse it" in meanings["log.cleaner.io.max.bytes.per.second"]
+    assert "running brokers refuse it" in meanings["cordoned.log.dirs"]
     assert meanings["ssl.protocol"].endswith("; no node starts with it")
 
 

@@ -36,7 +36,14 @@ from raftlog.broker.coordination.transaction_verification import (
     VerificationRequests,
 )
 from raftlog.broker.network.response_slots import Slot
-from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
+from raftlog.broker.partition_lookup import (
+    MOVED,
+    current_leader,
+    endpoints_of,
+    find_replica,
+    locate,
+    may_be_made_here,
+)
 from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, refused_topic
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
@@ -378,10 +385,8 @@ class PendingProduce(Slot):
                     if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._no_memory is not None:
-                        partition.note_unverified_batch(records, self._no_memory)
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.note_unverified_batch(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if (
                         len(records) > ATTRIBUTES_BYTE
@@ -392,14 +397,12 @@ class PendingProduce(Slot):
                     log = partition
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
-                    results.append(self._failure(topic, index, error, log=log))
+                    results.append(self._refused(topic, index, records, error, log=log))
                     continue
                 except NeedsStepwiseValidation:
                     assert records is not None
                     if not self._is_kept and self.connection.server.memory.unappended.is_full:
-                        no_memory = _no_memory()
-                        partition.note_unverified_batch(records, no_memory)
-                        results.append(self._failure(topic, index, no_memory))
+                        results.append(self._refused(topic, index, records, _no_memory()))
                         continue
                     kept = records if self._is_kept else self._keep(records)
                     self.unlooked[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
@@ -462,7 +465,9 @@ class PendingProduce(Slot):
                 each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
             )
         except KafkaError as error:
-            each.results[each.position] = self._failure(each.topic, each.partition, error, log=log)
+            each.results[each.position] = self._refused(
+                each.topic, each.partition, each.records, error, log=log
+            )
             return
         if acks == ALL_ACKS:
             self._open[partition] = BatchPosition(
@@ -487,15 +492,9 @@ class PendingProduce(Slot):
                 yield
                 left = BATCHES_AT_ONCE
             left -= 1 + len(batches)
-            self.topics.append(
-                (
-                    topic,
-                    [
-                        ProducedPartition(index, error.code, error_message=error.message)
-                        for index, _ in batches
-                    ],
-                )
-            )
+            code, message = error.code, error.message
+            refused = [ProducedPartition(index, code, error_message=message) for index, _ in batches]
+            self.topics.append((topic, refused))
 
     def settle(self) -> tuple[bytes] | None:
         """Return the response, or None: something is not committed yet."""
@@ -544,6 +543,28 @@ class PendingProduce(Slot):
     def _fail(self, appended_at: BatchPosition, error: KafkaError) -> None:
         results, position = appended_at.results, appended_at.position
         results[position] = self._failure(appended_at.topic, results[position].partition, error)
+
+    def _refused(
+        self,
+        topic: TopicKey,
+        index: int,
+        records: memoryview | None,
+        error: KafkaError,
+        *,
+        log: Partition | None = None,
+    ) -> ProducedPartition:
+        """Return the result of a batch that was not appended. If it may come again, what its producer sent after it
+        waits: it would be taken for the producer's first where this broker leads a moment later.
+        """
+        passes = error.retriable and error.code != CorruptMessage.code  # then it is unknown of whom it was
+        if records is not None and (passes or (topic, index) in self._unverified):
+            broker = self.connection.server.broker
+            replica = find_replica(broker, topic, index)
+            if replica is not None:
+                replica.note_refused_batch(records, error)
+            elif may_be_made_here(broker, topic, index):
+                broker.replicas.early_batches.note(topic, index, records, error)
+        return self._failure(topic, index, error, log=log)
 
     def _failure(
         self, topic: TopicKey, index: int, error: KafkaError, *, log: Partition | None = None
