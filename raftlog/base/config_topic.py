@@ -21,6 +21,7 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+GZIP_LEVEL_RULE = "must be 1 to 9, or -1"
 
 
 _REPLICA = re.compile(r"\d+:\d+")
@@ -180,9 +181,8 @@ class TopicConfig:
         "compression.type",
         "string",
         "producer",
-        "Codec of the topic; producer keeps batches as they were sent",
+        "Codec of the topic: leaders compress batches of other codecs anew. producer keeps them as they were sent",
         choices=CODECS,
-        applied=False,
         synonyms=_from("compression.type"),
     )
     compression_gzip_level: int = _topic(
@@ -192,7 +192,6 @@ class TopicConfig:
         "Level when compression.type is gzip: 1 to 9, or -1 for the library's default",
         at_least=-1,
         at_most=9,
-        applied=False,
         synonyms=_from("compression.gzip.level"),
     )
     compression_lz4_level: int = _topic(
@@ -202,7 +201,6 @@ class TopicConfig:
         "Level when compression.type is lz4",
         at_least=1,
         at_most=17,
-        applied=False,
         synonyms=_from("compression.lz4.level"),
     )
     compression_zstd_level: int = _topic(
@@ -212,7 +210,6 @@ class TopicConfig:
         "Level when compression.type is zstd",
         at_least=-131_072,
         at_most=22,
-        applied=False,
         synonyms=_from("compression.zstd.level"),
     )
     min_insync_replicas: int = _topic(
