@@ -516,7 +516,5 @@ def _judge_relations(draft: Draft) -> None:
             times = f"{factor} times " if factor > 1 else ""
             blamed = smaller if smaller in draft.given else larger
             draft.fault(blamed, f"{times}{smaller} ({low}) must be at most {larger} ({high})")
-    if not draft.get("log_cleanup_policy"):
-        draft.fault("log.cleanup.policy", "must be delete, compact, or both")
     if draft.get("compression_gzip_level") == 0:
         draft.fault("compression.gzip.level", GZIP_LEVEL_RULE)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config_setting import LONG_MAX, Kind, setting, words
+from raftlog.base.config_setting import LONG_MAX, Kind, distinct_words, setting, words
 
 
 def _topic(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
@@ -42,8 +42,9 @@ class TopicConfig:
         "cleanup.policy",
         "list",
         ("delete",),
-        "What happens to old segments: delete (retention) or compact (keep the last record of each key)",
+        "What happens to old segments: delete (retention), compact (keep the last record of each key), both or nothing",
         choices=("compact", "delete"),
+        read=distinct_words,
         synonyms=_from("log.cleanup.policy"),
     )
     retention_ms: int = _topic(
