@@ -294,6 +294,7 @@ class LeaderRole(ReplicaRole):
             read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one)
             if log.has_old_reads:
                 self.host.touch(partition)
+                read = log.read_on(read, max_bytes, end_offset=end, min_one=min_one)
         records, read_end = read
         if read_committed:
             aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
@@ -326,20 +327,23 @@ class LeaderRole(ReplicaRole):
         if is_new:
             self._note_fetch(progress, offset, replica.broker_epoch)
         records: Buffer | None = b""
+        read_end = offset
         if offset < end:
             times = progress.served_times + 1 if offset == progress.served_offset else 1
             # whoever comes back for the same again and again may have refused what our memory shows: look at it
             checked = times % CHECKED_REFETCH_INTERVAL == 0
             if checked and (parting := find_rot_before(log, offset, last_fetched_epoch)) is not None:
                 return self._refuse(0, parting)
-            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, checked=checked)
+            records, read_end = log.read_with_end(
+                offset, max_bytes, end_offset=end, min_one=min_one, checked=checked
+            )
             if records:
                 progress.served_offset, progress.served_times = offset, times
             if log.has_old_reads:
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, NO_OFFSET)
+        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, read_end)
         return _new_tuple(PartitionRead, told)
 
     def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:

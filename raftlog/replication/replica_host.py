@@ -138,4 +138,4 @@ class PartitionRead(NamedTuple):
     diverging: EpochEnd | None = None
     aborted: tuple[tuple[int, int], ...] | None = None
     end_offset: int = NO_OFFSET
-    """The offset after the last batch in `records`; told for consumers only."""
+    """The offset after the last batch in `records`."""

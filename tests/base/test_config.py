@@ -271,7 +271,6 @@ def test_a_listener_that_is_not_advertised_is_not_told_to_clients():
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "controller.quorum.voters"),
         ({"process.roles": "zookeeper"}, "process.roles"),
         ({"broker.heartbeat.interval.ms": "2000"}, "broker.heartbeat.interval.ms"),
-        ({"log.cleanup.policy": ""}, "log.cleanup.policy"),
         ({"log.dirs": "/a,/a"}, "log.dirs"),
         ({"raftlog.cluster.secret": ""}, "raftlog.cluster.secret"),
         ({"raftlog.cluster.secret": "fifteen bytes!!"}, "raftlog.cluster.secret"),

@@ -86,6 +86,11 @@ class FakeLog:
             size, read_end = size + len(data), end
         return b"".join(found), read_end
 
+    def read_on(
+        self, read: tuple[bytes | None, int], max_bytes: int, **limits: Any
+    ) -> tuple[bytes | None, int]:
+        return read
+
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         if self.partition.disk_error is not None:
             raise self.partition.disk_error

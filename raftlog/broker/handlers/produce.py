@@ -10,6 +10,7 @@ requests on the connection wait behind it, so batches are appended in the order 
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
@@ -57,6 +58,7 @@ from raftlog.protocol.produce import (
     encode_produce_response,
 )
 from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch, validate_produced
+from raftlog.records.recompression import recompression_for
 from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, validate_records
 from raftlog.security.acls import Operation
 
@@ -64,7 +66,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from raftlog.base.config import TopicConfig
-    from raftlog.base.disk import Buffer
     from raftlog.base.env import Env
     from raftlog.base.memory import Account
     from raftlog.broker.network.connection import Connection
@@ -205,31 +206,42 @@ class DeferredBatch(NamedTuple):
     position: int
 
 
-async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory: Account) -> int:
-    """Look at each record of a batch, a few at a time; return the largest timestamp.
+class WalkedBatch(NamedTuple):
+    """A batch in its topic's codec, and the largest timestamp of its records."""
+
+    records: memoryview
+    max_timestamp: int
+
+
+async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, memory: Account) -> WalkedBatch:
+    """Look at each record of a batch, a few at a time, and give the batch its topic's codec.
 
     Raises what is wrong with the batch for a topic with this config. `memory` bounds and counts what the batch is
-    decompressed to: all of it until the end, though only a few pieces exist at once.
+    decompressed to: all of it until the end, though only a few pieces exist at once, and compressed anew.
     """
     header = validate_produced(records, config.max_message_bytes)
     laws = RecordRules.of(config, env.ages.latest_ms())
     laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
+    recompression = recompression_for(header, config)
     plain_bytes = 0
     result: Any = None
     try:
-        with closing(validate_records(header, records, laws)) as steps:
+        with closing(validate_records(header, records, laws, recompression=recompression)) as steps:
             while True:
                 try:
                     call = steps.send(result)
                 except StopIteration as end:
                     newest: int = end.value
-                    return newest
+                    break
                 result = None if call is None else await env.offload(call)
                 if call is None:
                     await env.turns.next()
                 elif result is not None:
                     memory.take(len(result))
                     plain_bytes += len(result)
+        if recompression is not None:
+            records = memoryview(await env.offload(partial(recompression.finish, header)))
+        return WalkedBatch(records, newest)
     finally:
         memory.give(plain_bytes)
 
@@ -455,14 +467,17 @@ class PendingProduce(Slot):
             log = locate(broker, each.topic, each.partition)
             config = log.config
             async with server.key_looks:
-                max_timestamp = await walk_records(
+                walked = await walk_records(
                     broker.env, each.records, config, memory=server.memory.decompression
                 )
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
+                walked.records,
+                acks=acks,
+                now_ms=broker.env.ages.latest_ms(),
+                max_timestamp=walked.max_timestamp,
             )
         except KafkaError as error:
             each.results[each.position] = self._refused(
