@@ -19,6 +19,7 @@ from typing import Final
 
 from raftlog.base.disk import make_folders, write_file
 from raftlog.base.faults import NodeFault
+from raftlog.base.forks import keep_from_children
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
 from raftlog.testing.forked_process import ForkedProcess, start_forked
@@ -110,6 +111,7 @@ class NodeProcess:
         """Start the process; does not wait for it."""
         assert not self.running, f"node {self.node_id} is running"
         ours, theirs = socket.socketpair()
+        keep_from_children(ours)
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             streams = [theirs.fileno(), log.fileno(), log.fileno()]
             self._process = (
