@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.config_files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.base.faults import NodeFault
 from raftlog.base.forks import keep_from_children
@@ -75,8 +76,8 @@ class NodeProcess:
     def configure(self, settings: Mapping[str, str]) -> None:
         """Let its lives from now on have these settings too."""
         self._settings |= settings
-        text = "".join(f"{name}={value}\n" for name, value in self._settings.items())
-        write_file(self.config_path, text, secret=True)  # the cluster's secret is in it, and passwords may be
+        # the cluster's secret is in it, and passwords may be
+        write_file(self.config_path, format_properties(self._settings), secret=True)
 
     def setting(self, name: str) -> str:
         """Return one of its settings; empty: it was not given."""
