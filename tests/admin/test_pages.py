@@ -55,6 +55,7 @@ def walk(items: list[Any], key: Callable[[Any], Any], size: int) -> list[Any]:
     while query is not None:
         shown, metadata = page_of(call_of(query), items, "list", key=key)
         found += shown
+        assert len(found) <= len(items), "it goes round in a circle"
         query = following(metadata.next)
     return found
 
@@ -78,7 +79,7 @@ def test_what_comes_and_goes_between_pages_moves_no_other_item(
     while (query := following(metadata.next)) is not None:
         shown, metadata = page_of(call_of(query), sorted(after), "list")
         found += shown
-    assert len(found) == len(set(found))
+        assert len(found) == len(set(found))
     if len(before) > size:
         assert before & after <= set(found)
 
