@@ -67,7 +67,7 @@ class Target:
         from raftlog.base.config_files import parse_properties
 
         try:
-            return dict(parse_properties(self.file.read_text()))
+            return dict(parse_properties(self.file.read_text("utf-8-sig")))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise Failure(f"{self.file}: {reason}", exits.USAGE) from None
