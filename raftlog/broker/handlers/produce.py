@@ -13,12 +13,17 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from raftlog.base.errors import (
+    CorruptMessage,
     InvalidRecord,
     InvalidRequest,
     InvalidRequiredAcks,
     InvalidTopic,
     KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
     RequestTimedOut,
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
@@ -44,7 +49,7 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
-from raftlog.records.header import HEADER_BYTES, validate_produced
+from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch, validate_produced
 from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, validate_records
 from raftlog.security.acls import Operation
 
@@ -67,6 +72,16 @@ FIRST_ABORTABLE_VERSION: Final = 11
 FIRST_ADDING_VERSION: Final = 12
 NOTHING: Final = -1
 
+BEFORE_THE_LOG: Final = (
+    CorruptMessage,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    NotOneBatch,
+    RecordListTooLarge,
+)
+"""Errors of a log that are answered without its start (Kafka: ReplicaManager.appendRecordsToLeader)."""
+
 BATCHES_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
 """The bytes that are appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then,
@@ -76,6 +91,7 @@ and a millisecond for a megabyte.
 DONE: Final = object()
 """Told by an iterator that has ended."""
 
+MAGIC_BYTE: Final = 16
 ATTRIBUTES_BYTE: Final = 22
 """The position of the low byte of a batch's attributes (KIP-98)."""
 
@@ -354,6 +370,7 @@ class PendingProduce(Slot):
                 ]  # here: meanwhile they may have been copied (`keep_batches`)
                 left -= 1
                 bytes_left -= len(records) if records is not None else 0
+                log = None
                 try:
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
@@ -366,11 +383,16 @@ class PendingProduce(Slot):
                     if self._unverified and (topic, index) in self._unverified:
                         partition.note_unverified_batch(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
-                    if len(records) > ATTRIBUTES_BYTE and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES:
+                    if (
+                        len(records) > ATTRIBUTES_BYTE
+                        and records[ATTRIBUTES_BYTE] & SUSPECT_ATTRIBUTES
+                        and records[MAGIC_BYTE] == MAGIC
+                    ):
                         self._check_attributes(records[ATTRIBUTES_BYTE])
+                    log = partition
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
-                    results.append(self._failure(topic, index, error))
+                    results.append(self._failure(topic, index, error, log=log))
                     continue
                 except NeedsStepwiseValidation:
                     assert records is not None
@@ -425,8 +447,10 @@ class PendingProduce(Slot):
     async def _append_unlooked(self, each: DeferredBatch) -> None:
         server, acks = self.connection.server, self._wanted.acks
         broker = server.broker
+        log = None
         try:
-            config = locate(broker, each.topic, each.partition).config
+            log = locate(broker, each.topic, each.partition)
+            config = log.config
             async with server.key_looks:
                 max_timestamp = await walk_records(
                     broker.env, each.records, config, memory=server.memory.decompression
@@ -438,7 +462,7 @@ class PendingProduce(Slot):
                 each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
             )
         except KafkaError as error:
-            each.results[each.position] = self._failure(each.topic, each.partition, error)
+            each.results[each.position] = self._failure(each.topic, each.partition, error, log=log)
             return
         if acks == ALL_ACKS:
             self._open[partition] = BatchPosition(
@@ -521,7 +545,10 @@ class PendingProduce(Slot):
         results, position = appended_at.results, appended_at.position
         results[position] = self._failure(appended_at.topic, results[position].partition, error)
 
-    def _failure(self, topic: TopicKey, index: int, error: KafkaError) -> ProducedPartition:
+    def _failure(
+        self, topic: TopicKey, index: int, error: KafkaError, *, log: Partition | None = None
+    ) -> ProducedPartition:
+        """Return the response for an error. It says where the log starts that judged the batch, if there is one."""
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)
@@ -530,6 +557,7 @@ class PendingProduce(Slot):
         return ProducedPartition(
             index,
             error.code,
+            log_start_offset=-1 if log is None or isinstance(error, BEFORE_THE_LOG) else log.log_start_offset,
             error_message=error.message,
             leader=leader,
             record_errors=error.record_errors,

@@ -81,6 +81,7 @@ class Kafka(KafkaWire):
     warm_up_small_s = 20.0
     """Its virtual machine compiles what is slow only after thousands of requests, and three of them share the cores."""
     settings: Mapping[str, str] = {}
+    jvm_options: Sequence[str] = JVM_OPTIONS
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)
@@ -107,7 +108,7 @@ class Kafka(KafkaWire):
             if node not in self._children or not self._children[node].running:
                 command = [
                     "java",
-                    *JVM_OPTIONS,
+                    *self.jvm_options,
                     "-cp",
                     classpath(),
                     "kafka.Kafka",
