@@ -25,7 +25,7 @@ from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 
 READER = Caller("token", "reader")
-ITEMS = {
+ITEMS: dict[str, list[Any]] = {
     "names": ["", "a", "b", "ä", "{x}", "z/?&#%"],
     "numbers": [0, 1, 5, 2_147_483_647],
     "partitions": [("a", 0), ("a", 1), ("b", 0), ("b", 10)],
@@ -63,7 +63,7 @@ def walk(items: list[Any], key: Callable[[Any], Any], size: int) -> list[Any]:
 @pytest.mark.parametrize("kind", ITEMS)
 @pytest.mark.parametrize("size", [1, 2, 10])
 def test_pages_together_are_the_list(kind: str, size: int) -> None:
-    """Whatever the items are sorted by: names, numbers, partitions, settings, rules."""
+    """Items are sorted by names, numbers, partitions, settings or rules."""
     key: Callable[[Any], Any] = KEYS.get(kind, lambda each: each)
     items = sorted(ITEMS[kind], key=key)
     assert walk(items, key, size) == items

@@ -25,7 +25,7 @@ NO_HOSTS = (
     "a" * 64,
     ".".join(["a" * 60] * 5),
 )
-"""What a template that was not filled in leaves, and what no client could look up."""
+"""Leftovers of templates that were not filled in, and names that no client could look up."""
 
 SETTINGS = {
     "listeners": "PLAINTEXT://{}:9092,CONTROLLER://localhost:9093",
