@@ -122,7 +122,13 @@ def load_config(
         for name, text in _without_aliases(layer).items():
             given[name] = text
             sources[name] = source
-    faults: list[Fault] = []
+    faults = [
+        Fault(
+            "broker.id", source, f"is {layer['broker.id']}, but node.id, which means the same, is {node_id}"
+        )
+        for source, layer in layers
+        if (node_id := layer.get("node.id")) is not None and layer.get("broker.id", node_id) != node_id
+    ]
     ignored: list[str] = []
     overrides: dict[str, str] = {}
     values: dict[str, Any] = {}

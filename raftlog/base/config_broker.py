@@ -152,6 +152,7 @@ class NodeConfig(
         "list",
         (),
         "Kafka's other way to name the quorum; enough for a node alone, several need voters",
+        read=network.parse_servers,
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms",

@@ -379,11 +379,7 @@ def _resolve_voters(draft: Draft, hostname: str) -> bool:
             f"is missing; raftlog needs the voters' ids: add controller.quorum.voters={wanted} on every node",
         )
         return False
-    try:
-        host, port = parse_address(servers[0]) if servers else ("localhost", own.port)
-    except ValueError as error:
-        draft.fault("controller.quorum.bootstrap.servers", str(error))
-        return False
+    host, port = parse_address(servers[0]) if servers else ("localhost", own.port)
     named = {own.host, hostname, *(each.host for each in draft.get("advertised_listeners"))}
     if servers and (port != own.port or not (is_loopback(host) or host in named)):
         draft.fault(

@@ -154,16 +154,23 @@ def _boolean(text: str) -> bool:
 
 def _integer(text: str) -> int:
     try:
-        return int(text)
+        return int(_without_separators(text))
     except ValueError:
         raise ValueError("must be a whole number") from None
 
 
 def _double(text: str) -> float:
     try:
-        return float(text)
+        return float(_without_separators(text))
     except ValueError:
         raise ValueError("must be a number") from None
+
+
+def _without_separators(text: str) -> str:
+    """Return a text without underscores, which Python alone takes for a part of a number. Raises ValueError."""
+    if "_" in text:
+        raise ValueError
+    return text
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -160,6 +160,13 @@ def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
     assert "no broker answers at 127.0.0.1:1 (" in result.stderr and "refused" in result.stderr
 
 
+def test_consuming_from_a_time_after_the_last_one_is_wrong_usage():
+    """No record would be printed, which would look like an empty topic."""
+    result = CliRunner().invoke(app, ["consume", "-t", "orders", "-o", "s@2000", "-o", "e@1000"])
+    assert result.exit_code == 2
+    assert "-o s@2000 is after -o e@1000" in result.output
+
+
 def test_the_version_has_a_form_for_machines():
     """The facts that a bug report needs."""
     found = json.loads(run("version", "--json"))
