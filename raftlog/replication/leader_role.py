@@ -129,7 +129,7 @@ class LeaderRole(ReplicaRole):
         log = self.log
         end_before = log.log_end_offset
         header = validate_produced(records, log.config.max_message_bytes)
-        if not end_before and header.base_sequence > 0:
+        if not end_before and header.base_sequence > 0 and header.producer_id >= 0:
             self._check_first_sequence(header)
         # A batch of a transaction that its coordinator does not know would stay open for ever, and hold up the last
         # stable offset for all who read committed.

@@ -31,6 +31,13 @@ def test_a_log_that_never_held_a_record_begins_with_sequence_0() -> None:
     produce(leader, 1)
 
 
+def test_a_sequence_without_a_producer_says_nothing() -> None:
+    """Kafka looks at no sequence of a batch whose producer id is -1."""
+    leader = ReplicaCluster(1)[1]
+    leader.produce("x", producer=(-1, -1, 17))
+    assert leader.partition.log.log_end_offset == 1
+
+
 def test_a_producer_whose_records_were_deleted_goes_on_with_any_sequence() -> None:
     """KIP-360: DeleteRecords and retention take its state, and the log once held records."""
     leader = ReplicaCluster(1)[1]

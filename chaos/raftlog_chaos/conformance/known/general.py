@@ -94,4 +94,10 @@ KNOWN: Final = (
         "A retried InitProducerId is answered after a failover, as in Kafka from 4.5 on: the record of a "
         "transactional id has the epoch before, in the tagged field 4.",
     ),
+    Known(
+        "by design",
+        "**Coordinators do not compress**: `compression.type` of `__consumer_offsets` and `__transaction_state`, and "
+        "`offsets.topic.compression.codec`, have no effect. All other topics get their codec from the leader, as in "
+        "Kafka.",
+    ),
 )
