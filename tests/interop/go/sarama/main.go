@@ -21,7 +21,11 @@ func main() {
 	case "transactor":
 		transactor(words)
 	case "writer":
-		writer(words)
+		writer(words, idempotent())
+	case "plain-writer":
+		config := idempotent()
+		config.Producer.Idempotent = false
+		writer(words, config)
 	case "client":
 		client(words)
 	}
@@ -103,8 +107,8 @@ func message(topic string, partition int32, value string) *sarama.ProducerMessag
 }
 
 // writer BOOTSTRAP TOPIC NAME PARTITIONS RATE
-func writer(words []string) {
-	producer, err := sarama.NewAsyncProducer(brokers(words[0]), idempotent())
+func writer(words []string, config *sarama.Config) {
+	producer, err := sarama.NewAsyncProducer(brokers(words[0]), config)
 	lines.Check(err)
 	go func() {
 		for each := range producer.Successes() {
