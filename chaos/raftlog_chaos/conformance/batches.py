@@ -81,6 +81,17 @@ def end_offset(batches: bytes) -> int:
     return max((header.end_offset for _, header in iter_headers(batches)), default=0)
 
 
+def whole(batches: bytes) -> bytes:
+    """Return what is left without a batch that is cut off at the end, as fetches with limits may have it."""
+    end = max((position + header.length for position, header in iter_headers(batches)), default=0)
+    return batches[:end]
+
+
+def header_of(batch: bytes) -> Mapping[str, int]:
+    """Return the header of a batch, by the names of its fields."""
+    return dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True))
+
+
 def _odd(rest: bytes) -> Mapping[str, Any]:
     if len(rest) < HEADER_BYTES:
         return {"bytes": text(rest)}
