@@ -37,7 +37,12 @@ RULES: Final = (
     Rule("drop", _fields("host port rack"), "Each cluster lives at its own address."),
     Rule("label", _fields("cluster_id"), "A cluster makes up its own id.", "cluster"),
     Rule("label", _fields("topic_id"), "A broker makes up the ids of topics.", "topic-id"),
-    Rule("label", _fields("producer_id"), "Brokers hand out blocks of producer ids.", "producer"),
+    Rule(
+        "label",
+        _fields("producer_id v3_and_below_producer_id producer_id_filters"),
+        "Brokers hand out blocks of producer ids.",
+        "producer",
+    ),
     Rule("label", _fields("member_id"), "A coordinator makes up the ids of members.", "member"),
     Rule("label", _fields("session_id"), "A broker makes up the ids of fetch sessions.", "session"),
     Rule(
@@ -51,13 +56,17 @@ RULES: Final = (
     ),
     Rule(
         "time",
-        _fields("timestamp base_timestamp max_timestamp log_append_time last_timestamp"),
+        _fields(
+            "timestamp base_timestamp max_timestamp log_append_time last_timestamp transaction_start_time"
+        ),
         "Times are relative to the history's start; times that the broker gave are `now`.",
     ),
     Rule(
         "sort",
         _fields(
-            "brokers groups configs responses partition_responses results topics partitions coordinators resources"
+            "brokers groups configs responses partition_responses results topics partitions coordinators resources "
+            "results_by_transaction results_by_topic_v3_and_below results_by_partition topic_results "
+            "transaction_states active_producers unknown_state_filters"
         ),
         "Kafka answers in the order of a hash table: the order here is that of `IDENTITY`.",
     ),
@@ -65,6 +74,7 @@ RULES: Final = (
 IDENTITY: Final = (
     *("name", "topic", "topic_id", "topic_name", "index", "partition_index", "partition"),
     *("resource_type", "resource_name", "group_id", "key", "node_id", "broker_id"),
+    *("transactional_id", "producer_id"),
 )
 """The fields by which the elements of a list are ordered."""
 _RULE_OF: Final = {field: rule for rule in RULES for field in rule.fields}
