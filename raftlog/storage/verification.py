@@ -22,10 +22,12 @@ MAX_VERIFICATIONS: Final = 10_000
 class Verification:
     """One question to the coordinator. `confirm` when it said yes; void once a marker or a newer epoch came."""
 
-    __slots__ = ("_answered", "_void", "epoch")
+    __slots__ = ("_answered", "_void", "epoch", "supports_epoch_bump")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        self.supports_epoch_bump = False
+        """Whether the producer keeps to transaction.version 2, in which every transaction begins with sequence 0."""
         self._answered = False
         self._void = False
 
@@ -34,9 +36,10 @@ class Verification:
         """Whether the coordinator confirmed it and nothing has ended it since."""
         return self._answered and not self._void
 
-    def confirm(self) -> bool:
+    def confirm(self, *, supports_epoch_bump: bool = False) -> bool:
         """The coordinator has the partition in its transaction. False: it was asked before a marker that came since."""
         self._answered = True
+        self.supports_epoch_bump = supports_epoch_bump
         return self.holds
 
     def void(self) -> None:
@@ -75,6 +78,11 @@ class Verifications:
         """Whether a transaction of this epoch may begin."""
         found = self._asked.get(producer_id)
         return found is not None and found.epoch == epoch and found.holds
+
+    def must_begin_with_0(self, producer_id: int) -> bool:
+        """Whether a producer without any batch here begins with sequence 0 (Kafka: ProducerAppendInfo)."""
+        found = self._asked.get(producer_id)
+        return found is not None and found.supports_epoch_bump
 
     def end(self, producer_id: int) -> None:
         """The transaction began, or it is over."""

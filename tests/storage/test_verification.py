@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
+from raftlog.base.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
 from raftlog.records.batch import EndTransactionMarker, build_end_marker, read_header
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage import verification
@@ -91,6 +96,21 @@ def test_each_transaction_of_an_epoch_is_confirmed_by_itself() -> None:
         write(state, 1)
     confirm(state)
     write(state, 1)
+
+
+@pytest.mark.parametrize("supports_epoch_bump", [True, False])
+def test_a_producer_of_version_2_begins_with_sequence_0(supports_epoch_bump: bool) -> None:
+    """A later request that arrives before the first one waits for it; an older producer may begin anywhere (KIP-360)."""
+    state = ProducerState()
+    asked = state.begin_verification(PRODUCER, 0)
+    assert asked is not None
+    assert asked.confirm(supports_epoch_bump=supports_epoch_bump)
+    if supports_epoch_bump:
+        with pytest.raises(OutOfOrderSequenceNumber, match="begins with sequence 0, not 3"):
+            write(state, 3)
+        write(state, 0)
+    else:
+        write(state, 3)
 
 
 def test_what_was_confirmed_for_one_epoch_is_nothing_to_another() -> None:

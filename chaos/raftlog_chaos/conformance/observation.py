@@ -39,7 +39,7 @@ RULES: Final = (
     Rule("label", _fields("topic_id"), "A broker makes up the ids of topics.", "topic-id"),
     Rule(
         "label",
-        _fields("producer_id v3_and_below_producer_id"),
+        _fields("producer_id v3_and_below_producer_id producer_id_filters"),
         "Brokers hand out blocks of producer ids.",
         "producer",
     ),
@@ -66,7 +66,7 @@ RULES: Final = (
         _fields(
             "brokers groups configs responses partition_responses results topics partitions coordinators resources "
             "results_by_transaction results_by_topic_v3_and_below results_by_partition topic_results "
-            "transaction_states active_producers"
+            "transaction_states active_producers unknown_state_filters"
         ),
         "Kafka answers in the order of a hash table: the order here is that of `IDENTITY`.",
     ),
