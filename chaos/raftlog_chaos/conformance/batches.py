@@ -16,10 +16,12 @@ from raftlog.base.crc import crc32c
 from raftlog.base.errors import KafkaError
 from raftlog.records.batch import Record, build_batch, iter_records
 from raftlog.records.header import (
+    CONTROL_BIT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     iter_headers,
     read_header,
 )
@@ -107,6 +109,10 @@ def _batch(batch: bytes) -> Mapping[str, Any]:
     shown = {name: value for name, value in fields.items() if value != usual[name]}
     if "crc" in shown:
         shown["crc"] = "wrong"
+    if fields["attributes"] & CONTROL_BIT and fields["attributes"] & LOG_APPEND_TIME_BIT:
+        shown.pop(
+            "base_timestamp", None
+        )  # the coordinator's time, which is the leader's or a millisecond before it
     return shown | {"records": records}
 
 

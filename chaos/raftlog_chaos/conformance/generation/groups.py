@@ -8,12 +8,12 @@ from typing import Any, Final
 from raftlog_chaos.conformance.messages import Message
 from raftlog_chaos.conformance.session import Session
 
-MADE_UP: Final = 77_000_000
+MADE_UP: Final = {"plain-0": 77_000_000, "plain-1": 77_000_001, "txn-0": 77_000_002, "txn-1": 77_000_003}
+"""Producer ids that no broker gave out, for slots that were not filled."""
+INTERNAL: Final = "__consumer_offsets"
 SESSION_MS: Final = 60_000
 ALL_TOPICS: Final = 2
 """The first version of OffsetFetch that asks for all topics of a group."""
-REBALANCE_MS: Final = 200
-"""A member that does not join again is out of the group after that."""
 
 
 class GroupWords:
@@ -22,6 +22,9 @@ class GroupWords:
     def __init__(self, s: Session, topic: str) -> None:
         self.s = s
         self.topic = topic
+        self.partitions = 1
+        self.added: set[str] = set()
+        """The slots of producers that added partitions and wrote no record since."""
         self.producers: dict[str, tuple[int, int]] = {}
         self.sequences: dict[tuple[str, int], int] = {}
         self.groups: set[str] = set()
@@ -32,6 +35,10 @@ class GroupWords:
         """Return the name of a transactional id or a group of this history."""
         assert word is not None
         return self._names.setdefault(word, self.s.name(word))
+
+    def holder(self, producer: str) -> tuple[int, int]:
+        """Return the producer id and epoch of a slot."""
+        return self.producers.get(producer, (MADE_UP[producer], 0))
 
     # --- producer ids
 
@@ -47,20 +54,23 @@ class GroupWords:
         self._become(producer, answer)
 
     def init_txn(self, *, producer: str, claim: str, timeout_ms: int, version: int) -> None:
-        """Ask for the producer id of a transactional id, and once more when an open transaction was in the way."""
-        for _ in range(2):
-            answer = self.s.ask(
-                "InitProducerId",
-                version,
-                node=self.s.coordinator(self.name(producer), kind=1),
-                transactional_id=self.name(producer),
-                transaction_timeout=timeout_ms,
-                **self._claim(producer, claim),
-            )
-            self._settle(producer)
-            if answer.get("error_code") != "CONCURRENT_TRANSACTIONS":
-                break
-        self._become(producer, answer)
+        """Ask for the producer id of a transactional id, again and again while an open transaction ends."""
+        fields = {
+            "transactional_id": self.name(producer),
+            "transaction_timeout": timeout_ms,
+            **self._claim(producer, claim),
+        }
+        node = self.s.coordinator(self.name(producer), kind=1)
+        answers: list[Message] = []
+
+        def is_answered() -> bool:
+            answers.append(self.s.look("InitProducerId", version, node=node, **fields))
+            return bool(answers[-1]["error_code"] != "CONCURRENT_TRANSACTIONS")
+
+        self.s.wait("no transaction is in the way", is_answered)
+        self.s.observe(f"InitProducerId v{version} of {producer}, which claims {claim}", answers[-1])
+        self._settle(producer)
+        self._become(producer, answers[-1])
 
     def _claim(self, producer: str, claim: str) -> Mapping[str, Any]:
         producer_id, epoch = self.producers.get(producer, (-1, -1))
@@ -70,7 +80,7 @@ class GroupWords:
             "old": (producer_id, epoch - 1 if epoch > 0 else epoch),
             "ahead": (producer_id, epoch + 1 if epoch >= 0 else epoch),
             "no epoch": (producer_id, -1),
-            "another": (MADE_UP, max(0, epoch)),
+            "another": (MADE_UP[producer], max(0, epoch)),
         }
         return dict(zip(("producer_id", "producer_epoch"), claims[claim], strict=True))
 
@@ -100,6 +110,7 @@ class GroupWords:
         fields = self._ids(producer, epoch) | {"topics": [{"name": self.topic, "partitions": partitions}]}
         asked = {f"v3_and_below_{name}": value for name, value in fields.items()}
         self.s.ask("AddPartitionsToTxn", version, node=self._node(producer), **asked)
+        self.added.add(producer)
 
     def add_offsets(self, *, producer: str, epoch: int, group: str, version: int) -> None:
         """Add a group's offsets to a transaction."""
@@ -126,9 +137,13 @@ class GroupWords:
         answer = self.s.ask("EndTxn", version, node=self._node(producer), committed=committed, **ids)
         self._settle(producer)
         self._become(producer, answer)
+        if producer in self.added and answer.get("error_code") == "NONE":
+            self.added.discard(producer)
+            ends = [self.s.end_offset(self.topic, each) for each in range(self.partitions)]
+            self.s.observe("the partitions end after a transaction", {"ends": ends})
 
     def _ids(self, producer: str, epoch: int) -> dict[str, Any]:
-        producer_id, current = self.producers.get(producer, (MADE_UP, 0))
+        producer_id, current = self.holder(producer)
         return {
             "transactional_id": self.name(producer),
             "producer_id": producer_id,
@@ -137,6 +152,15 @@ class GroupWords:
 
     def _node(self, producer: str) -> int:
         return self.s.coordinator(self.name(producer), kind=1)
+
+    def describe_transaction(self, producer: str) -> None:
+        """Ask what the coordinator knows; a group's partition follows from its name, which differs each time."""
+        name = self.name(producer)
+        answer = self.s.look("DescribeTransactions", 0, node=self._node(producer), transactional_ids=[name])
+        for topic in answer["transaction_states"][0]["topics"]:
+            if topic["topic"] == INTERNAL:
+                topic["partitions"] = len(topic["partitions"])
+        self.s.observe(f"DescribeTransactions of {producer}", answer)
 
     # --- committed offsets
 
@@ -191,9 +215,9 @@ class GroupWords:
     # --- members
 
     def join(self, *, group: str, version: int, member: str, protocol: str) -> None:
-        """Join a group as its only member, and take the assignment that it makes."""
+        """Join a group, again if it has a member, and take the assignment that the member makes."""
         self.groups.add(group)
-        name, _ = self._member(group, member)
+        name, _ = self._member(group, "own" if group in self.members else member)
         for _ in range(2):
             answer = self.s.ask(
                 "JoinGroup",
@@ -201,7 +225,7 @@ class GroupWords:
                 node=self.s.coordinator(self.name(group)),
                 group_id=self.name(group),
                 session_timeout=SESSION_MS,
-                rebalance_timeout=REBALANCE_MS,
+                rebalance_timeout=SESSION_MS,
                 member_id=name,
                 protocol_type="consumer",
                 protocols=[{"name": protocol, "metadata": b""}],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from raftlog.records.batch import Record, new_record
@@ -18,9 +18,10 @@ APPLIED_S: Final = 0.03
 """Apache Kafka shows a new setting just before it is in force."""
 BY_ID: Final = 13
 """The first version of Produce and Fetch that names topics by id."""
-MADE_UP: Final = 77_000_000
-"""A producer id that no broker gave out, for a slot that was not filled."""
 MAX32: Final = 2**31 - 1
+
+
+ALL: Final = {"partition_bytes": FETCH_BYTES, "max_bytes": FETCH_BYTES}
 
 
 class Play(GroupWords):
@@ -70,13 +71,14 @@ class Play(GroupWords):
             self.s.remark("with the first batch of a partition")
         if answer.get("error_code") == "NONE":
             self._stored(slot, batch, is_new=batch not in sent)
-            self._await_commit(partition, answer["base_offset"])
+            if rest["acks"] == 1:
+                self._await_commit(partition, answer["base_offset"])
 
     def _records(self, sizes: list[int], after_ms: int, step_ms: int, *, has_keys: bool) -> list[Record]:
         found = []
         for number, size in enumerate(sizes):
             self.count += 1
-            value = f"{self.count} ".encode() * (size // 4 + 1)
+            value = str(self.count).ljust(size, ".").encode()
             key = f"key-{self.count % 3}".encode() if has_keys else None
             found.append(new_record(key, value, timestamp=self.s.at(after_ms + number * step_ms)))
         return found
@@ -84,7 +86,7 @@ class Play(GroupWords):
     def _header(self, producer: str | None, partition: int, sequence: str, epoch: int) -> dict[str, int]:
         if producer is None:
             return {}
-        producer_id, current = self.producers.get(producer, (MADE_UP, 0))
+        producer_id, current = self.holder(producer)
         right = self.sequences.get((producer, partition), 0)
         gap = 3 if partition in self.written else 0
         odd = {"gap": right + gap, "zero": 0, "behind": max(0, right - 1)}
@@ -97,6 +99,7 @@ class Play(GroupWords):
     def _stored(self, slot: tuple[str, int], batch: bytes, *, is_new: bool) -> None:
         self.written.add(slot[1])
         header = batches.header_of(batch)
+        self.added.discard(slot[0])
         if slot[0] and is_new:
             self.sent[slot].append(batch)
             self.sequences[slot] = (header["base_sequence"] + header["record_count"]) & MAX32
@@ -126,11 +129,10 @@ class Play(GroupWords):
             isolation_level=isolation,
             topics=topics,
         )
-        for each in (found for topic in answer["responses"] for found in topic["partitions"]):
-            each["records"] = batches.whole(each["records"] or b"")
+        found = [_shown(each) for topic in answer["responses"] for each in topic["partitions"]]
         limits_shown = f"{limits['partition_bytes']} of {limits['max_bytes']} bytes"
         asked = f"partition {partition} at {at}, {limits_shown}, isolation {isolation}, epoch {epoch}"
-        self.s.observe(f"Fetch v{version} of {asked}", answer)
+        self.s.observe(f"Fetch v{version} of {asked}", found or answer)
 
     def list_offsets(
         self, *, partition: int, timestamp: int | str, after_ms: int, version: int, isolation: int
@@ -227,21 +229,27 @@ class Play(GroupWords):
         self.s.ask("DescribeProducers", 0, node=self.s.leader(self.topic), topics=topics)
         for slot in self.producers:
             if slot.startswith("txn"):
-                node = self.s.coordinator(self.name(slot), kind=1)
-                self.s.ask("DescribeTransactions", 0, node=node, transactional_ids=[self.name(slot)])
+                self.describe_transaction(slot)
 
     def end(self) -> None:
         """Read everything, and ask what is committed."""
         if self.exists:
             for partition in range(self.partitions):
                 self.s.read(self.topic, self._offset("start", partition), partition=partition)
-                fields: Mapping[str, Any] = {"isolation_level": 1, "partition": partition}
-                self.s.fetch(
-                    self.topic,
-                    self._offset("start", partition),
-                    max_bytes=FETCH_BYTES,
-                    **fields,
-                )
+                self.fetch(partition=partition, offset="start", version=12, isolation=1, epoch=-1, **ALL)
             self.describe()
         for group in sorted(self.groups):
             self.offset_fetch(group=group, partitions=None, is_stable=False, version=7)
+
+
+def _shown(partition: Message) -> Message:
+    """Return what a client takes from the answer for a partition.
+
+    That is an error alone; else whole batches, and the aborted transactions among them.
+    """
+    if partition["error_code"] != "NONE":
+        return {"error_code": partition["error_code"]}
+    records = batches.whole(partition["records"] or b"")
+    end = batches.end_offset(records)
+    aborted = [each for each in partition["aborted_transactions"] or () if each["first_offset"] < end]
+    return {**partition, "records": records, "aborted_transactions": aborted}
