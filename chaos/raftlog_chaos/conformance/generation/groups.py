@@ -19,12 +19,12 @@ ALL_TOPICS: Final = 2
 class GroupWords:
     """Words about producer ids, transactions, committed offsets and members."""
 
-    def __init__(self, s: Session, topic: str) -> None:
+    def __init__(self, s: Session, topic: str, partitions: int) -> None:
         self.s = s
         self.topic = topic
-        self.partitions = 1
-        self.added: set[str] = set()
-        """The slots of producers that added partitions and wrote no record since."""
+        self.partitions = partitions
+        self.wrote: set[str] = set()
+        """The slots of producers that wrote records since their last transaction ended."""
         self.producers: dict[str, tuple[int, int]] = {}
         self.sequences: dict[tuple[str, int], int] = {}
         self.groups: set[str] = set()
@@ -110,7 +110,6 @@ class GroupWords:
         fields = self._ids(producer, epoch) | {"topics": [{"name": self.topic, "partitions": partitions}]}
         asked = {f"v3_and_below_{name}": value for name, value in fields.items()}
         self.s.ask("AddPartitionsToTxn", version, node=self._node(producer), **asked)
-        self.added.add(producer)
 
     def add_offsets(self, *, producer: str, epoch: int, group: str, version: int) -> None:
         """Add a group's offsets to a transaction."""
@@ -137,10 +136,10 @@ class GroupWords:
         answer = self.s.ask("EndTxn", version, node=self._node(producer), committed=committed, **ids)
         self._settle(producer)
         self._become(producer, answer)
-        if producer in self.added and answer.get("error_code") == "NONE":
-            self.added.discard(producer)
+        if answer.get("error_code") == "NONE" and producer not in self.wrote:
             ends = [self.s.end_offset(self.topic, each) for each in range(self.partitions)]
-            self.s.observe("the partitions end after a transaction", {"ends": ends})
+            self.s.observe("the partitions end after a transaction without records", {"ends": ends})
+        self.wrote.discard(producer)
 
     def _ids(self, producer: str, epoch: int) -> dict[str, Any]:
         producer_id, current = self.holder(producer)

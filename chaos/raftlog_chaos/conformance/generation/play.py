@@ -28,8 +28,7 @@ class Play(GroupWords):
     """A plan in a session."""
 
     def __init__(self, s: Session, plan: Plan) -> None:
-        super().__init__(s, s.topic(partitions=plan.partitions, configs=plan.configs))
-        self.partitions = plan.partitions
+        super().__init__(s, s.topic(partitions=plan.partitions, configs=plan.configs), plan.partitions)
         self.exists = True
         self.count = 0
         self.sequences: dict[tuple[str, int], int] = {}
@@ -69,6 +68,8 @@ class Play(GroupWords):
         )
         if header.get("base_sequence", 0) > 0 and partition not in self.written:
             self.s.remark("with the first batch of a partition")
+        if producer and producer.startswith("txn") and transactional_id is None:
+            self.s.remark("outside a transaction")
         if answer.get("error_code") == "NONE":
             self._stored(slot, batch, is_new=batch not in sent)
             if rest["acks"] == 1:
@@ -99,7 +100,7 @@ class Play(GroupWords):
     def _stored(self, slot: tuple[str, int], batch: bytes, *, is_new: bool) -> None:
         self.written.add(slot[1])
         header = batches.header_of(batch)
-        self.added.discard(slot[0])
+        self.wrote.add(slot[0])
         if slot[0] and is_new:
             self.sent[slot].append(batch)
             self.sequences[slot] = (header["base_sequence"] + header["record_count"]) & MAX32
