@@ -246,6 +246,13 @@ class FakeReplicas:
         self.broker_id = 1
         self.early_batches = EarlyBatches(lambda: 0.0)
         self.sent = ReplicationQuota(lambda: 0.0)
+        self.to_wake: list[FakePartition] = []
+
+    def wake_now(self) -> None:
+        for partition in self.to_wake:
+            for waiter in tuple(partition.parked):
+                waiter.wake(partition)
+        self.to_wake.clear()
 
     def get(self, topic: str, partition: int) -> FakePartition:
         found = self.partitions.get((topic, partition))
