@@ -97,6 +97,29 @@ def test_a_log_that_began_anew_has_the_records_before_its_former_log_start() -> 
     run_scenario(scenario, size=1)
 
 
+def test_log_that_began_anew_and_stays_idle_is_not_judged_by_former_checkpoints() -> None:
+    """No chore looks at it before its next batch, so all checkpoints speak of the log as it was; its mark stays."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
+        cluster[1].partition().delete_records(3)
+        await cluster.pass_time(65)
+        cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 1)
+        cluster.create("u")
+        for _ in range(4):
+            await cluster[1].host.start(cluster[1].produce("other", topic="u"))
+            await cluster.pass_time(65)
+        assert offsets(cluster, POINTS)[NAME] == offsets(cluster, "log-start-offset-checkpoint")[NAME] == 3
+        cluster[1].host.crash()
+        await cluster.start(1)
+        partition = cluster[1].partition()
+        assert (partition.log.damage, partition.log_start_offset, partition.high_watermark) == (None, 1, 1)
+
+    run_scenario(scenario, size=1)
+
+
 def test_records_that_were_deleted_after_a_cut_stay_deleted() -> None:
     """The mark of the cut doubts what was written before, and not a log start beyond it."""
 
