@@ -20,7 +20,7 @@ class Regression(NamedTuple):
 
 REGRESSIONS: Final = (
     Regression("believed-time", 3.0, 23, "wall-clock-on-the-disk"),
-    Regression("blackouts", 3.0, 4, "refused-sync-counts"),
+    Regression("blackouts", 3.0, 36, "refused-sync-counts"),
     Regression("clock-jumps", 6.0, 14, "answer-about-an-earlier-clock"),
     Regression("compaction", 6.0, 5, "cleaned-beyond-stable"),
     Regression("consumer-churn", 6.0, 11, "revocations-forgotten"),
@@ -43,12 +43,12 @@ REGRESSIONS: Final = (
     Regression("names-of-one-log", 4.0, 21, "swap-named-unsynced"),
     Regression("names-of-one-log", 4.0, 2, "former-producers-kept"),
     Regression("names-of-one-log", 4.0, 20, "newest-cut-counts"),
-    Regression("out-of-files", 4.0, 6, "no-descriptor-ends-the-voter"),
+    Regression("out-of-files", 4.0, 4, "no-descriptor-ends-the-voter"),
     Regression("pause-kill", 3.0, 7, "shrink-before-answer"),
     Regression("quorum", 6.0, 25, "quorum-torn-tail-read"),
     Regression("quorum-calm", 15.0, 3, "silent-voters-trusted"),
     Regression("relay", 3.0, 26, "join-before-epoch-start"),
-    Regression("retry", 3.0, 5, "dedup-window-of-one"),
+    Regression("retry", 3.0, 6, "dedup-window-of-one"),
     Regression("rights", 5.0, 3, "rights-not-in-snapshot"),
     Regression("rolled-back", 4.0, 30, "incarnation-written-late"),
     Regression("rolling-upgrade", 3.0, 5, "stopped-brokers-ignored"),
