@@ -16,7 +16,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
-	interop interop-groups interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare growth slow nightly docs wheel clean
+	interop interop-groups interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-record growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -139,6 +139,15 @@ bench: $(STAMP)
 # What isn't installed is told as missing. COMPARE="--only produce,latency --systems raftlog,kafka" runs some of it.
 compare: $(STAMP)
 	$(BIN)/raftlog compare $(COMPARE)
+
+# The same questions to Apache Kafka 4.3 and to raftlog: differences that are not listed fail. Java and Maven are needed.
+# KAFKA_DIFF="--only produce --strict" compares some.
+kafka-diff: $(STAMP)
+	$(BIN)/python -m raftlog_chaos.conformance diff $(KAFKA_DIFF)
+
+# Writes down what Kafka answers, for tests without Java. KAFKA_DIFF="--only produce" asks some again.
+kafka-record: $(STAMP)
+	$(BIN)/python -m raftlog_chaos.conformance record $(KAFKA_DIFF)
 
 # The demo and a sample of the tests on a machine that is slow: beside two loops on one core, and on a tenth of a core.
 slow: $(STAMP)

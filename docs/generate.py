@@ -1,6 +1,7 @@
 """Write the reference pages from the tables that the code runs on: settings, commands, routes of the HTTP API, metrics.
 
-`make docs` runs it before it builds the site. The pages are not committed, so they cannot be out of date.
+`make docs` runs it before it builds the site. The pages are not committed, so they cannot be out of date. Only the page
+about what differs from Kafka is, and a test compares it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from raftlog.base.config_setting import INT_MAX, LONG_MAX
 from raftlog.cli import exits
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.tree import load
+from raftlog_chaos.conformance import known
+from raftlog_chaos.conformance import page as differences
 
+EXPLANATION = Path(__file__).parent / "pages" / "explanation"
 REFERENCE = Path(__file__).parent / "pages" / "reference"
 HELP_COLUMNS = 100
 JSON_METHODS = ("get", "post", "put", "patch", "delete")
@@ -280,6 +284,7 @@ def main() -> None:
         ("metrics", metrics),
     ):
         (REFERENCE / f"{name}.md").write_text("\n".join(page()), encoding="utf-8")
+    (EXPLANATION / "kafka.md").write_text(differences.page(known.load()), encoding="utf-8")
     (REFERENCE / "openapi.json").write_text(json.dumps(document(ROUTES), indent=1), encoding="utf-8")
 
 

@@ -54,6 +54,7 @@ PARTS = (
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
     Part("interop-java", needs=("java", "mvn")),
+    Part("kafka-diff", needs=("java", "mvn")),
     Part("test-spark", needs=("java",)),
     Part("interop-spark", needs=("java", "mvn")),
     Part("pipeline-demo", needs=("java",)),

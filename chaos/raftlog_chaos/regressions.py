@@ -27,6 +27,7 @@ REGRESSIONS: Final = (
     Regression("controller", 6.0, 17, "creation-not-repeatable"),
     Regression("corruption", 3.0, 3, "damage-taken-for-torn-tail"),
     Regression("corruption", 3.0, 173, "recovery-point-beyond-a-cut"),
+    Regression("emptied-segments", 4.0, 1, "answers-without-records"),
     Regression("endurance", 3.0, 5, "metadata-without-sync"),
     Regression("exactly-once", 6.0, 26, "begun-too-early"),
     Regression("exactly-once-alone", 6.0, 2, "owners-fenced"),

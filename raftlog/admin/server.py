@@ -99,7 +99,7 @@ class AdminServer:
         config = self._node.config
         if config.admin_tokens_file:
             try:
-                text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text)
+                text = await asyncio.to_thread(Path(config.admin_tokens_file).read_text, "utf-8-sig")
             except (OSError, UnicodeDecodeError) as error:
                 raise AdminUnavailable(f"raftlog.admin.tokens.file: {error}") from error
             tokens = parse_tokens(text, name=config.admin_tokens_file)

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig, validate_topic_configs
@@ -24,6 +24,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.machine import Decision
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS, NO_BROKER
+from raftlog.controller.configs import warnings_of
 from raftlog.controller.decisions import BatchLimit, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
 from raftlog.controller.partition_index import PartitionIndex
@@ -50,6 +51,7 @@ from raftlog.metadata.metadata_records import (
 )
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
+COLLISION: Final = "in metrics . and _ are the same, so names must differ in more"
 
 
 def check_topic_name(name: str) -> None:
@@ -91,6 +93,11 @@ def decide_create_topics(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
+            check_topic_name(topic.name)
+            if topic.name not in image.topics and (other := index.at(image).colliding_topic(topic.name)):
+                raise InvalidTopic(
+                    f"topic {topic.name!r} collides with existing topic {other!r}: {COLLISION}"
+                )
             plan = _plan(image, topic, config=config, placement=placement, bounds=bounds, random=random)
         except KafkaError as error:
             results[topic.name] = TopicCreation(topic.name, error.code, error.message)
@@ -100,6 +107,7 @@ def decide_create_topics(
             records += plan.records
             fields = {"topic": topic.name, "partitions": plan.created.num_partitions}
             events.append(LogEvent("info", "topic_created", fields))
+            events += warnings_of(each for each in plan.records if isinstance(each, ConfigChanged))
     reply = CreateTopicsReply(tuple(results.values()))
     if request.validate_only:
         return Decision(reply=reply)
@@ -115,7 +123,6 @@ def _plan(
     bounds: MetadataLimits,
     random: Random,
 ) -> _Plan:
-    check_topic_name(topic.name)
     existing = image.topics.get(topic.name)
     if existing is not None and existing.topic_id == topic.topic_id:
         return _created_before(existing)

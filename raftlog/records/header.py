@@ -44,9 +44,16 @@ MAX_SEQUENCE: Final = 2**31 - 1
 MIN_RECORD_BYTES: Final = 7
 """A record's least: one byte each for length, attributes, two deltas, lengths of key and value, number of headers."""
 
+MIN_LENGTH: Final = 14
+"""The least that the length field of any record format says (Kafka: LegacyRecord.RECORD_OVERHEAD_V0)."""
+
 _NOT_FROM_PRODUCERS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
 _new_tuple = tuple.__new__
+
+
+class NotOneBatch(InvalidRecord):
+    """A produced partition does not hold exactly one batch of format 2; its log need not be asked."""
 
 
 class BatchHeader(NamedTuple):
@@ -191,20 +198,22 @@ def stamp_max_timestamp(
 def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: bool = True) -> BatchHeader:
     """Return the header of what a client sent for one partition, held to the laws of a produced batch.
 
-    Exactly one batch, magic 2, record count = last offset delta + 1, a codec that exists (`zstd=False`: Produce < 7),
-    no control bit, delete horizon or broker-side time type, a sequence if it names a producer (else a sequence means
-    nothing), at most `max_message_bytes`, no more records than plain bytes can hold, CRC-32C. Single records are not
-    walked, see `records.validation`. Raises InvalidRecord, CorruptMessage, MessageTooLarge, InvalidTimestamp,
-    UnsupportedCompressionType (Kafka: ProduceRequest, LogValidator).
+    Exactly one batch that begins at offset 0, magic 2, record count = last offset delta + 1, a codec that exists
+    (`zstd=False`: Produce < 7), no control bit, delete horizon or broker-side time type, a sequence if it names a
+    producer (else a sequence means nothing), at most `max_message_bytes`, no more records than plain bytes can hold,
+    CRC-32C. Single records are not walked, see `records.validation`. Raises InvalidRecord, CorruptMessage,
+    MessageTooLarge, InvalidTimestamp, UnsupportedCompressionType, and NotOneBatch for what no log need look at
+    (Kafka: ProduceRequest, LogValidator).
     """
     size = 0 if records is None else len(records)
     if records is None or size < HEADER_BYTES:
-        raise InvalidRecord("a partition's records must be one whole batch")
+        raise NotOneBatch("a partition's records must be one whole batch")
     fields = HEADER.unpack_from(records, 0)
     length = fields[1] + LENGTH_OVERHEAD
     header: BatchHeader = _new_tuple(BatchHeader, (fields[0], length, *fields[2:]))
     if (
         length != size
+        or header.base_offset
         or header.magic != MAGIC
         or size > max_message_bytes
         or header.record_count != header.last_offset_delta + 1
@@ -218,33 +227,54 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
         or (header.producer_id >= 0 and header.base_sequence < 0)
         or (header.attributes & TRANSACTIONAL_BIT and header.producer_id < 0)
     ):
-        _refuse_produced(header, size, max_message_bytes, zstd=zstd)
-    if crc32c(memoryview(records)[CRC_START:]) != header.crc:
+        _refuse_produced(header, records, max_message_bytes, zstd=zstd)
+    elif crc32c(memoryview(records)[CRC_START:]) != header.crc:
         raise CorruptMessage("CRC of the produced batch does not hold")
     return header
 
 
-def _refuse_produced(header: BatchHeader, size: int, max_message_bytes: int, *, zstd: bool) -> None:
-    if header.magic != MAGIC:
-        raise InvalidRecord(f"record format {header.magic} is not 2")
-    if header.length > size:
-        raise CorruptMessage("the batch is cut off")
-    if HEADER_BYTES <= header.length < size:
-        raise InvalidRecord("a partition's records must be exactly one batch")
+def _refuse_produced(header: BatchHeader, records: Buffer, max_message_bytes: int, *, zstd: bool) -> None:
+    """Raise the error for the first law that a batch breaks, in Kafka's order: request, log, batch."""
+    _refuse_format(header, records)
+    if header.base_offset:
+        raise InvalidRecord(f"a produced batch begins at offset 0, not {header.base_offset}")
     if header.length < HEADER_BYTES:
         raise CorruptMessage(f"batch length {header.length} is shorter than a header")
+    size = len(records)
     if size > max_message_bytes:
         raise MessageTooLarge(f"the batch has {size} bytes, max.message.bytes is {max_message_bytes}")
-    _refuse_attributes(header, zstd=zstd)
+    if crc32c(memoryview(records)[CRC_START : header.length]) != header.crc:
+        raise CorruptMessage("CRC of the produced batch does not hold")
+    if header.length < size:
+        raise InvalidRecord(f"{size - header.length} bytes follow the batch")
     if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
         raise InvalidRecord(f"{header.record_count} records, but last offset {header.last_offset_delta}")
     if not header.codec and header.record_count * MIN_RECORD_BYTES > size - HEADER_BYTES:
         raise InvalidRecord(f"{size - HEADER_BYTES} bytes cannot hold {header.record_count} records")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise InvalidRecord(f"producer {header.producer_id} gives no sequence")
+    _refuse_attributes(header, zstd=zstd)
     if header.is_transactional and header.producer_id < 0:
         raise InvalidRecord("a transaction needs a producer id")
     assert header.codec == ZSTD
+
+
+def _refuse_format(header: BatchHeader, records: Buffer) -> None:
+    """Raise NotOneBatch or CorruptMessage unless the records are one whole batch of format 2, whatever follows it."""
+    size = len(records)
+    if header.length < LENGTH_OVERHEAD + MIN_LENGTH or not 0 <= header.magic <= MAGIC:
+        raise CorruptMessage(f"no record format has magic {header.magic} and length {header.length}")
+    if header.length > size:
+        raise NotOneBatch("the batch is cut off")
+    if header.magic != MAGIC:
+        raise NotOneBatch(f"record format {header.magic} is not 2")
+    rest = size - header.length
+    if rest > LENGTH_OVERHEAD:
+        _, length, _ = STAMP.unpack_from(
+            bytes(records[header.length : header.length + STAMP_BYTES]).ljust(STAMP_BYTES)
+        )
+        if MIN_LENGTH <= length <= rest - LENGTH_OVERHEAD:
+            raise NotOneBatch("a partition's records must be exactly one batch")
 
 
 def _refuse_attributes(header: BatchHeader, *, zstd: bool) -> None:

@@ -202,7 +202,7 @@ class Log(LogReads):
         except OSError as error:
             # The producer's next batches may be on their way. Until this one comes again they are refused as it was.
             refused = KafkaStorageError(f"the disk refused it: {error.strerror}")
-            self.producers.note_refused_batch(header, refused)
+            self.producers.refused_batches.note(header, refused)
             raise
         # From here on the batch is in the log. The end moves first, then what is derived from the log: epochs and
         # producers are rebuilt from it after a crash, so they may lag behind it, and must never be ahead.

@@ -31,6 +31,7 @@ from raftlog.records.batch import (
     validate_produced,
 )
 from raftlog.records.compression import ZSTD
+from raftlog.records.header import NotOneBatch
 
 MAX_BYTES = 1 << 20
 ONE = build_batch([new_record(b"k", b"v", timestamp=7)])
@@ -57,11 +58,16 @@ LAWS: dict[str, tuple[bytes | None, type[KafkaError]]] = {
     "no records at all": (None, InvalidRecord),
     "an empty field": (b"", InvalidRecord),
     "less than a header": (ONE[:60], InvalidRecord),
-    "a batch cut off": (ONE[:-1], CorruptMessage),
+    "a batch cut off": (ONE[:-1], InvalidRecord),
+    "a length beyond 32 bits": (with_field(ONE, 8, b"\x7f\xff\xff\xff"), InvalidRecord),
+    "a base offset": (with_field(ONE, 0, (5).to_bytes(8, "big")), InvalidRecord),
+    "bytes behind the batch": (ONE + bytes(20), InvalidRecord),
     "two batches": (ONE + ONE, InvalidRecord),
     "a length below a header": (with_field(ONE, 8, (48).to_bytes(4, "big")), CorruptMessage),
     "a negative length": (with_field(ONE, 8, b"\xff\xff\xff\xff"), CorruptMessage),
     "message format 1": (with_field(ONE, 16, b"\x01"), InvalidRecord),
+    "message format 3": (with_field(ONE, 16, b"\x03"), CorruptMessage),
+    "a wrong CRC and a codec of 5": (with_field(ONE, 22, b"\x05", crc=False), CorruptMessage),
     "a record count that lies": (with_field(TWO, 57, (3).to_bytes(4, "big")), InvalidRecord),
     "a last offset delta that lies": (with_field(TWO, 23, (5).to_bytes(4, "big")), InvalidRecord),
     "no record": (with_field(with_field(ONE, 57, bytes(4)), 23, b"\xff\xff\xff\xff"), InvalidRecord),
@@ -84,6 +90,13 @@ def test_an_unlawful_batch_is_refused_with_its_code(law: str) -> None:
     """Each broken law of a produced batch answers with the code that Kafka gives it."""
     records, error = LAWS[law]
     with pytest.raises(error):
+        validate_produced(records, MAX_BYTES)
+
+
+@pytest.mark.parametrize("records", [None, b"", ONE[:60], ONE[:-1], ONE + ONE, with_field(ONE, 16, b"\x01")])
+def test_records_that_are_not_one_batch_are_refused_before_the_log(records: bytes | None) -> None:
+    """Kafka refuses them with the request (ProduceRequest.validateRecords), so no log start is in the answer."""
+    with pytest.raises(NotOneBatch):
         validate_produced(records, MAX_BYTES)
 
 

@@ -190,7 +190,7 @@ async def test_a_transactional_batch_needs_a_transactional_id() -> None:
     fake = FakePartitionServer()
     pipe = fake.connect()
     records = bytearray(batch())
-    records[22] |= 0x10
+    records[16], records[22] = 2, 0x10
     pipe.send(produce(2, (0, bytes(records))))
     assert [each.error_code for each in results(pipe)] == [53]
     assert fake.partition.log_end_offset == 0
@@ -201,7 +201,7 @@ async def test_zstd_needs_version_7() -> None:
     fake = FakePartitionServer()
     pipe = fake.connect()
     records = bytearray(batch())
-    records[22] = 4
+    records[16], records[22] = 2, 4
     pipe.send(produce(1, (0, bytes(records)), version=6))
     assert [each.error_code for each in results(pipe, 6)] == [76]
     pipe.send(produce(2, (0, bytes(records)), version=7))

@@ -107,9 +107,9 @@ def record_lie(field: str, name: str, payload: bytes, count: int = 1) -> list[Li
 OLD_SECOND = altered(of(NOW_MS, NOW_MS - DAY_MS), max_timestamp=NOW_MS)
 
 LIES: list[Lie] = [
-    header("base_offset", "any", NONE, kept(base_offset=1), base_offset=77),
-    header("batch_length", "less", INVALID_RECORD, length=len(TWO) - 20),
-    header("batch_length", "more", CORRUPT_MESSAGE, length=len(TWO) + 20),
+    header("base_offset", "any", INVALID_RECORD, base_offset=77),
+    header("batch_length", "less", CORRUPT_MESSAGE, length=len(TWO) - 20),
+    header("batch_length", "more", INVALID_RECORD, length=len(TWO) + 20),
     header("batch_length", "negative", CORRUPT_MESSAGE, length=-1),
     header("partition_leader_epoch", "of the future", NONE, kept(leader_epoch=0), leader_epoch=2**31 - 1),
     header("magic", "1", INVALID_RECORD, magic=1),

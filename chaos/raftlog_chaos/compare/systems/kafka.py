@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.config_files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.progress import patient
@@ -80,6 +81,7 @@ class Kafka(KafkaWire):
     warm_up_small_s = 20.0
     """Its virtual machine compiles what is slow only after thousands of requests, and three of them share the cores."""
     settings: Mapping[str, str] = {}
+    jvm_options: Sequence[str] = JVM_OPTIONS
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)
@@ -106,7 +108,7 @@ class Kafka(KafkaWire):
             if node not in self._children or not self._children[node].running:
                 command = [
                     "java",
-                    *JVM_OPTIONS,
+                    *self.jvm_options,
                     "-cp",
                     classpath(),
                     "kafka.Kafka",
@@ -150,9 +152,7 @@ class Kafka(KafkaWire):
             **self.settings,
         }
         make_folders(self._node_folder(node))
-        write_file(
-            self._settings_path(node), "".join(f"{name}={value}\n" for name, value in settings.items())
-        )
+        write_file(self._settings_path(node), format_properties(settings))
 
     def _format(self, jars: str) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x")

@@ -1,0 +1,70 @@
+"""Known differences between Apache Kafka 4.3 and raftlog; the package `known` has them all.
+
+A difference that a history shows and no entry explains is a failure, and so is an entry that no history shows any more.
+The page `docs/pages/explanation/kafka.md` is made of the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple
+
+from raftlog_chaos.conformance.compare import Difference
+
+Kind = Literal["by design", "kafka's own fault", "not built", "open"]
+"""`open` is for a fault of raftlog's that is not mended yet: `--strict` fails for it, and the page leaves it out."""
+
+
+class Known(NamedTuple):
+    """A difference and its reason, which is a sentence of the page. Patterns are those of file names: `*` is anything.
+
+    `histories` are labels with spaces between; none: no history can show it. `step` is what was asked, `path` leads to
+    the value, `kafka` and `raftlog` are the two values as text. With `ends`, what comes later in such a history follows
+    from it, and is not judged.
+    """
+
+    kind: Kind
+    why: str
+    histories: str = ""
+    path: str = "*"
+    step: str = "*"
+    kafka: str = "*"
+    raftlog: str = "*"
+    ends: bool = False
+
+    def is_about(self, labels: Iterable[str]) -> bool:
+        """Whether one of these histories should show the difference."""
+        return any(fnmatchcase(label, each) for label in labels for each in self.histories.split())
+
+    def explains(self, difference: Difference) -> bool:
+        """Whether this entry is about a difference."""
+        return (
+            self.is_about([difference.history])
+            and fnmatchcase(difference.path, self.path)
+            and fnmatchcase(difference.asked, self.step)
+            and fnmatchcase(str(difference.kafka), self.kafka)
+            and fnmatchcase(str(difference.other), self.raftlog)
+        )
+
+
+class Judged(NamedTuple):
+    """The differences of one history that no entry explains, and the entries that explain others."""
+
+    unknown: list[Difference]
+    used: list[Known]
+
+
+def judge(found: Iterable[Difference], known: Sequence[Known]) -> Judged:
+    """Part the differences of one history, in their order, into known ones and others."""
+    unknown: list[Difference] = []
+    used: list[Known] = []
+    for each in found:
+        entry = next((entry for entry in known if entry.explains(each)), None)
+        if entry is None:
+            unknown.append(each)
+            continue
+        used.append(entry)
+        if entry.ends:
+            break
+    return Judged(unknown, used)

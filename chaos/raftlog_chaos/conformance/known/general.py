@@ -1,0 +1,103 @@
+"""Differences that no history shows: those on purpose, and features that are not built."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+
+KNOWN: Final = (
+    Known("not built", "logins by Kerberos"),
+    Known("not built", "tiered storage, fetching from followers, moving replicas between log directories"),
+    Known(
+        "not built",
+        "share groups and streams groups, two-phase commit (KIP-939), eligible leader replicas (KIP-966's ELR)",
+    ),
+    Known("not built", "a change of voters while the cluster runs"),
+    Known("not built", "message formats before v2"),
+    Known(
+        "by design",
+        "**`acks=all` is on disk** on every in-sync replica. [Durability](durability.md) tells more.",
+    ),
+    Known(
+        "by design",
+        "**Failures are noticed faster**: a broken connection is probed at once, and session timeouts are shorter. "
+        "[The settings that differ](../howto/machines.md#configuration) are listed.",
+    ),
+    Known("by design", "**Limits** exist where Kafka has none: [limits](limits.md)."),
+    Known(
+        "by design",
+        "**Tokens are signed.** OAUTHBEARER takes no token without a signature, which Kafka does unless it is told "
+        "otherwise.",
+    ),
+    Known(
+        "by design",
+        "**Quotas** ([how](../howto/quotas.md)) are Kafka's, but for four things. Use is counted when a request "
+        "arrives, not when it is answered, so a client cannot overtake its quota by pipelining. An answer to a fetch "
+        "that is larger than all windows allow passes when nothing was fetched of late; in Kafka it never does. "
+        "Producers with acks=0 wait for the time that they use too. 100 percent of time is a whole broker, which is "
+        "one event loop. There is no `client.quota.callback.class`.",
+    ),
+    Known(
+        "by design",
+        "**A closed node does not start open.** Security settings that raftlog cannot carry out are errors, not "
+        "ignored.",
+    ),
+    Known(
+        "by design",
+        "**Fenced brokers stay in the list of brokers for 30 seconds**, because librdkafka waits for ever for a "
+        "coordinator that is missing there. An answer that names no topic lists live brokers only.",
+    ),
+    Known(
+        "by design",
+        "**Markers are written by brokers only**, so `kafka-transactions.sh --abort` is refused; [operators have "
+        "their own way](../howto/transactions.md#transactions-that-hang).",
+    ),
+    Known("by design", "**A reassignment can always be cancelled back** to where it began."),
+    Known(
+        "by design",
+        "**A pattern is resolved at once** for a member of the new group protocol that also names topics. "
+        "Kafka resolves it in the background, and such a member first gets the partitions of the named "
+        "topics only.",
+    ),
+    Known(
+        "by design",
+        "**A waiting fetch is answered early** when another request follows it on its connection. Kafka "
+        "lets that request wait until the fetch has what it asked for, or its time is over.",
+    ),
+    Known(
+        "by design",
+        "**Metadata that creates a topic answers with the topic.** Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION, and clients ask again.",
+    ),
+    Known(
+        "by design",
+        "**A producer's second batch waits for its first.** A partition that never held a record takes "
+        "sequence 0 only, as in Kafka from 4.5 on. In a topic that was made again within ten minutes of "
+        "its deletion, producers go on with any sequence, since librdkafka and aiokafka would end "
+        "otherwise.",
+    ),
+    Known(
+        "by design",
+        "**Features that only Kafka has** (`kraft.version`, `eligible.leader.replicas.version`, "
+        "`share.version`, `streams.version`) are passed over, with a warning, where all features go to a "
+        "release's levels.",
+    ),
+    Known(
+        "by design",
+        "**Settings without effect** that Kafka changes at run time are stored, with a warning in the "
+        "log. Those about security that raftlog cannot carry out are refused, and so is "
+        "`cordoned.log.dirs`.",
+    ),
+    Known(
+        "kafka's own fault",
+        "A retried InitProducerId is answered after a failover, as in Kafka from 4.5 on: the record of a "
+        "transactional id has the epoch before, in the tagged field 4.",
+    ),
+    Known(
+        "by design",
+        "**Coordinators do not compress**: `compression.type` of `__consumer_offsets` and `__transaction_state`, and "
+        "`offsets.topic.compression.codec`, have no effect. All other topics get their codec from the leader, as in "
+        "Kafka.",
+    ),
+)

@@ -1,0 +1,82 @@
+"""Known differences in Produce."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+
+KNOWN: Final = (
+    Known(
+        "by design",
+        "**Bits of a batch that only brokers set** are refused: the time type LogAppendTime, and the delete horizon. "
+        "Kafka stores such batches.",
+        "produce/header/attributes=8 produce/header/attributes=64",
+        path="answer.responses.*.error_code",
+        kafka="NONE",
+        raftlog="INVALID_*",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**Records that cannot be decompressed** are stored with their batch, where its records are not walked; Kafka "
+        "answers UNKNOWN_SERVER_ERROR.",
+        "produce/header/attributes=[1-4]",
+        path="answer.responses.*.error_code",
+        kafka="UNKNOWN_SERVER_ERROR",
+        raftlog="NONE",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A largest timestamp above those of the records** is believed where the records are not walked.",
+        "produce/header/base_timestamp=0",
+        path="answer.records.*.max_timestamp",
+    ),
+    Known(
+        "by design",
+        "**Bytes after a batch** that are no whole batch are refused. Kafka drops them in silence.",
+        "produce/shape/a?byte?too?many",
+        path="answer.responses.*.error_code",
+        kafka="NONE",
+        raftlog="INVALID_RECORD",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A topic without partitions** in a Produce request stands in the answer, as it does in other APIs. Kafka "
+        "leaves it out.",
+        "produce/shape/no?partition",
+        path="answer",
+        kafka="(default)",
+    ),
+    Known(
+        "kafka's own fault",
+        "A codec that does not exist is answered with UNSUPPORTED_COMPRESSION_TYPE, in Kafka with "
+        "UNKNOWN_SERVER_ERROR.",
+        "produce/header/attributes=[57]",
+        path="answer.responses.*.error_code",
+        kafka="UNKNOWN_SERVER_ERROR",
+        raftlog="UNSUPPORTED_COMPRESSION_TYPE",
+    ),
+    Known(
+        "kafka's own fault",
+        "A batch whose length goes beyond 32 bits is answered with INVALID_RECORD, as any batch that is cut off, in "
+        "Kafka with UNKNOWN_SERVER_ERROR.",
+        "produce/header/batch_length=2147483647",
+        path="answer.responses.*",
+    ),
+    Known(
+        "kafka's own fault",
+        "A partition with records of null is refused; Kafka never answers the request.",
+        "produce/shape/records?of?null",
+        path="answer",
+        kafka="no answer",
+    ),
+    Known(
+        "kafka's own fault",
+        "A partition that a request names twice gets its first batch, and the second one is refused. Kafka stores the "
+        "second one only, and answers once.",
+        "produce/shape/a?partition?twice",
+    ),
+)

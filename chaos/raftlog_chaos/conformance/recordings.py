@@ -1,0 +1,45 @@
+"""Apache Kafka's answers as files, one for each subject, so that raftlog can be compared where there is no Java.
+
+`make kafka-record` writes them. A step is a line, so a change of an answer is a line in a version's difference.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from raftlog.base.disk import make_folders, write_file
+from raftlog_chaos.conformance.compare import Observation
+
+FOLDER: Final = Path(__file__).parent / "recorded"
+
+
+def path_of(subject: str, folder: Path = FOLDER) -> Path:
+    """Return the file of a subject."""
+    return folder / f"{subject}.json"
+
+
+def write(subject: str, version: str, date: str, histories: Mapping[str, Observation]) -> None:
+    """Write the file of a subject: histories by name, with Kafka's version and the date on which it was asked."""
+    lines = ["{", f' "kafka": {json.dumps(version)},', f' "date": {json.dumps(date)},', ' "histories": {']
+    lines.append(",\n".join(_history(name, steps) for name, steps in sorted(histories.items())))
+    make_folders(FOLDER)
+    write_file(path_of(subject), "\n".join([*lines, " }", "}", ""]))
+
+
+def _history(name: str, steps: Iterable[Mapping[str, Any]]) -> str:
+    inner = ",\n".join(f"   {json.dumps(step)}" for step in steps)
+    return f"  {json.dumps(name)}: [\n{inner}\n  ]"
+
+
+@cache
+def read(subject: str) -> Mapping[str, Any]:
+    """Return what is recorded of a subject: `kafka`, `date` and `histories`; without histories if nothing is."""
+    path = path_of(subject)
+    if not path.exists():
+        return {"kafka": "", "date": "", "histories": {}}
+    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
