@@ -260,6 +260,9 @@ class FakeReplicas:
             return found
         raise NotLeaderOrFollower() if partition in self.elsewhere else UnknownTopicOrPartition()
 
+    def was_deleted(self, topic: str) -> bool:
+        return False
+
 
 class FakeTransport(asyncio.Transport):
     """Keeps what is written. Reading goes on unless paused. The kernel takes `room` bytes, and more with `drain`."""
