@@ -10,7 +10,7 @@ KNOWN: Final = (
     Known(
         "by design",
         "**OFFSET_OUT_OF_RANGE says where the log is**: its start and its end stand beside the error.",
-        "fetch/* delete-records/*",
+        "fetch/* delete-records/* cleaning/*",
         path="answer.responses.*.partitions.*.[hl]*",
         step="*Fetch*",
         kafka="[(-]*",
@@ -25,13 +25,15 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Answers end with whole batches.** Kafka cuts the last one off where a limit is, and clients throw that away.",
+        "**Answers end with whole batches.** Kafka cuts the last one off where a limit is, and clients throw that "
+        "away.",
         "fetch/limit/*200*",
         path="answer.responses.*.records.*",
     ),
     Known(
         "by design",
-        "**A fetch reads on in the next segment**, and waits only where the log ends. Kafka's answers end with a segment.",
+        "**A fetch reads on in the next segment**, and waits only where the log ends. Kafka's answers end with a "
+        "segment.",
         "fetch/segments-end/*",
         path="answer*",
     ),
@@ -46,8 +48,8 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A consumer that read in an epoch which its leader does not know** reads on. Kafka answers OFFSET_OUT_OF_RANGE, "
-        "and the consumer begins anew.",
+        "**A consumer that read in an epoch which its leader does not know** reads on. Kafka answers "
+        "OFFSET_OUT_OF_RANGE, and the consumer begins anew.",
         "fetch/last-fetched-epoch/*",
         path="answer.responses.*",
     ),

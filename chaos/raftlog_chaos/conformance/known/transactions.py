@@ -9,8 +9,8 @@ from raftlog_chaos.conformance.differences import Known
 KNOWN: Final = (
     Known(
         "by design",
-        "**A producer that a partition's leader knows to be fenced** is refused by it, with the log's start. Kafka asks "
-        "the coordinator, and leaves the start out.",
+        "**A producer that a partition's leader knows to be fenced** is refused by it, with the log's start. Kafka "
+        "asks the coordinator, and leaves the start out.",
         "transactions/producer/* transactions/timed-out/* transactions/batch/*",
         path="answer.responses.*.partition_responses.*.log_start_offset",
         step="Produce *",
@@ -51,8 +51,8 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A client of version 2 that commits a transaction just timed out is answered with PRODUCER_FENCED. Kafka answers "
-        "INVALID_TXN_STATE, which clients take for a fault of their own (KAFKA-20785).",
+        "A client of version 2 that commits a transaction just timed out is answered with PRODUCER_FENCED. Kafka "
+        "answers INVALID_TXN_STATE, which clients take for a fault of their own (KAFKA-20785).",
         "transactions/timed-out/a?late?commit?in?protocol?2",
         path="answer.error_code",
         kafka="INVALID_TXN_STATE",
@@ -65,6 +65,23 @@ KNOWN: Final = (
         path="answer.responses.*.log_append_time",
         kafka="start*",
         raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        "**The largest epoch** is never given out, so InitProducerId with it is fenced, also for a new transactional id.",
+        "transactions/init/the?largest?epoch",
+        path="answer.*",
+        raftlog="[(P-]*",
+    ),
+    Known(
+        "kafka's own fault",
+        "The first batch of a log that never held a record has sequence 0, in every protocol. Kafka 4.3 takes any, and "
+        "so a later request for the first (KAFKA-15591).",
+        "transactions/producer/a?gap?in?protocol?1 transactions/producers-described",
+        path="answer.responses.*.error_code",
+        kafka="NONE",
+        raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ends=True,
     ),
     Known(
         "open",
