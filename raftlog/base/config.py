@@ -19,7 +19,7 @@ from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
 from raftlog.base.config_oauth import OAUTH_OF_LISTENERS, split_oauth_override
 from raftlog.base.config_security import LISTENER_PREFIX, LOGINS_OF_LISTENERS, split_override
-from raftlog.base.config_setting import Setting, settings_of
+from raftlog.base.config_setting import LONG_MAX, Setting, settings_of
 from raftlog.base.config_tls import TlsSettings, admin_tls_names, split_tls_override
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
@@ -289,6 +289,8 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
             "cleanup.policy",
             "internal topics must stay compacted: without that they grow for ever, or forget",
         )
+    if values.get("min.compaction.lag.ms", 0) > values.get("max.compaction.lag.ms", LONG_MAX):
+        yield "min.compaction.lag.ms", "must be at most max.compaction.lag.ms"
     if values.get("remote.storage.enable"):
         yield "remote.storage.enable", "raftlog has no tiered storage"
 

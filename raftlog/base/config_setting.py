@@ -149,16 +149,23 @@ def _boolean(text: str) -> bool:
 
 def _integer(text: str) -> int:
     try:
-        return int(text)
+        return int(_number(text))
     except ValueError:
         raise ValueError("must be a whole number") from None
 
 
 def _double(text: str) -> float:
     try:
-        return float(text)
+        return float(_number(text))
     except ValueError:
         raise ValueError("must be a number") from None
+
+
+def _number(text: str) -> str:
+    """Return a number's text. Raises ValueError for Python's own notation, such as 1_000, which Kafka does not read."""
+    if "_" in text:
+        raise ValueError
+    return text
 
 
 def words(text: str) -> tuple[str, ...]:

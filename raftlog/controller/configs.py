@@ -32,6 +32,7 @@ from raftlog.base.machine import Decision
 from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UNCLEAN_KEY
 from raftlog.controller.metadata_limits import MetadataLimits, check_group_name, checked_value
+from raftlog.controller.topics import check_topic_name
 from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
@@ -102,6 +103,9 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
 def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     name = alteration.resource_name
     if alteration.resource_type == "topic":
+        if not name:
+            raise InvalidRequest("topics have no default: the configs of a topic need its name")
+        check_topic_name(name)
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     elif alteration.resource_type == "group":

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
@@ -23,7 +24,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS, NO_BROKER
+from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC, NAME_MAX_CHARS, NO_BROKER
 from raftlog.controller.decisions import BatchLimit, LogEvent
 from raftlog.controller.metadata_limits import MetadataLimits
 from raftlog.controller.partition_index import PartitionIndex
@@ -116,6 +117,8 @@ def _plan(
     random: Random,
 ) -> _Plan:
     check_topic_name(topic.name)
+    if topic.name == METADATA_TOPIC:
+        raise InvalidRequest(f"{topic.name} is the name of the quorum's own log")
     existing = image.topics.get(topic.name)
     if existing is not None and existing.topic_id == topic.topic_id:
         return _created_before(existing)
@@ -170,10 +173,10 @@ def _automatic(
     partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = topic.replication_factor
     factor = config.default_replication_factor if factor == -1 else factor
-    if partitions <= 0:
-        raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
     if factor <= 0:
         raise InvalidReplicationFactor(f"a replication factor is at least 1, not {factor}")
+    if partitions <= 0:
+        raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
     bounds.check_topic(0, partitions)
     return placement.place(partitions, factor)
 
@@ -239,6 +242,15 @@ def find_topic(image: MetadataImage, topic: TopicRef) -> TopicState:
     return by_name
 
 
+def _times_named(image: MetadataImage, refs: Iterable[TopicRef]) -> Counter[UUID]:
+    """Return how often each topic is named, by its name or its id."""
+    times: Counter[UUID] = Counter()
+    for ref in refs:
+        with suppress(KafkaError):
+            times[find_topic(image, ref).topic_id] += 1
+    return times
+
+
 def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: NodeConfig) -> Decision:
     """Delete topics with their configs."""
     if not config.delete_topic_enable:
@@ -246,10 +258,11 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
     room = BatchLimit()
     results: list[TopicResult] = []
     deleted: dict[UUID, str] = {}
+    times = _times_named(image, request.topics)
     for ref in request.topics:
         try:
             topic = find_topic(image, ref)
-            if topic.topic_id in deleted:
+            if times[topic.topic_id] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
             room.reserve(others=1)
         except KafkaError as error:

@@ -57,14 +57,15 @@ RULES: Final = (
     Rule(
         "sort",
         _fields(
-            "brokers groups configs responses partition_responses results topics partitions coordinators resources"
+            "brokers groups configs responses partition_responses results topics partitions coordinators resources "
+            "entity entries"
         ),
         "Kafka answers in the order of a hash table: the order here is that of `IDENTITY`.",
     ),
 )
 IDENTITY: Final = (
     *("name", "topic", "topic_id", "topic_name", "index", "partition_index", "partition"),
-    *("resource_type", "resource_name", "group_id", "key", "node_id", "broker_id"),
+    *("resource_type", "resource_name", "group_id", "key", "node_id", "broker_id", "entity_type", "entity"),
 )
 """The fields by which the elements of a list are ordered."""
 _RULE_OF: Final = {field: rule for rule in RULES for field in rule.fields}

@@ -63,7 +63,6 @@ class Session:
         self._connections: dict[tuple[str, int | None], Connection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], int] = {}
-        self._topics: list[str] = []
         self._ids: dict[str, str] = {}
         self._sent: list[tuple[str, int | None, str, int]] = []
 
@@ -191,7 +190,6 @@ class Session:
         answer = self.look("CreateTopics", 7, topics=[topic], timeout=TIMEOUT_MS)["topics"][0]
         if answer["error_code"] != "NONE":
             raise NotReady(f"CreateTopics: {answer['error_code']}: {answer['error_message']}")
-        self._topics.append(name)
         self._ids[name] = answer["topic_id"]
         self._normal.add_name(answer["topic_id"], f"{word}-id")
         if not self._comes(lambda: self._is_led(name, partitions), WAIT_S):
@@ -347,10 +345,11 @@ class Session:
     # --- its end
 
     def close(self) -> None:
-        """Delete the topics that it made, and close its connections."""
+        """Delete the topics that have its names, and close its connections."""
         try:
-            if self._topics:
-                self.look("DeleteTopics", 5, topic_names=self._topics, timeout=TIMEOUT_MS)
+            found = [each["name"] for each in self.look("Metadata", 9, topics=None)["topics"]]
+            if own := [name for name in found if self._mark in name]:
+                self.look("DeleteTopics", 5, topic_names=own, timeout=TIMEOUT_MS)
         except (NotReady, OSError):
             pass  # the broker is gone, or a broken one: nothing is left to tidy
         for on, node in list(self._connections):

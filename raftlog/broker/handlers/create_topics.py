@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.config_describe import ConfigEntry, describe_topic
-from raftlog.base.errors import InvalidReplicaAssignment, InvalidRequest, KafkaError
+from raftlog.base.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, KafkaError
 from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
@@ -76,7 +76,7 @@ def _new_topic(topic: Any) -> NewTopic:
     check_config_names(topic.configs)
     configs = {each.name: each.value for each in topic.configs}
     if None in configs.values():
-        raise InvalidRequest("a config has no value")
+        raise InvalidConfig("a config has no value")
     return NewTopic(topic.name, *numbers, assignments, configs)
 
 

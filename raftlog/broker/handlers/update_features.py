@@ -25,7 +25,7 @@ MAX_UPDATES: Final = 100
 
 _UPGRADE_TYPE_FROM: Final = 1
 _RESULTS_UNTIL: Final = 1
-"""Later versions tell only one error of the whole request."""
+"""Later versions do not list the features that were updated."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -54,15 +54,10 @@ def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
     because = failed and truncate_message(
         f"The update failed for all features since the following feature had an error: {failed.error_message}"
     )
-    if version > _RESULTS_UNTIL:
+    if failed or version > _RESULTS_UNTIL:
         code = failed.error_code if failed else 0
         return make.UpdateFeaturesResponse(throttle_time=0, error_code=code, error_message=because)
     told = tuple(
-        make.UpdatableFeatureResult(
-            feature=each.name,
-            error_code=each.error_code or (failed.error_code if failed else 0),
-            error_message=truncate_message(each.error_message) or because,
-        )
-        for each in results
+        make.UpdatableFeatureResult(feature=each.name, error_code=0, error_message=None) for each in results
     )
     return make.UpdateFeaturesResponse(throttle_time=0, error_code=0, error_message=None, results=told)
