@@ -1,6 +1,6 @@
 """Questions about one config: which values it takes, and what becomes of it when it is set and deleted.
 
-What a config takes is asked with `validate_only`, and observed as one table of error codes by value.
+Values are only validated, and their error codes observed as one table.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "list": (*WORDS, ",", ",,", "a,,b", "a,a", " a , b "),
 }
 """Values for each type: right ones, at bounds, beyond them, and of other types."""
-OWN_VALUES: Final[Mapping[str, Sequence[str]]] = {
+OWN_VALUES: Final[dict[str, Sequence[str]]] = {
     "cleanup.policy": (
         "delete",
         "compact",
@@ -96,7 +96,7 @@ class Config(NamedTuple):
 
     @property
     def values(self) -> Sequence[str]:
-        """What it may be set to, or not."""
+        """Values that it takes, and others that it refuses."""
         return (*VALUES[self.kind], *OWN_VALUES_OF.get(self.name, ()))
 
 

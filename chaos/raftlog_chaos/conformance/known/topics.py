@@ -9,8 +9,8 @@ from raftlog_chaos.conformance.differences import Known
 KNOWN: Final = (
     Known(
         "kafka's own fault",
-        "A config that a new topic is given twice is refused, as it is when it is altered. Kafka creates the topic with "
-        "the last value, in silence.",
+        "A config that a new topic is given twice is refused, as it is when it is altered. Kafka creates the topic "
+        "with the last value, in silence.",
         "topics/create-with/the?same?twice topics/create-with/twice",
         path="answer.topics.*.error_code",
         kafka="NONE",

@@ -1,4 +1,4 @@
-"""What a cluster says of itself; elections, reassignments, SCRAM credentials and delegation tokens on one node."""
+"""Descriptions of a cluster; elections, reassignments, SCRAM credentials and delegation tokens on one node."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ LOG_DIRS: Final[Mapping[str, Callable[[Session, str], Sequence[Fields] | None]]]
 
 @history(LOG_DIRS)
 def log_dirs_of(s: Session, topics: Callable[[Session, str], Sequence[Fields] | None]) -> None:
-    """What is not there is left out."""
+    """Unknown topics and partitions are left out."""
     name = s.topic(partitions=2)
     log_dirs(s, topics(s, name), 4, name)
 
@@ -268,7 +268,7 @@ MOVING: Final[Mapping[str, Callable[[Session, str], Sequence[Fields] | None]]] =
 
 @history(MOVING)
 def reassignments(s: Session, topics: Callable[[Session, str], Sequence[Fields] | None]) -> None:
-    """What does not move is left out."""
+    """Partitions that do not move are left out."""
     s.ask("ListPartitionReassignments", 0, topics=topics(s, s.topic()), timeout=TIMEOUT_MS)
 
 
@@ -314,7 +314,7 @@ def credentials(s: Session, mechanism: int) -> None:
 
 
 Change = Callable[[str], tuple[Sequence[Fields], Sequence[Fields]]]
-"""What is stored and what is deleted, of a user."""
+"""Credentials of a user to be stored, and to be deleted."""
 CREDENTIALS: Final[Mapping[str, Change]] = {
     "none": lambda name: ([], []),
     "an empty name": lambda name: ([credential("")], []),
