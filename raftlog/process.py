@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.config import NodeConfig
 from raftlog.base.disk import FOLDER_MODE, make_folders
 from raftlog.base.env import Env, machine_uptime_s
+from raftlog.base.forks import keep_from_children
 from raftlog.base.log import LimitedLog, flush_log, get_logger
 from raftlog.base.log_output import describe
 from raftlog.base.memory import account_of_bodies, max_bytes
@@ -268,6 +269,7 @@ def locked(folder: str) -> Iterator[None]:
     make_folders(folder, FOLDER_MODE)
     _close_to_others(folder)
     with open(f"{folder}/.lock", "wb") as file:
+        keep_from_children(file)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -8,6 +8,7 @@ parsed and checked already, and returns a struct of the row's `answer` type, or 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -30,6 +31,9 @@ CLUSTER: Final = ResourceType.CLUSTER
 GROUP: Final = ResourceType.GROUP
 TOPIC: Final = ResourceType.TOPIC
 TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+PARAMETER: Final = re.compile(r"\{(\w+)(:int)?\}")
+"""A parameter in a template of a path."""
 
 NAMES_AT_ONCE: Final = 500
 """Questions about rights between two turns of the loop, some 3 µs each where no answer was kept."""
@@ -176,12 +180,7 @@ class Route:
     @property
     def parameters(self) -> dict[str, type]:
         """The path's parameters and their types."""
-        found: dict[str, type] = {}
-        for part in self.path.split("/"):
-            for piece in part.split("{")[1:]:
-                name, _, kind = piece.partition("}")[0].partition(":")
-                found[name] = int if kind == "int" else str
-        return found
+        return {name: int if kind else str for name, kind in PARAMETER.findall(self.path)}
 
     @property
     def template(self) -> str:
@@ -190,8 +189,11 @@ class Route:
 
     @property
     def pattern(self) -> str:
-        """The path as aiohttp's router writes it: `-` in a number's place belongs to routes of their own."""
-        return self.path.replace(":int}", ":(?!-/)[^/]+}")
+        """The path as aiohttp's router writes it: `-` in a number's place belongs to routes of their own.
+
+        Names have all characters, and braces too, which the router's own pattern leaves out.
+        """
+        return PARAMETER.sub(lambda found: f"{{{found[1]}:{'(?!-/)' if found[2] else ''}[^/]+}}", self.path)
 
 
 class NoQuery(msgspec.Struct, forbid_unknown_fields=True):

@@ -73,7 +73,7 @@ class AuditFile:
     def close(self) -> None:
         """Write what waits, for END_S at most."""
         thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and thread.is_alive():  # a forked process has no thread, and not its lines
             with suppress(queue.Full):  # the disk hangs, and so does the thread
                 self._lines.put(None, timeout=END_S)
                 thread.join(END_S)

@@ -21,7 +21,7 @@ from raftlog.base.config_oauth import OAUTH_OF_LISTENERS, split_oauth_override
 from raftlog.base.config_security import LISTENER_PREFIX, LOGINS_OF_LISTENERS, split_override
 from raftlog.base.config_setting import LONG_MAX, Setting, settings_of
 from raftlog.base.config_tls import TlsSettings, admin_tls_names, split_tls_override
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config_topic import GZIP_LEVEL_RULE, TopicConfig
 from raftlog.base.errors import InvalidConfig
 from raftlog.base.types import INTERNAL_TOPICS
 
@@ -44,6 +44,7 @@ __all__ = [
     "parse_topic_configs",
     "settings_of",
     "topic_config",
+    "topic_config_without_effect",
     "validate_broker_configs",
     "validate_group_configs",
     "validate_topic_configs",
@@ -121,7 +122,13 @@ def load_config(
         for name, text in _without_aliases(layer).items():
             given[name] = text
             sources[name] = source
-    faults: list[Fault] = []
+    faults = [
+        Fault(
+            "broker.id", source, f"is {layer['broker.id']}, but node.id, which means the same, is {node_id}"
+        )
+        for source, layer in layers
+        if (node_id := layer.get("node.id")) is not None and layer.get("broker.id", node_id) != node_id
+    ]
     ignored: list[str] = []
     overrides: dict[str, str] = {}
     values: dict[str, Any] = {}
@@ -272,6 +279,7 @@ def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[
             continue
         try:
             values[name] = table[name][1].parse(text)
+            _check_policy_items(name, text)
         except ValueError as error:
             faults.append(Fault(name, "", f"{error}, but is {text!r}"))
     faults += [Fault(name, "", rule) for name, rule in _topic_laws(values, topic in INTERNAL_TOPICS)]
@@ -280,10 +288,14 @@ def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[
     return values
 
 
+def _check_policy_items(name: str, text: str) -> None:
+    """Refuse an empty item, not an empty list, as Kafka does since 4.2. A value that was stored before is read."""
+    if name == "cleanup.policy" and text.strip() and not all(map(str.strip, text.split(","))):
+        raise ValueError("must have no empty item")
+
+
 def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str, str]]:
     policy = values.get("cleanup.policy", ("delete",))
-    if not policy:
-        yield "cleanup.policy", "must be delete, compact, or both"
     if internal and "compact" not in policy and "cleanup.policy" in values:
         yield (
             "cleanup.policy",
@@ -291,6 +303,8 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
         )
     if values.get("min.compaction.lag.ms", 0) > values.get("max.compaction.lag.ms", LONG_MAX):
         yield "min.compaction.lag.ms", "must be at most max.compaction.lag.ms"
+    if values.get("compression.gzip.level") == 0:
+        yield "compression.gzip.level", GZIP_LEVEL_RULE
     if values.get("remote.storage.enable"):
         yield "remote.storage.enable", "raftlog has no tiered storage"
 
@@ -429,3 +443,9 @@ def _unchangeable(name: str, *, cluster_wide: bool) -> str | None:
 def without_effect(name: str) -> str | None:
     """Return the sentence of a broker config that is accepted and has no effect, None for any other name."""
     return next((row.meaning for _, row in _rows([name]) if not row.applied), None)
+
+
+def topic_config_without_effect(name: str, text: str) -> str | None:
+    """Return the sentence of a topic config that is accepted and has no effect; None for others, and for defaults."""
+    row = settings_of(TopicConfig)[name][1]
+    return None if row.applied or row.parse(text) == row.default else row.meaning

@@ -152,6 +152,7 @@ class NodeConfig(
         "list",
         (),
         "Kafka's other way to name the quorum; enough for a node alone, several need voters",
+        read=network.parse_servers,
     )
     request_timeout_ms: int = setting(
         "request.timeout.ms",
@@ -451,7 +452,7 @@ class NodeConfig(
         "offset.metadata.max.bytes",
         "int",
         4096,
-        "Longest text that may go with a committed offset",
+        "Longest text that may go with a committed offset, in UTF-16 code units as in Kafka",
         at_least=0,
     )
     group_initial_rebalance_delay_ms: int = setting(

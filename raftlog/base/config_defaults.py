@@ -26,6 +26,8 @@ def _default(name: str, otherwise: str = "") -> Any:
         at_least=row.at_least,
         at_most=row.at_most,
         choices=row.choices,
+        read=row.read,
+        show=row.show,
         applied=row.applied,
     )
 

@@ -1,4 +1,4 @@
-"""Config files and environment → {dotted name: text}. Knows the syntax of TOML and .properties, but no setting."""
+"""Config files and environment → {dotted name: text}, and .properties back. Knows their syntax, but no setting."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = str.maketrans({"\\": "\\\\", **{character: f"\\{name}" for name, character in _ESCAPES.items()}})
+_ESCAPED_IN_KEYS = _ESCAPED | str.maketrans({each: f"\\{each}" for each in "=: #!"})
 _BLANKS = " \t\f"
 ENVIRONMENT_PREFIX = "RAFTLOG_"
 LISTENER_VARIABLE = "RAFTLOG_LISTENER_NAME_"
@@ -114,7 +116,22 @@ def _unescape(text: str) -> str:
                 raise ValueError(f"\\u{digits} is not \\u and four hexadecimal digits") from None
         else:
             out.append(_ESCAPES.get(escaped, escaped))
-    return "".join(out)
+    try:  # a character beyond the first 65,536 is two \\u, as Java writes them
+        return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise ValueError("\\u of half a character") from None
+
+
+def format_properties(values: Mapping[str, str]) -> str:
+    """Return the lines of a .properties file that `parse_properties` reads as these values."""
+    return "".join(
+        f"{name.translate(_ESCAPED_IN_KEYS)}={_leading_blank(text.translate(_ESCAPED))}\n"
+        for name, text in values.items()
+    )
+
+
+def _leading_blank(text: str) -> str:
+    return f"\\{text}" if text.startswith(" ") else text
 
 
 def environment_name(name: str) -> str:

@@ -1,8 +1,8 @@
 """The broker settings of Apache Kafka (3.9 to 4.4) that raftlog does not have, and what becomes of each.
 
-A setting that is harmless to leave out is accepted, kept and shown, without effect. One whose absence an operator
-would notice is refused where a running broker is asked for it. One about security stops a node from starting: a node
-that was told to be closed must not start open. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule for
+A setting that is harmless to leave out is accepted, kept and shown, without effect, and a warning says so. One that
+says where data may go is refused where a running broker is asked for it. One about security stops a node from starting:
+a node that was told to be closed must not start open. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule for
 names that nobody has listed.
 """
 
@@ -65,6 +65,19 @@ OTHER_PREFIXES: Final = (
 """Families of settings that have no rows: overrides for one listener, plug-ins' own settings, ZooKeeper."""
 
 
+_LOGIN_PACE: Final = """
+        sasl.kerberos.kinit.cmd:string+ sasl.kerberos.min.time.before.relogin:long+
+        sasl.kerberos.ticket.renew.jitter:double+ sasl.kerberos.ticket.renew.window.factor:double+
+        sasl.login.connect.timeout.ms:int sasl.login.read.timeout.ms:int
+        sasl.login.refresh.buffer.seconds:short+ sasl.login.refresh.min.period.seconds:short+
+        sasl.login.refresh.window.factor:double+ sasl.login.refresh.window.jitter:double+
+        sasl.login.retry.backoff.max.ms:long sasl.login.retry.backoff.ms:long
+        """
+"""The pace of Kerberos and of a broker's own logins. raftlog has neither, so nothing is more open without them."""
+
+_HARMLESS: Final = frozenset(each.partition(":")[0] for each in _LOGIN_PACE.split())
+
+
 class _Family(NamedTuple):
     treatment: Treatment
     why: str
@@ -98,7 +111,7 @@ _FAMILIES: Final = (
         "log.cleaner.io.buffer.load.factor:double* log.cleaner.io.buffer.size:int*",
     ),
     _Family(
-        "refused",
+        "without effect",
         "compaction is not limited to a rate; it yields to requests after each millisecond of work",
         "log.cleaner.io.max.bytes.per.second:double*",
     ),
@@ -228,7 +241,7 @@ _FAMILIES: Final = (
         """,
     ),
     _Family(
-        "refused",
+        "without effect",
         "no Java class is loaded; the metrics are at /metrics of the admin API",
         "kafka.metrics.reporters:list metric.reporters:list*",
     ),
@@ -279,20 +292,19 @@ _FAMILIES: Final = (
         """,
     ),
     _Family(
+        "without effect",
+        "brokers have no logins that run out, neither by Kerberos nor by OAuth",
+        _LOGIN_PACE,
+    ),
+    _Family(
         "security",
         "",  # SECURITY has the sentence of each
         """
         alter.config.policy.class.name:class config.providers:list*
         create.topic.policy.class.name:class delegation.token.master.key:password principal.builder.class:class+
         sasl.client.callback.handler.class:class sasl.jaas.config:password+
-        sasl.kerberos.kinit.cmd:string+ sasl.kerberos.min.time.before.relogin:long+
         sasl.kerberos.principal.to.local.rules:list+ sasl.kerberos.service.name:string+
-        sasl.kerberos.ticket.renew.jitter:double+ sasl.kerberos.ticket.renew.window.factor:double+
-        sasl.login.callback.handler.class:class sasl.login.class:class sasl.login.connect.timeout.ms:int
-        sasl.login.read.timeout.ms:int sasl.login.refresh.buffer.seconds:short+
-        sasl.login.refresh.min.period.seconds:short+ sasl.login.refresh.window.factor:double+
-        sasl.login.refresh.window.jitter:double+ sasl.login.retry.backoff.max.ms:long
-        sasl.login.retry.backoff.ms:long sasl.mechanism.controller.protocol:string
+        sasl.login.callback.handler.class:class sasl.login.class:class sasl.mechanism.controller.protocol:string
         sasl.mechanism.inter.broker.protocol:string+ sasl.oauthbearer.assertion.algorithm:string
         sasl.oauthbearer.assertion.claim.aud:string sasl.oauthbearer.assertion.claim.exp.seconds:int
         sasl.oauthbearer.assertion.claim.iss:string sasl.oauthbearer.assertion.claim.jti.include:boolean
@@ -331,6 +343,8 @@ def missing_security(name: str) -> str | None:
     if name.startswith(LISTENER_PREFIX):
         _, *rest = name.removeprefix(LISTENER_PREFIX).split(".")
         candidates += [".".join(rest), ".".join(rest[1:])]
+    if not _HARMLESS.isdisjoint(candidates):
+        return None
     return next(
         (why for each in candidates for prefix, why in SECURITY.items() if each.startswith(prefix)), None
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -13,6 +14,10 @@ EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with
 """Hosts that mean all interfaces: one can bind to them, nobody can connect to them."""
 
 MAX_PORT = 65_535
+MAX_HOST_CHARS = 253
+_LABEL = "[0-9A-Za-z_]([0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?"
+_HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
+"""RFC 1123, and underscores, which names of containers have."""
 
 
 class Listener(NamedTuple):
@@ -39,14 +44,41 @@ def format_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_host(text: str) -> bool:
+    """Whether a text can be a host name or an IP address, an IPv6 address without brackets. Looks none up."""
+    if ":" in text:
+        import ipaddress  # takes 440 KB
+
+        try:
+            return bool(ipaddress.IPv6Address(text))
+        except ValueError:
+            return False
+    if text.replace(".", "").isdecimal():
+        parts = text.split(".")
+        return len(parts) == 4 and all(part.isdecimal() and int(part) <= 255 for part in parts)
+    return len(text) <= MAX_HOST_CHARS and _HOST_NAME.fullmatch(text) is not None
+
+
 def parse_address(text: str) -> tuple[str, int]:
     """Read host:port. Raises ValueError that names the text."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > MAX_PORT:
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
         raise ValueError(f"{text!r} must be host:port with a port of at most {MAX_PORT}")
-    if host.startswith("[") != host.endswith("]") or (":" in host and not host.startswith("[")):
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    if is_bracketed != (":" in host):
         raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9092")
-    return host.strip("[]"), int(port)
+    if host and not is_host(host):
+        raise ValueError(f"{text!r}: {host!r} is neither a host name nor an IP address")
+    return host, int(port)
+
+
+def parse_servers(text: str) -> tuple[str, ...]:
+    """Read host:port,... and keep the texts. Raises ValueError that names the text at fault."""
+    servers = words(text)
+    for each in servers:
+        parse_address(each)
+    return servers
 
 
 def parse_optional_address(text: str) -> tuple[str, int] | None:

@@ -41,6 +41,7 @@ from raftlog.base.config_tls import (
     split_tls_override,
     tls_of,
 )
+from raftlog.base.config_topic import GZIP_LEVEL_RULE
 
 NO_LOGINS: Final = "controllers have PLAINTEXT or SSL: they prove raftlog.cluster.secret, and log in nowhere"
 
@@ -378,11 +379,7 @@ def _resolve_voters(draft: Draft, hostname: str) -> bool:
             f"is missing; raftlog needs the voters' ids: add controller.quorum.voters={wanted} on every node",
         )
         return False
-    try:
-        host, port = parse_address(servers[0]) if servers else ("localhost", own.port)
-    except ValueError as error:
-        draft.fault("controller.quorum.bootstrap.servers", str(error))
-        return False
+    host, port = parse_address(servers[0]) if servers else ("localhost", own.port)
     named = {own.host, hostname, *(each.host for each in draft.get("advertised_listeners"))}
     if servers and (port != own.port or not (is_loopback(host) or host in named)):
         draft.fault(
@@ -515,5 +512,5 @@ def _judge_relations(draft: Draft) -> None:
             times = f"{factor} times " if factor > 1 else ""
             blamed = smaller if smaller in draft.given else larger
             draft.fault(blamed, f"{times}{smaller} ({low}) must be at most {larger} ({high})")
-    if not draft.get("log_cleanup_policy"):
-        draft.fault("log.cleanup.policy", "must be delete, compact, or both")
+    if draft.get("compression_gzip_level") == 0:
+        draft.fault("compression.gzip.level", GZIP_LEVEL_RULE)

@@ -99,7 +99,9 @@ class Setting:
         """Turn configured text into a value. Raises ValueError with the rule that was broken."""
         text = text.strip()
         if self.read is not None:
-            return self.read(text)
+            value = self.read(text)
+            self._check_choices(value)
+            return value
         if not text and self.nullable:
             return None
         value = _READERS[self.kind](text)
@@ -120,6 +122,9 @@ class Setting:
                 raise ValueError(f"must be at least {at_least}")
             if at_most is not None and not value <= at_most:
                 raise ValueError(f"must be at most {at_most}")
+        self._check_choices(value)
+
+    def _check_choices(self, value: Any) -> None:
         if self.choices:
             for each in value if isinstance(value, tuple) else (value,):
                 if each not in self.choices:
@@ -149,20 +154,20 @@ def _boolean(text: str) -> bool:
 
 def _integer(text: str) -> int:
     try:
-        return int(_number(text))
+        return int(_without_separators(text))
     except ValueError:
         raise ValueError("must be a whole number") from None
 
 
 def _double(text: str) -> float:
     try:
-        return float(_number(text))
+        return float(_without_separators(text))
     except ValueError:
         raise ValueError("must be a number") from None
 
 
-def _number(text: str) -> str:
-    """Return a number's text. Raises ValueError for Python's own notation, such as 1_000, which Kafka does not read."""
+def _without_separators(text: str) -> str:
+    """Return a text without underscores, which Python alone takes for a part of a number. Raises ValueError."""
     if "_" in text:
         raise ValueError
     return text
@@ -171,6 +176,11 @@ def _number(text: str) -> str:
 def words(text: str) -> tuple[str, ...]:
     """Split a comma-separated list; blanks around items and empty items vanish."""
     return tuple(item for item in (part.strip() for part in text.split(",")) if item)
+
+
+def distinct_words(text: str) -> tuple[str, ...]:
+    """Split a list as `words`, without doubles (Kafka since 4.2, KIP-1161)."""
+    return tuple(dict.fromkeys(words(text)))
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config_setting import LONG_MAX, Kind, setting, words
+from raftlog.base.config_setting import LONG_MAX, Kind, distinct_words, setting, words
 
 
 def _topic(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
@@ -21,6 +21,7 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+GZIP_LEVEL_RULE = "must be 1 to 9, or -1"
 
 
 _REPLICA = re.compile(r"\d+:\d+")
@@ -41,8 +42,9 @@ class TopicConfig:
         "cleanup.policy",
         "list",
         ("delete",),
-        "What happens to old segments: delete (retention) or compact (keep the last record of each key)",
+        "What happens to old segments: delete (retention), compact (keep the last record of each key), both or nothing",
         choices=("compact", "delete"),
+        read=distinct_words,
         synonyms=_from("log.cleanup.policy"),
     )
     retention_ms: int = _topic(
@@ -180,9 +182,8 @@ class TopicConfig:
         "compression.type",
         "string",
         "producer",
-        "Codec of the topic; producer keeps batches as they were sent",
+        "Codec of the topic: leaders compress batches of other codecs anew. producer keeps them as they were sent",
         choices=CODECS,
-        applied=False,
         synonyms=_from("compression.type"),
     )
     compression_gzip_level: int = _topic(
@@ -192,7 +193,6 @@ class TopicConfig:
         "Level when compression.type is gzip: 1 to 9, or -1 for the library's default",
         at_least=-1,
         at_most=9,
-        applied=False,
         synonyms=_from("compression.gzip.level"),
     )
     compression_lz4_level: int = _topic(
@@ -202,7 +202,6 @@ class TopicConfig:
         "Level when compression.type is lz4",
         at_least=1,
         at_most=17,
-        applied=False,
         synonyms=_from("compression.lz4.level"),
     )
     compression_zstd_level: int = _topic(
@@ -212,7 +211,6 @@ class TopicConfig:
         "Level when compression.type is zstd",
         at_least=-131_072,
         at_most=22,
-        applied=False,
         synonyms=_from("compression.zstd.level"),
     )
     min_insync_replicas: int = _topic(

@@ -13,7 +13,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.controller_session import may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.protocol.primitives import Endpoint
@@ -44,7 +44,7 @@ def locate(broker: LocalBroker, topic: TopicKey, index: int, *, for_follower: bo
     may fetch all the same: those who do know of no other leader.
     """
     replicas = broker.replicas
-    key = (topic, index)
+    key = (topic, index)  # as in `find_replica`, without a call for each partition of each request
     found = replicas.partitions.get(key) if isinstance(topic, str) else replicas.by_id.get(key)  # type: ignore[call-overload,arg-type]  # equal to a TopicPartition
     if found is None:
         if not isinstance(topic, str):
@@ -55,6 +55,12 @@ def locate(broker: LocalBroker, topic: TopicKey, index: int, *, for_follower: bo
         if state is not None and is_doubtful(broker, state):
             raise NotLeaderOrFollower("this broker is cut off, and another one may lead by now")
     return found
+
+
+def find_replica(broker: LocalBroker, topic: TopicKey, index: int) -> Partition | None:
+    """Return this broker's replica in whatever role, or None if it has none."""
+    replicas, key = broker.replicas, (topic, index)
+    return replicas.partitions.get(key) if isinstance(topic, str) else replicas.by_id.get(key)  # type: ignore[call-overload,arg-type]  # equal to a TopicPartition
 
 
 def _missing(broker: LocalBroker, topic_id: UUID, index: int) -> KafkaError:
@@ -70,6 +76,12 @@ def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[in
     name = topic if isinstance(topic, str) else image.topic_names.get(topic)
     state = None if name is None else image.partition(name, index)
     return None if state is None or is_doubtful(broker, state) else (state.leader, state.leader_epoch)
+
+
+def may_be_made_here(broker: LocalBroker, topic: TopicKey, index: int) -> bool:
+    """Whether a partition without a replica here may soon be led here: no other broker leads it, as far as is known."""
+    leader = current_leader(broker, topic, index)
+    return leader is None or leader[0] in (NO_BROKER, broker.config.node_id)
 
 
 def is_doubtful(broker: LocalBroker, state: PartitionState) -> bool:

@@ -179,7 +179,10 @@ def _read_offsets(given: Sequence[str]) -> Range:
             raise Failure(
                 f"-o {each}: beginning, end, stored, a whole number, s@MS or e@MS", exits.USAGE
             ) from None
-    return Range(position, times["s@"], times["e@"])
+    start_ms, stop_ms = times["s@"], times["e@"]
+    if start_ms is not None and stop_ms is not None and start_ms > stop_ms:
+        raise Failure(f"-o s@{start_ms} is after -o e@{stop_ms}: no record is in between", exits.USAGE)
+    return Range(position, start_ms, stop_ms)
 
 
 def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:

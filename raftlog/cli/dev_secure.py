@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.config_files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.cli.acl_requests import create_rules
 from raftlog.cli.acl_rules import Asked, rules
@@ -29,8 +30,8 @@ def open_doors(cluster: SecureCluster) -> None:
     for user in MAY:
         path = settings_file(cluster, user)
         make_folders(path.parent)
-        write_file(path, _properties(cluster.client_settings(user)), secret=True)
-        java = _properties(cluster.java_settings(user))
+        write_file(path, format_properties(cluster.client_settings(user)), secret=True)
+        java = format_properties(cluster.java_settings(user))
         write_file(path.with_suffix(".java.properties"), java, secret=True)
     asked = (
         Asked(
@@ -84,17 +85,13 @@ def _blocks(cluster: SecureCluster) -> Iterator[str]:
         "ssl_cafile": native["ssl.ca.location"],
     }
     for heading, lines in (
-        (NATIVE, _properties(native).splitlines()),
+        (NATIVE, format_properties(native).splitlines()),
         ("Python (confluent-kafka)", _python("settings", native)),
         ("Python (kafka-python)", _python("settings", python)),
-        ("Java", _properties(cluster.java_settings(WRITER)).splitlines()),
+        ("Java", format_properties(cluster.java_settings(WRITER)).splitlines()),
     ):
         yield f"  # {heading}"
         yield from (f"    {line}" for line in lines)
-
-
-def _properties(settings: Mapping[str, str]) -> str:
-    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def _python(name: str, settings: Mapping[str, object]) -> list[str]:

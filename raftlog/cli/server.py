@@ -198,7 +198,7 @@ def read_secret_files(environment: dict[str, str]) -> list[str]:
             continue
         path = environment.pop(variable)
         try:
-            with open(path) as file:
+            with open(path, encoding="utf-8-sig") as file:
                 secret = file.read().strip()
         except (OSError, UnicodeDecodeError) as error:
             faults.append(f"{name}_FILE: {error}")
@@ -213,7 +213,7 @@ def _read_text(path: Path | str) -> str:
     with open(path, "rb") as file:
         content = file.read()
     try:
-        return content.decode()
+        return content.decode("utf-8-sig")  # editors on Windows begin files with a mark
     except UnicodeDecodeError:
         return content.decode("latin-1")  # what java.util.Properties reads
 

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "localhost:9092"
 TIMEOUT_S: Final = 10.0
-LARGEST_PORT: Final = 65_535
 AGAIN_AFTER_S: Final = 0.2
 LOOK_EVERY_S: Final = 0.2
 """While a command waits for an answer: whether its logins fail."""
@@ -68,7 +67,7 @@ class Target:
         from raftlog.base.config_files import parse_properties
 
         try:
-            return dict(parse_properties(self.file.read_text()))
+            return dict(parse_properties(self.file.read_text("utf-8-sig")))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
             raise Failure(f"{self.file}: {reason}", exits.USAGE) from None
@@ -161,12 +160,21 @@ class Target:
 
 
 def _checked(servers: str, where: str) -> str:
-    """Client libraries say of a port that is none that nobody answers there, or fail in their own ways."""
-    for each in servers.split(","):
-        _, colon, port = each.strip().rpartition("]")[2].rpartition(":")
-        if colon and not (port.isdecimal() and 0 < int(port) <= LARGEST_PORT):
-            fault = f"the port must be a number from 1 to {LARGEST_PORT}, but is {port!r}"
-            raise Failure(f"{where} {each.strip()}: {fault}", exits.USAGE)
+    """Client libraries say of an address that is none that no broker answers there, or fail in their own ways."""
+    from raftlog.base.config_network import MAX_PORT, is_host
+
+    for each in map(str.strip, servers.split(",")):
+        address = each.rpartition("://")[2]  # librdkafka passes over a protocol
+        before, bracket, after = address.rpartition("]")
+        host, colon, port = after.rpartition(":") if ":" in after else (after, "", "")
+        host = before.removeprefix("[") if bracket else host
+        fault = ""
+        if colon and not (port.isdecimal() and 0 < int(port) <= MAX_PORT):
+            fault = f"the port must be a number from 1 to {MAX_PORT}, but is {port!r}"
+        elif host and not is_host(host):
+            fault = f"{host!r} is neither a host name nor an IP address"
+        if fault:
+            raise Failure(f"{where} {each}: {fault}", exits.USAGE)
     return servers
 
 

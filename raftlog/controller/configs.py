@@ -6,6 +6,7 @@ Sources: KIP-226, KIP-339, KIP-714.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from raftlog.base.config import (
@@ -15,6 +16,7 @@ from raftlog.base.config import (
     TopicConfig,
     settings_of,
     topic_config,
+    topic_config_without_effect,
     validate_broker_configs,
     validate_group_configs,
     validate_topic_configs,
@@ -31,8 +33,12 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UNCLEAN_KEY
-from raftlog.controller.metadata_limits import MetadataLimits, check_group_name, checked_value
-from raftlog.controller.topics import check_topic_name
+from raftlog.controller.metadata_limits import (
+    MetadataLimits,
+    check_group_name,
+    check_topic_name,
+    checked_value,
+)
 from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
@@ -88,16 +94,27 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
         )
         for each in records
     ]
-    events += [
-        LogEvent("warning", "config_without_effect", {"key": each.key, "value": each.value, "reason": reason})
-        for each in records
-        if each.resource_type == "broker"
-        and each.value is not None
-        and (reason := without_effect(each.key)) is not None
-    ]
+    events += warnings_of(records)
     # Whoever allows unclean elections wants them for what is offline at this moment.
     allows = any(each.key == UNCLEAN_KEY for each in records)
     return (*events, UPDATE_ALL_PARTITIONS) if allows else tuple(events)
+
+
+def warnings_of(records: Iterable[ConfigChanged]) -> list[LogEvent]:
+    """Return a warning for each value that is accepted and has no effect, at the moment when it is set."""
+    events = []
+    for each in records:
+        reason = None
+        if each.value is not None and each.resource_type == "broker":
+            reason = without_effect(each.key)
+        elif each.value is not None and each.resource_type == "topic":
+            reason = topic_config_without_effect(each.key, each.value)
+        if reason is not None:
+            fields = {"key": each.key, "value": each.value, "reason": reason}
+            if each.resource_type == "topic":
+                fields["topic"] = each.resource_name
+            events.append(LogEvent("warning", "config_without_effect", fields))
+    return events
 
 
 def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:

@@ -18,6 +18,8 @@ from raftlog.metadata.controller_api import (
     UpdateFeatures,
 )
 from raftlog.metadata.features import (
+    KAFKAS_ALONE,
+    METADATA_VERSION,
     RAFTLOG_METADATA_VERSION,
     finalized_level,
     unsupported_by_broker,
@@ -39,13 +41,21 @@ def decide_update_features(
 ) -> Decision:
     """Change levels, all of them or none; with `validate_only`, say what would happen.
 
-    `supported`: the levels of the active controller.
+    `supported`: the levels of the active controller. Features that only Apache Kafka has are passed over,
+    with a warning, where all features go to a release's levels. Named without `metadata.version` they are refused.
     """
     if any(count > 1 for count in Counter(each.name for each in request.updates).values()):
         raise InvalidRequest("a feature is named more than once")
     records: list[FeatureChanged] = []
     results: list[FeatureResult] = []
+    passed_over: list[LogEvent] = []
+    is_release = any(each.name == METADATA_VERSION for each in request.updates)
     for update in request.updates:
+        if is_release and 0 <= update.level <= KAFKAS_ALONE.get(update.name, -1):
+            results.append(FeatureResult(update.name))
+            facts = {"feature": update.name, "level": update.level}
+            passed_over.append(LogEvent("warning", "feature_without_effect", facts))
+            continue
         try:
             _check(image, update, supported, voters)
         except KafkaError as error:
@@ -56,11 +66,12 @@ def decide_update_features(
             records.append(FeatureChanged(update.name, update.level))
     if request.validate_only or any(each.error_code for each in results):
         records.clear()
+        passed_over.clear()
     epoch = image.offset + len(records) if records else image.features_epoch
-    events = (
+    events = [
         LogEvent("info", "feature_changed", {"feature": each.name, "level": each.level}) for each in records
-    )
-    return Decision(tuple(records), FeatureResults(tuple(results), epoch), tuple(events))
+    ]
+    return Decision(tuple(records), FeatureResults(tuple(results), epoch), (*events, *passed_over))
 
 
 def _check(

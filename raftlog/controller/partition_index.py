@@ -9,19 +9,38 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Set
+from typing import Final
 
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, changed_partitions
+
+COLLISION_CHARS: Final = frozenset("._")
+
+
+def fold_name(topic: str) -> str:
+    """Return the name that a topic has in Kafka's metrics: they turn dots into underscores."""
+    return topic.replace(".", "_")
 
 
 class PartitionIndex:
     """The partitions of one image by what the controller looks for. `at` brings it to an image, and comes first."""
 
-    __slots__ = ("_image", "_in_sync", "imbalanced", "leaders", "reassigned", "replicas", "without_leader")
+    __slots__ = (
+        "_by_folded_name",
+        "_image",
+        "_in_sync",
+        "imbalanced",
+        "leaders",
+        "reassigned",
+        "replicas",
+        "without_leader",
+    )
 
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE
         self._in_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
+        self._by_folded_name: defaultdict[str, set[str]] = defaultdict(set)
+        """The topics whose names are one in Kafka's metrics, if they have a dot or an underscore."""
         self.without_leader: set[TopicPartition] = set()
         """No leader, or one for reading only."""
         self.reassigned: set[TopicPartition] = set()
@@ -40,8 +59,26 @@ class PartitionIndex:
                     self._count(was, -1)
                     self._count(state, 1)
                 self._sort(name, was, state)
+                if name.partition == 0:
+                    self._note_topic(name.topic, exists=state is not None)
             self._image = image
         return self
+
+    def _note_topic(self, topic: str, *, exists: bool) -> None:
+        if COLLISION_CHARS.isdisjoint(topic):
+            return
+        alike = self._by_folded_name[fold_name(topic)]
+        if exists:
+            alike.add(topic)
+            return
+        alike.discard(topic)
+        if not alike:
+            del self._by_folded_name[fold_name(topic)]
+
+    def colliding_topic(self, name: str) -> str | None:
+        """Return a topic whose name differs from this one in dots and underscores alone (Kafka: Topic.hasCollision)."""
+        found = self._by_folded_name.get(fold_name(name), set())
+        return min((each for each in found if each != name), default=None)
 
     def _count(self, state: PartitionState | None, sign: int) -> None:
         if state is None:

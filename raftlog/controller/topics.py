@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig, validate_topic_configs
@@ -24,9 +23,10 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC, NAME_MAX_CHARS, NO_BROKER
+from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC, NO_BROKER
+from raftlog.controller.configs import warnings_of
 from raftlog.controller.decisions import BatchLimit, LogEvent
-from raftlog.controller.metadata_limits import MetadataLimits
+from raftlog.controller.metadata_limits import MetadataLimits, check_topic_name
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.replica_placer import ReplicaPlacer
 from raftlog.metadata.controller_api import (
@@ -50,21 +50,7 @@ from raftlog.metadata.metadata_records import (
     TopicDeleted,
 )
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
-
-
-def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic, with the rule, for a name that no topic can have."""
-    if not name:
-        raise InvalidTopic("the empty string is not a topic name")
-    if name in (".", ".."):
-        raise InvalidTopic(f"{name!r} is not a topic name: it cannot be . or ..")
-    if len(name) > NAME_MAX_CHARS:
-        raise InvalidTopic(f"a topic name has at most {NAME_MAX_CHARS} characters, this one {len(name)}")
-    if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopic(
-            f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed"
-        )
+COLLISION: Final = "in metrics . and _ are the same, so names must differ in more"
 
 
 class _Plan(NamedTuple):
@@ -92,6 +78,13 @@ def decide_create_topics(
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
+            check_topic_name(topic.name)
+            if topic.name == METADATA_TOPIC:
+                raise InvalidRequest(f"{topic.name} is the name of the quorum's own log")
+            if topic.name not in image.topics and (other := index.at(image).colliding_topic(topic.name)):
+                raise InvalidTopic(
+                    f"topic {topic.name!r} collides with existing topic {other!r}: {COLLISION}"
+                )
             plan = _plan(image, topic, config=config, placement=placement, bounds=bounds, random=random)
         except KafkaError as error:
             results[topic.name] = TopicCreation(topic.name, error.code, error.message)
@@ -101,6 +94,7 @@ def decide_create_topics(
             records += plan.records
             fields = {"topic": topic.name, "partitions": plan.created.num_partitions}
             events.append(LogEvent("info", "topic_created", fields))
+            events += warnings_of(each for each in plan.records if isinstance(each, ConfigChanged))
     reply = CreateTopicsReply(tuple(results.values()))
     if request.validate_only:
         return Decision(reply=reply)
@@ -116,9 +110,6 @@ def _plan(
     bounds: MetadataLimits,
     random: Random,
 ) -> _Plan:
-    check_topic_name(topic.name)
-    if topic.name == METADATA_TOPIC:
-        raise InvalidRequest(f"{topic.name} is the name of the quorum's own log")
     existing = image.topics.get(topic.name)
     if existing is not None and existing.topic_id == topic.topic_id:
         return _created_before(existing)

@@ -25,7 +25,6 @@ from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, Consum
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import NO_GENERATION, DeletedTopics, Group, TransactionEnded
 from raftlog.coordinator.group_expiration import SESSIONS_PER_TICK, GroupExpiration
-from raftlog.coordinator.group_records import MAX_STRING_BYTES
 from raftlog.coordinator.group_requests import (
     CommitOffsets,
     DeleteGroup,
@@ -270,14 +269,14 @@ class GroupCoordinator:
         answer: Answer,
         at: Moment,
     ) -> None:
-        limit = min(self._config.offset_metadata_max_bytes, MAX_STRING_BYTES)
+        most = self._config.offset_metadata_max_bytes
         self._expiration.finish_deletion(group)
         before = group.runner.tail
         shown = group.reader_view(before)
 
         def decide_now(tail: Group) -> Decision:
             self._groups.check_capacity(request.group_id)
-            decision = decide(tail, request, shown=shown, metadata_max_bytes=limit)
+            decision = decide(tail, request, shown=shown, metadata_max=most)
             group.on_member_activity(request.member, at.now)
             return decision
 

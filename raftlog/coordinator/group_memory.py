@@ -229,7 +229,8 @@ def _of_assigned(partitions: Partitions) -> int:
 
 
 def _of_current(current: CurrentAssignment) -> int:
-    return _of_assigned(current.assigned) + _of_assigned(current.revoking)
+    before = sum(_of_assigned(partitions) for _, partitions in current.since)
+    return _of_assigned(current.assigned) + _of_assigned(current.revoking) + before
 
 
 def _of_resolved(resolved: ResolvedRegex) -> int:

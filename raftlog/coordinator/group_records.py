@@ -68,6 +68,14 @@ MAX_STRING_BYTES: Final = 32_767
 """The largest group id, member's names or offset's text that a record can hold."""
 
 
+def is_metadata_too_large(metadata: str, most: int) -> bool:
+    """Whether an offset's text is longer than `offset.metadata.max.bytes`, or than a record can hold.
+
+    In spite of its name the setting counts UTF-16 code units, as Java's String.length does.
+    """
+    return len(metadata.encode("utf-16-le")) // 2 > most or len(metadata.encode()) > MAX_STRING_BYTES
+
+
 def encode(record: GroupRecord) -> KeyValue:
     """Return a record's key and value; the value None is a tombstone."""
     if isinstance(record, GroupChanged):

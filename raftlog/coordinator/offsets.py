@@ -15,7 +15,6 @@ from raftlog.base.errors import (
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     RebalanceInProgress,
-    StaleMemberEpoch,
     UnknownMemberId,
     UnsupportedVersion,
 )
@@ -35,16 +34,17 @@ from raftlog.coordinator.group import (
     GroupRecord,
     OffsetCommitted,
 )
+from raftlog.coordinator.group_records import is_metadata_too_large
 from raftlog.coordinator.group_requests import CommitOffsets, DeleteOffsets
 from raftlog.coordinator.pending_deletion import (
     TOMBSTONE_BATCH_BYTES,
     group_tombstones,
     next_tombstone_batch,
 )
-from raftlog.coordinator.transactional_offsets import is_unstable
+from raftlog.coordinator.transactional_offsets import check_commit_epoch, is_unstable, stale_epoch
 
 
-def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max_bytes: int) -> Decision:
+def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max: int) -> Decision:
     """Record offsets; the reply is one error code per commit (OffsetMetadataTooLarge refuses just that one).
 
     `shown` is the group with a rebalance that is under way. Raises UnknownMemberId, IllegalGeneration,
@@ -54,7 +54,7 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
     records = []
     codes = []
     for commit in request.commits:
-        if len(commit.committed.metadata.encode()) > metadata_max_bytes:
+        if is_metadata_too_large(commit.committed.metadata, metadata_max):
             codes.append(OffsetMetadataTooLarge.code)
             continue
         codes.append(NONE)
@@ -83,8 +83,8 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
 
 
 def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets) -> None:
-    """Members commit in their own epoch. Raises UnknownMemberId, StaleMemberEpoch (IllegalGeneration for members of
-    the classic protocol), and UnsupportedVersion for requests that cannot name an epoch.
+    """Members commit as `check_commit_epoch` says. Raises UnknownMemberId, StaleMemberEpoch (IllegalGeneration for
+    members of the classic protocol), and UnsupportedVersion for requests that cannot name an epoch.
     """
     if request.generation <= NO_GENERATION and not membership.members:
         return
@@ -93,7 +93,7 @@ def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets
         raise UnknownMemberId
     if subscriber.classic is None and not request.may_name_epoch:
         raise UnsupportedVersion("members of the consumer protocol commit with OffsetCommit 9 or later")
-    check_member_epoch(membership, request.member.member_id, request.generation)
+    check_commit_epoch(membership, request)
 
 
 def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, epoch: int) -> None:
@@ -111,11 +111,8 @@ def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, 
 def check_member_epoch(membership: ConsumerMembership, member_id: str, epoch: int) -> None:
     """Raises StaleMemberEpoch, or IllegalGeneration for members of the classic protocol."""
     known = membership.current_assignment_of(member_id).epoch
-    if epoch == known:
-        return
-    if membership.members[member_id].classic is not None:
-        raise IllegalGeneration(f"member {member_id} is in generation {known}, not {epoch}")
-    raise StaleMemberEpoch(f"member {member_id} is in epoch {known}, not {epoch}")
+    if epoch != known:
+        raise stale_epoch(membership, member_id, f"is in epoch {known}, not {epoch}")
 
 
 def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:

@@ -12,14 +12,17 @@ from raftlog.base.errors import (
     NONE,
     CoordinatorNotAvailable,
     IllegalGeneration,
+    KafkaError,
     OffsetMetadataTooLarge,
+    StaleMemberEpoch,
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
 from raftlog.coordinator.classic_rules import check_member
+from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, TransactionalOffsetCommitted
-from raftlog.coordinator.group_records import KeyValue
-from raftlog.coordinator.group_requests import TxnOffsetCommit, WriteTxnMarker
+from raftlog.coordinator.group_records import KeyValue, is_metadata_too_large
+from raftlog.coordinator.group_requests import CommitOffsets, TxnOffsetCommit, WriteTxnMarker
 from raftlog.coordinator.partition_map import PartitionKey
 
 
@@ -48,7 +51,7 @@ class NoTransactions:
 
 
 def decide_commit_in_transaction(
-    group: Group, request: TxnOffsetCommit, *, shown: Group, metadata_max_bytes: int
+    group: Group, request: TxnOffsetCommit, *, shown: Group, metadata_max: int
 ) -> Decision:
     """Record offsets that wait for the transaction's end; the reply is one error code per commit.
 
@@ -59,7 +62,7 @@ def decide_commit_in_transaction(
     records = []
     codes = []
     for commit in request.commits:
-        if len(commit.committed.metadata.encode()) > metadata_max_bytes:
+        if is_metadata_too_large(commit.committed.metadata, metadata_max):
             codes.append(OffsetMetadataTooLarge.code)
             continue
         codes.append(NONE)
@@ -84,10 +87,39 @@ def _check(group: Group, request: TxnOffsetCommit) -> None:
     if group.consumer is not None:
         if member.member_id not in group.consumer.members:
             raise UnknownMemberId
-        if request.generation != group.consumer.current_assignment_of(member.member_id).epoch:
-            raise IllegalGeneration
+        try:
+            check_commit_epoch(group.consumer, request)
+        except StaleMemberEpoch as error:
+            raise IllegalGeneration(error.message) from error
         return
     check_member(group.membership, member, request.generation)
+
+
+def check_commit_epoch(membership: ConsumerMembership, request: CommitOffsets | TxnOffsetCommit) -> None:
+    """Let a member commit in its epoch, and what it has had since an epoch before also in that (KIP-1251).
+
+    The heartbeat's answer that has the new epoch may be under way. Raises StaleMemberEpoch, or IllegalGeneration for
+    members of the classic protocol, where that is not so for each partition: nothing is committed then.
+    """
+    member_id, epoch = request.member.member_id, request.generation
+    current = membership.current_assignment_of(member_id)
+    if epoch == current.epoch:
+        return
+    if epoch > current.epoch:
+        raise stale_epoch(membership, member_id, f"is in epoch {current.epoch}, not {epoch}")
+    for each in request.commits:
+        since = current.assignment_epoch(each.committed.topic_id, each.partition)
+        if since is None or epoch < since:
+            had = "does not have it" if since is None else f"has it since epoch {since}"
+            raise stale_epoch(
+                membership, member_id, f"commits {each.topic}-{each.partition} in epoch {epoch}, and {had}"
+            )
+
+
+def stale_epoch(membership: ConsumerMembership, member_id: str, why: str) -> KafkaError:
+    """Return the error for an epoch that a member may not use: members of the classic protocol know another one."""
+    is_classic = membership.members[member_id].classic is not None
+    return (IllegalGeneration if is_classic else StaleMemberEpoch)(f"member {member_id} {why}")
 
 
 def is_unstable(group: Group, tp: PartitionKey) -> bool:

@@ -10,6 +10,8 @@ them so.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import UnsupportedVersion
@@ -48,6 +50,18 @@ FEATURES: Final = (
     # What each level adds is in `record_levels`. A new cluster begins at the highest; clusters of 0.2.0 have none.
     Feature(RAFTLOG_METADATA_VERSION, 0, 2, 0),
 )
+
+KAFKAS_ALONE: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "kraft.version": 1,
+        "eligible.leader.replicas.version": 1,
+        "share.version": 1,
+        "streams.version": 1,
+    }
+)
+"""The other features of Apache Kafka 4.3, and the level that each has at that release. `kafka-features upgrade
+--release-version` asks for them together with `metadata.version`, and would end with an error.
+"""
 
 SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
 """The features that a broker of this release registers."""

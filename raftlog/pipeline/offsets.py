@@ -34,6 +34,10 @@ class DataLoss(RuntimeError):
     """Records that were to be read are gone, or may be; with failOnDataLoss=false this is only a warning."""
 
 
+class EndBeforeStart(ValueError):
+    """Reading is to end before the offset at which it is to begin."""
+
+
 def report_loss(what: str, *, fail: bool) -> None:
     """Raise DataLoss, or only warn of it."""
     if fail:
@@ -135,8 +139,13 @@ def waiting(start: Offsets, end: Offsets) -> int:
 
 
 def ranges_of(start: Offsets, end: Offsets) -> list[Range]:
-    """Return what is to be read, a range for each partition that has something."""
-    return [Range(at, start[at], end[at]) for at in sorted(end) if end[at] > start[at]]
+    """Return what is to be read, a range for each partition that has records. Raises EndBeforeStart."""
+    ranges = [Range(at, start[at], end[at]) for at in sorted(end)]
+    if backwards := [each for each in ranges if each.size < 0]:
+        raise EndBeforeStart(
+            f"{', '.join(map(str, backwards))}: the starting offset is greater than the ending offset"
+        )
+    return [each for each in ranges if each.size]
 
 
 def split(

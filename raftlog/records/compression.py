@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 from raftlog.base.errors import CorruptMessage, UnsupportedCompressionType
 
@@ -41,6 +41,12 @@ INPUT_BYTES: Final = 64 * 1024
 """Compressed bytes that a codec is given at once: what it has not used yet is copied with each piece."""
 SNAPPY_EXPANSION: Final = 22
 """A raw block's longest element gives 64 bytes for 3."""
+LZ4_DEFAULT_LEVEL: Final = 9
+"""Kafka's default means its fast compressor, every other level the high one (Lz4BlockOutputStream)."""
+LZ4_FAST: Final = 0
+ZSTD_DEFAULT_LEVEL: Final = 3
+ZSTD_WINDOW_BYTES: Final = 1024 * 1024
+"""The window of a batch that is compressed piece by piece: the highest levels would take hundreds of MiB without it."""
 _I32 = Struct(">i")
 
 
@@ -202,6 +208,86 @@ def _zstd(plain: bytes) -> bytes:
     from zstandard import ZstdCompressor
 
     return ZstdCompressor().compress(plain)
+
+
+class Encoder(Protocol):
+    """Compresses plain bytes that come piece by piece."""
+
+    def compress(self, plain: bytes, /) -> bytes: ...
+
+    def flush(self) -> bytes: ...
+
+
+class _Stored:
+    """No compression."""
+
+    def compress(self, plain: bytes) -> bytes:
+        return plain
+
+    def flush(self) -> bytes:
+        return b""
+
+
+class _SnappyEncoder:
+    """The blocks of `_snappy`."""
+
+    def __init__(self) -> None:
+        self._begun = False
+        self._rest = b""
+
+    def compress(self, plain: bytes) -> bytes:
+        whole = self._rest + plain
+        end = len(whole) - len(whole) % XERIAL_BLOCK_BYTES
+        self._rest = whole[end:]
+        return self._blocks(whole[:end])
+
+    def flush(self) -> bytes:
+        return self._blocks(self._rest)
+
+    def _blocks(self, plain: bytes) -> bytes:
+        framed = _snappy(plain)
+        begun, self._begun = self._begun, True
+        return framed[len(XERIAL_HEADER) :] if begun else framed
+
+
+class _Lz4Encoder:
+    """The frame of `_lz4`."""
+
+    def __init__(self, level: int) -> None:
+        from lz4.frame import LZ4FrameCompressor
+
+        self._frame = LZ4FrameCompressor(compression_level=level, block_linked=False)
+        self._begun = False
+
+    def compress(self, plain: bytes) -> bytes:
+        head = b"" if self._begun else bytes(self._frame.begin())
+        self._begun = True
+        return head + bytes(self._frame.compress(plain))
+
+    def flush(self) -> bytes:
+        return self.compress(b"") + bytes(self._frame.flush())
+
+
+def new_encoder(codec: int, level: int | None = None) -> Encoder:
+    """Return what compresses one batch in the framing that Java clients read; `level` None is Kafka's default."""
+    if codec == NONE:
+        return _Stored()
+    if codec == GZIP:
+        return zlib.compressobj(zlib.Z_DEFAULT_COMPRESSION if level is None else level, wbits=GZIP_WINDOW)
+    if codec == SNAPPY:
+        return _SnappyEncoder()
+    if codec == LZ4:
+        return _Lz4Encoder(LZ4_FAST if level in (None, LZ4_DEFAULT_LEVEL) else level)
+    if codec == ZSTD:
+        return _zstd_encoder(ZSTD_DEFAULT_LEVEL if level is None else level)
+    raise UnsupportedCompressionType(f"compression codec {codec} is unknown")
+
+
+def _zstd_encoder(level: int) -> Encoder:
+    from zstandard import ZstdCompressionParameters, ZstdCompressor
+
+    parameters = ZstdCompressionParameters.from_level(level, source_size=ZSTD_WINDOW_BYTES)
+    return ZstdCompressor(compression_params=parameters).compressobj()
 
 
 _DECODERS: Final[dict[int, Callable[[memoryview, int], Iterator[bytes]]]] = {

@@ -108,6 +108,14 @@ def rebuild_batch(
     return _sealed(header, payload, (attributes, base_timestamp, newest, count))
 
 
+def with_codec(header: BatchHeader, payload: bytes, codec: int) -> bytes:
+    """Return the batch with the same records in `payload`, compressed with another codec."""
+    attributes = header.attributes & ~CODEC_MASK | codec
+    return _sealed(
+        header, payload, (attributes, header.base_timestamp, header.max_timestamp, header.record_count)
+    )
+
+
 def without_records(header: BatchHeader) -> bytes:
     """Return the batch without its records: what is left tells its offsets, and its producer's last sequence."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | NONE

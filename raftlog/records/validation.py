@@ -1,11 +1,12 @@
 """The checks of each record of a produced batch (Kafka: LogValidator), and of the batches that are looked into at all.
 
 Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so only
-some are walked (`must_be_walked`). Topics that are compacted or bound timestamps have all of theirs walked. So is a
-compressed batch that claims more records than it has bytes. So are a header that no honest client sends, and a largest
-timestamp that would decide when records are deleted. A walk finds the largest timestamp, and the leader writes it into
-the header. Other headers that lie harm their own readers only. They take no more than an offset for each byte that was
-sent. They make records no older than half of retention.ms, and no newer than a minute from now.
+some are walked (`must_be_walked`). Topics that are compacted or bound timestamps have all of theirs walked. A batch
+that gets another codec (`recompression`) is walked on the way. So is a compressed batch that claims more records than
+it has bytes. So are a header that no honest client sends, and a largest timestamp that would decide when records are
+deleted. A walk finds the largest timestamp, and the leader writes it into the header. Other headers that lie harm their
+own readers only. They take no more than an offset for each byte that was sent. They make records no older than half of
+retention.ms, and no newer than a minute from now.
 
 A walk is made of steps: decompressing goes away from the loop, and others have their turn after every few records. The
 plain bytes come in pieces and are bounded, as the number of records is.
@@ -22,7 +23,8 @@ from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.records.compression import NONE, DecompressedTooLarge, decompress, iter_decompressed
-from raftlog.records.header import HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, Buffer
+from raftlog.records.header import CODEC_MASK, HEADER_BYTES, MIN_RECORD_BYTES, BatchHeader, Buffer
+from raftlog.records.recompression import KEEP_CODEC, Recompression, codec_of
 from raftlog.records.varint import read_varint
 
 MAX_DECOMPRESSION_RATIO: Final = 64
@@ -72,6 +74,8 @@ class RecordRules(NamedTuple):
     earliest_ms: int
     latest_ms: int
     max_decompressed_bytes: int
+    codec: int = KEEP_CODEC
+    """The topic's codec."""
 
     @classmethod
     def of(cls, config: TopicConfig, now_ms: int) -> RecordRules:
@@ -81,7 +85,8 @@ class RecordRules(NamedTuple):
             earliest_ms = max(earliest_ms, now_ms - config.message_timestamp_before_max_ms)
             latest_ms = min(latest_ms, now_ms + config.message_timestamp_after_max_ms)
         needs_keys = "compact" in config.cleanup_policy
-        return cls(needs_keys, earliest_ms, latest_ms, max_decompressed_bytes(config.max_message_bytes))
+        most_bytes = max_decompressed_bytes(config.max_message_bytes)
+        return cls(needs_keys, earliest_ms, latest_ms, most_bytes, codec_of(config))
 
 
 class WalkRules(NamedTuple):
@@ -94,6 +99,8 @@ class WalkRules(NamedTuple):
     """How far in the past a header's largest timestamp may be without a walk."""
     ahead_ms: int
     """How far in the future."""
+    codec: int = KEEP_CODEC
+    """Batches of other codecs are walked and compressed anew."""
 
     @classmethod
     def of(cls, config: TopicConfig) -> WalkRules:
@@ -107,7 +114,8 @@ class WalkRules(NamedTuple):
         bounds_time = before_ms < LONG_MAX or after_ms < TopicConfig.message_timestamp_after_max_ms
         is_compacted = "compact" in config.cleanup_policy
         past_ms = config.retention_ms // BELIEVED_AGE if config.retention_ms >= 0 else LONG_MAX
-        return cls(is_compacted or (judges_time and bounds_time), judges_time, past_ms, BELIEVED_AHEAD_MS)
+        walks_all = is_compacted or (judges_time and bounds_time)
+        return cls(walks_all, judges_time, past_ms, BELIEVED_AHEAD_MS, codec_of(config))
 
 
 def max_decompressed_bytes(max_message_bytes: int) -> int:
@@ -127,6 +135,7 @@ def must_be_walked(header: BatchHeader, rules: WalkRules, now_ms: int) -> bool:
     return (
         rules.walks_all
         or header.record_count > header.length - HEADER_BYTES
+        or rules.codec not in (KEEP_CODEC, header.attributes & CODEC_MASK)
         or (
             rules.judges_time
             and not (
@@ -142,7 +151,11 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
 
     NeedsStepwiseValidation; errors as `validate_records`.
     """
-    if header.record_count > RECORDS_PER_STEP or header.length > BYTES_PER_STEP:
+    if (
+        header.record_count > RECORDS_PER_STEP
+        or header.length > BYTES_PER_STEP
+        or laws.codec not in (KEEP_CODEC, header.codec)
+    ):
         raise NeedsStepwiseValidation
     try:
         plain = decompress(header.codec, _payload(header, batch), max_bytes=BYTES_PER_STEP)
@@ -155,9 +168,12 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
     return records.finish()
 
 
-def validate_records(header: BatchHeader, batch: Buffer, laws: RecordRules) -> OffloadSteps:
+def validate_records(
+    header: BatchHeader, batch: Buffer, laws: RecordRules, *, recompression: Recompression | None = None
+) -> OffloadSteps:
     """Hold each record of a produced batch to the laws, step by step; return the largest timestamp.
 
+    `recompression` gets all plain bytes on the way.
     InvalidRecord or InvalidTimestamp, with the records that are at fault (`record_errors`); InvalidRecord where the
     records are malformed, are not as many as the header says, or do not count from 0; MessageTooLarge.
     """
@@ -167,10 +183,12 @@ def validate_records(header: BatchHeader, batch: Buffer, laws: RecordRules) -> O
     if header.record_count * MIN_RECORD_BYTES > most_bytes:
         raise InvalidRecord(f"{header.record_count} records, which {most_bytes} plain bytes cannot hold")
     pieces = iter_decompressed(header.codec, _payload(header, batch), max_bytes=most_bytes)
+    if recompression is not None:
+        pieces = recompression.taking(pieces)
     records = _Records(header, laws)
     is_last = False
     while not is_last:
-        if header.codec == NONE:
+        if header.codec == NONE and recompression is None:
             piece = next(pieces, None)
         else:
             piece = yield partial(_next_piece, pieces)

@@ -65,6 +65,7 @@ class FollowerRole(ReplicaRole):
             log.truncate_damage()
             partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
         partition.limit_high_watermark()
+        log.producers.refused_batches.clear()  # they come again to the new leader
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log

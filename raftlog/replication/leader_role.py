@@ -27,6 +27,7 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,
+    OutOfOrderSequenceNumber,
 )
 from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, EpochEnd
 from raftlog.metadata.controller_api import IsrChange, IsrMember
@@ -106,6 +107,9 @@ class LeaderRole(ReplicaRole):
         damage = self.log.damage
         if damage is not None:
             self.host.log_event("damaged_replica_leads", self.partition, readable_until=damage.offset)
+        if self._state.unclean_epoch == self.leader_epoch:
+            # What this replica refused as a follower may have been acknowledged by the former leader, and lost.
+            self.log.producers.refused_batches.clear()
         # A confirmation holds for one leadership: the transaction may have ended while another replica led.
         self.log.producers.verifications.clear()
         self.log.on_high_watermark_updated(self.partition.high_watermark)
@@ -125,6 +129,8 @@ class LeaderRole(ReplicaRole):
         log = self.log
         end_before = log.log_end_offset
         header = validate_produced(records, log.config.max_message_bytes)
+        if not end_before and header.base_sequence > 0 and header.producer_id >= 0:
+            self._check_first_sequence(header)
         # A batch of a transaction that its coordinator does not know would stay open for ever, and hold up the last
         # stable offset for all who read committed.
         if header.attributes & TRANSACTIONAL_BIT:
@@ -144,6 +150,19 @@ class LeaderRole(ReplicaRole):
         if not appended.duplicate:
             self._note_appended(end_before)
         return appended
+
+    def _check_first_sequence(self, header: BatchHeader) -> None:
+        """Raise OutOfOrderSequenceNumber for what can't be a producer's first batch in a log that never held a record.
+
+        No state of the producer can have expired here, so an earlier batch is still on its way (KAFKA-15591). But a
+        producer that wrote to a deleted topic goes on in the topic that has the name now; librdkafka and aiokafka would
+        end with this error.
+        """
+        self.log.producers.check_sequence(header)  # which may know what it waits for
+        if not self.host.was_deleted(self.partition.topic):
+            raise OutOfOrderSequenceNumber(
+                f"a log that never held a record begins with sequence 0, not {header.base_sequence}"
+            )
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
         return self.log.producers.begin_verification(producer_id, epoch)
@@ -275,6 +294,7 @@ class LeaderRole(ReplicaRole):
             read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one)
             if log.has_old_reads:
                 self.host.touch(partition)
+                read = log.read_on(read, max_bytes, end_offset=end, min_one=min_one)
         records, read_end = read
         if read_committed:
             aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
@@ -307,20 +327,23 @@ class LeaderRole(ReplicaRole):
         if is_new:
             self._note_fetch(progress, offset, replica.broker_epoch)
         records: Buffer | None = b""
+        read_end = offset
         if offset < end:
             times = progress.served_times + 1 if offset == progress.served_offset else 1
             # whoever comes back for the same again and again may have refused what our memory shows: look at it
             checked = times % CHECKED_REFETCH_INTERVAL == 0
             if checked and (parting := find_rot_before(log, offset, last_fetched_epoch)) is not None:
                 return self._refuse(0, parting)
-            records = log.read(offset, max_bytes, end_offset=end, min_one=min_one, checked=checked)
+            records, read_end = log.read_with_end(
+                offset, max_bytes, end_offset=end, min_one=min_one, checked=checked
+            )
             if records:
                 progress.served_offset, progress.served_times = offset, times
             if log.has_old_reads:
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, NO_OFFSET)
+        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, read_end)
         return _new_tuple(PartitionRead, told)
 
     def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:

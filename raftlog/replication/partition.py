@@ -299,9 +299,13 @@ class Partition:
         """
         return self.role.begin_verification(producer_id, epoch)
 
-    def note_unverified_batch(self, records: memoryview, error: KafkaError) -> None:
-        """A batch was not appended, since its transaction was not confirmed: what its producer sent after it waits."""
-        self.log.producers.note_refused_batch(read_header(records), error)
+    def note_refused_batch(self, records: memoryview, error: KafkaError) -> None:
+        """A batch was not appended, for a reason that passes: what its producer sent after it waits until it comes."""
+        try:
+            header = read_header(records)
+        except CorruptMessage:
+            return
+        self.log.producers.note_refused_batch(header, error)
 
     def append_coordinator_batch(self, batch: bytes, *, now_ms: int) -> LogAppendInfo:
         """Append a batch that a coordinator on this broker writes in a producer's transaction, without a sequence.

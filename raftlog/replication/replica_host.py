@@ -40,6 +40,9 @@ class ReplicaHost(Protocol):
     def brokers(self) -> Mapping[int, BrokerState]:
         """Every registered broker, from the newest metadata image."""
 
+    def was_deleted(self, topic: str) -> bool:
+        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
+
     def request_flush(self, partition: Partition) -> None:
         """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
 
@@ -135,4 +138,4 @@ class PartitionRead(NamedTuple):
     diverging: EpochEnd | None = None
     aborted: tuple[tuple[int, int], ...] | None = None
     end_offset: int = NO_OFFSET
-    """The offset after the last batch in `records`; told for consumers only."""
+    """The offset after the last batch in `records`."""

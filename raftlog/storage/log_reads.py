@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
-from raftlog.base.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange
+from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError, OffsetOutOfRange
 from raftlog.base.types import EpochEnd
 from raftlog.storage import damage as damages
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.log_segments import LogSegments, segment_of
 from raftlog.storage.segment import Segment
-from raftlog.storage.segment_reads import find_read_range, read_batches
+from raftlog.storage.segment_reads import find_read_range, holds_records, read_batches
 
 if TYPE_CHECKING:
     from raftlog.storage.timestamps import TimestampAndOffset
+
+READ_ON_BYTES: Final = 64 * 1024
+"""A read that ends with its segment goes on in the next ones up to so many bytes: what is joined is copied."""
+
+READS_ON_LOOP: Final = 16
+"""Further reads of one call on the event loop, some 20 µs each."""
 
 
 class LogReads:
@@ -84,6 +90,47 @@ class LogReads:
             if self._find_damage(segment, offset):
                 raise
             return None if cached else b"", offset
+
+    def read_on(
+        self,
+        read: tuple[Buffer | None, int],
+        max_bytes: int,
+        *,
+        end_offset: int,
+        min_one: bool = True,
+        cached: bool = True,
+    ) -> tuple[Buffer | None, int]:
+        """Return a read of `read_with_end` with what follows in the next segments, for consumers.
+
+        Compaction empties the last batch of a segment and keeps it. A part with nothing but such batches is left out if
+        records follow, since some clients read such an answer again and again. None for the records if `cached` and
+        finding the first would take long.
+        """
+        records, read_end = read
+        if not records:
+            return read
+        parts, total, has_any, reads = [records], len(records), holds_records(records), 0
+        while read_end < end_offset and not (has_any and total >= READ_ON_BYTES):
+            if reads == READS_ON_LOOP and cached:
+                break
+            room = min(max_bytes, READ_ON_BYTES) - total if has_any else max_bytes
+            try:
+                more, more_end = self.read_with_end(
+                    read_end, room, end_offset=end_offset, min_one=min_one and not has_any, cached=cached
+                )
+            except (KafkaError, OSError):
+                break  # the next read begins there, and reports it
+            if not more:
+                if more is None and not has_any:
+                    return None, read_end
+                break
+            if not has_any:
+                parts, total, has_any = [], 0, holds_records(more)
+            parts.append(more)
+            total, read_end, reads = total + len(more), more_end, reads + 1
+        if reads == READS_ON_LOOP and cached and not has_any:
+            return None, read_end
+        return parts[0] if len(parts) == 1 else b"".join(parts), read_end
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""

@@ -31,6 +31,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.records.batch import EndTransactionMarker
 from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from raftlog.storage.refused_batches import RefusedBatches
 from raftlog.storage.verification import Verification, Verifications
 
 NUM_BATCHES_TO_RETAIN: Final = 5
@@ -41,9 +42,6 @@ MAX_IDLE_PRODUCERS: Final = 5_000
 
 It must be the same on all brokers, so it is no setting.
 """
-
-MAX_REFUSED_BATCHES: Final = 1000
-"""Producers whose refused batch is remembered."""
 
 TV_2: Final = 2
 """The transaction.version since which every end of a transaction bumps its producer's epoch (KIP-890)."""
@@ -137,16 +135,13 @@ class ProducerState:
         "_most",
         "_open",
         "_pushed_out_at",
-        "_refused",
         "markers_known_from",
+        "refused_batches",
         "verifications",
     )
 
     def __init__(self) -> None:
-        self._refused: dict[int, tuple[int, int, KafkaError]] = {}
-        """The producers whose batch was not appended: producer id → (epoch, base sequence, why). Soft: only a leader
-        needs it.
-        """
+        self.refused_batches = RefusedBatches()
         self.verifications = Verifications()
         """Soft: which transactions may begin here."""
         self._idle: dict[int, ProducerStateEntry] = {}
@@ -296,10 +291,10 @@ class ProducerState:
 
         Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
         start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
-        Batches sent after one that was refused (`note_refused_batch`) are refused with the same error.
+        Batches sent after one that was refused (`refused_batches`) are refused with the same error.
         """
-        if self._refused:
-            self._check_refused(header)
+        if self.refused_batches:
+            self.refused_batches.check(header)
         producer = self._idle.get(header.producer_id) or self._open.get(header.producer_id)
         if producer is None:
             return None
@@ -334,36 +329,17 @@ class ProducerState:
         return header.producer_id >= 0 and self.check_sequence(header) is not None
 
     def note_refused_batch(self, header: BatchHeader, error: KafkaError) -> None:
-        """Remember a batch that was not appended, until it comes again: what follows it is not out of order.
-
-        Told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and sends again all that is in flight, to other
-        partitions too, where it may be already and is then twice; and an unknown producer's second batch would be taken
-        for its first.
-        """
-        if header.producer_id >= 0 and header.base_sequence >= 0:
-            if len(self._refused) >= MAX_REFUSED_BATCHES:
-                del self._refused[next(iter(self._refused))]
-            refusal = (header.producer_epoch, header.base_sequence, error)
-            self._refused.setdefault(header.producer_id, refusal)
-
-    def _check_refused(self, header: BatchHeader) -> None:
-        """Raise what an earlier batch of the producer was refused with, if it has yet to come again."""
-        refusal = self._refused.get(header.producer_id)
-        if refusal is None:
-            return
-        epoch, sequence, error = refusal
-        ahead = (header.base_sequence - sequence) & MAX_SEQUENCE
-        if epoch == header.producer_epoch and 0 < ahead <= MAX_SEQUENCE // 2:
-            raise type(error)(
-                f"sequence {header.base_sequence} waits for {sequence}, which was refused: "
-                + (error.message or type(error).__name__)
-            )
+        """Have what follows a batch wait for it. One that is in the log already, and was sent again, need not come."""
+        producer = self.get(header.producer_id)
+        known = producer.batches if producer is not None and producer.epoch == header.producer_epoch else ()
+        if all(each.base_sequence != header.base_sequence for each in known):
+            self.refused_batches.note(header, error)
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """Take in a data batch that is in the log at `base_offset`."""
         producer_id = header.producer_id
-        if self._refused:
-            self._refused.pop(producer_id, None)
+        if self.refused_batches:
+            self.refused_batches.pop(producer_id, None)
         epoch = header.producer_epoch
         producer = self._idle.pop(producer_id, None) or self._open.get(producer_id)
         if producer is None:

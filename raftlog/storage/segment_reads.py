@@ -8,7 +8,7 @@ from typing import Final
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import NO_OFFSET
-from raftlog.records.header import HEADER_BYTES, check_crc, read_header
+from raftlog.records.header import HEADER_BYTES, LENGTH_OVERHEAD, check_crc, read_header
 from raftlog.storage import index_check
 from raftlog.storage.segment import BOUNDS, Segment
 
@@ -45,6 +45,15 @@ def find_read_range(
             return None
         stop, following = found
     return start, stop, following
+
+
+def holds_records(batches: Buffer) -> bool:
+    """Whether any of these whole batches has records: compaction leaves some as a header alone."""
+    empty = HEADER_BYTES - LENGTH_OVERHEAD
+    return any(
+        BOUNDS.unpack_from(batches, at)[1] > empty
+        for at in range(0, len(batches) - HEADER_BYTES, HEADER_BYTES)
+    )
 
 
 def _is_gap(segment: Segment, offset: int, *, cached: bool) -> bool:

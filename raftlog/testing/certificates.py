@@ -19,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from raftlog.base.config_network import is_host
 from raftlog.base.disk import make_folders, write_file
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ MOST_NAME_CHARS: Final = 64
 """Of a common name (X.520's ub-common-name)."""
 _SKEW: Final = timedelta(minutes=5)
 """Other machines' clocks may be so far behind."""
-_HOST: Final = re.compile(r"(?:\*\.)?[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _USER: Final = re.compile(r"[A-Za-z0-9_@+](?:[A-Za-z0-9_@+. -]*[A-Za-z0-9_@+])?")
 
 
@@ -128,7 +128,7 @@ def store_settings(keystore: Path, ca: Path) -> dict[str, str]:
 
 def _check(hosts: Sequence[Sequence[str]], users: Sequence[str], paths: Sequence[Path]) -> None:
     for name in (each for names in hosts for each in names):
-        if not (_is_address(name) or _HOST.fullmatch(name)) or len(name) > MOST_NAME_CHARS:
+        if not is_host(name.removeprefix("*.")) or len(name) > MOST_NAME_CHARS:
             raise CertificatesUnusable(
                 f"{name!r} is no host name of {MOST_NAME_CHARS} characters, and no address"
             )

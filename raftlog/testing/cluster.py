@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import random
 import secrets
 import shutil
@@ -89,6 +90,7 @@ class Cluster:
             raise ValueError(f"nodes: a whole number from 1 on, not {nodes!r}")
         if self.forked:
             fork_server(environment_of_nodes())  # it imports while the rest is made ready
+        self._owner = os.getpid()
         self._chance = random.Random()
         self._more_ports: list[HeldPorts] = []
         self._temporary = False
@@ -179,8 +181,13 @@ class Cluster:
         """Bring the calling thread back to where it was before it made the cluster; on loopback it is there."""
 
     def close(self) -> None:
-        """Kill whatever runs, remove temporary data, give the ports back. May be called again."""
+        """Kill whatever runs, remove temporary data, give the ports back. May be called again.
+
+        A forked child of the process that made the cluster leaves it alone, when the child ends too.
+        """
         atexit.unregister(self.close)
+        if os.getpid() != self._owner:
+            return
         for node in self.nodes.values():
             node.signal(signal.SIGKILL)
         for node in self.nodes.values():

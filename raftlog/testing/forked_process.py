@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
+from raftlog.base.forks import keep_from_children
 from raftlog.base.readable import readable
 from raftlog.testing.progress import patient
 
@@ -121,8 +122,8 @@ class ForkServer:
         """Of the socket: a question and its answer go together, whichever threads ask."""
         self.is_replaceable = False
         """Whether another one is worth a try after this one: it has answered, or was ended before it could."""
-        self.owner = os.getpid()
         self._control, theirs = socket.socketpair()
+        keep_from_children(self._control)
         with theirs:
             number = str(theirs.fileno())
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -211,6 +212,15 @@ _server: ForkServer | None = None
 _is_unusable = not hasattr(os, "pidfd_open")
 
 
+def _begin_anew() -> None:
+    """Leave the fork server to the parent process; a thread of it may have held the lock."""
+    global _lock, _server
+    _lock, _server = Lock(), None
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
 def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
     """Return the fork server for nodes with this environment, started if there is none; None: start it without one.
 
@@ -221,8 +231,6 @@ def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
     if identity is None:
         return None
     with _lock:
-        if _server is not None and _server.owner != os.getpid():
-            _server = None  # this process is a fork itself
         if _server is not None and not _server.runs:
             atexit.unregister(_server.close)
             _is_unusable = not _server.is_replaceable

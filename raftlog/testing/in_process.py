@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import selectors
 import signal
 from collections.abc import Coroutine
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Any, Final, TypeVar
 
 from raftlog.base.config import ConfigFaults, load_config
 from raftlog.base.env import Env, ThreadOffload
+from raftlog.base.forks import keep_from_children
 from raftlog.base.log import separate_log
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.node_process import NodeProcess
@@ -65,7 +67,9 @@ class NodeThread(NodeProcess):
     def start(self) -> None:
         """Start the thread; does not wait for the node."""
         assert not self.running, f"node {self.node_id} is running"
-        self._loop = asyncio.new_event_loop()
+        selector = selectors.DefaultSelector()
+        keep_from_children(selector)  # with all sockets of the node
+        self._loop = asyncio.SelectorEventLoop(selector)
         self._signals: asyncio.Queue[int] = asyncio.Queue()
         self._failed = False
         name = f"raftlog-node-{self.node_id}"

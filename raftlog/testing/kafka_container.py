@@ -10,8 +10,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from raftlog.testing.cluster import Cluster
+from raftlog.testing.node_process import NodeProcess
 
-NO_SETTING: Final = re.compile("OPTS$|LOG4J|^JMX_|^VERSION$")
+NO_SETTING: Final = re.compile(
+    "OPTS$|LOG4J|^JMX_|^VERSION$|^CREATE_TOPICS$|^REST_|^SCHEMA_REGISTRY_|^(NODE|BROKER)_ID$|^PROCESS_ROLES$"
+    "|^(METADATA_)?LOG_DIRS?$|^(ADVERTISED_)?LISTENERS$|^LISTENER_SECURITY_PROTOCOL_MAP$"
+    "|^INTER_BROKER_LISTENER_NAME$|^CONTROLLER_LISTENER_NAMES$|^CONTROLLER_QUORUM_|^ZOOKEEPER_"
+)
+"""Variables of Java, of other programs, and of where the container is: what it has and where it listens."""
 SIGNS: Final = {1: ".", 2: "_", 3: "-"}
 """By the number of underscores in a variable of Kafka's images."""
 
@@ -26,18 +32,28 @@ class KafkaContainer:
         self._settings: dict[str, str] = {}
         self._cluster: Cluster | None = None
 
-    def with_kraft(self) -> Self:
+    def with_kraft(self, *_given: Any, **_options: Any) -> Self:
         """Return this: a cluster without ZooKeeper is the only kind there is."""
         return self
+
+    with_cluster_id = with_name = with_network = with_network_aliases = with_kraft
+    with_exposed_ports = with_bind_ports = with_volume_mapping = with_command = with_kwargs = with_kraft
 
     def with_env(self, name: str, value: str) -> Self:
         """Set `KAFKA_NUM_PARTITIONS` for `num.partitions`, and so on; other variables mean nothing here.
 
-        Two underscores are one, three are a dash. Those of Java (`KAFKA_HEAP_OPTS`) and its log are no settings.
+        Two underscores are one, three are a dash. Those of Java (`KAFKA_HEAP_OPTS`), of its log and of other programs
+        are no settings. Folders, listeners and roles (`KAFKA_LOG_DIRS`) are the cluster's own.
         """
         setting = name.removeprefix("KAFKA_")
         if setting != name and not NO_SETTING.search(setting):
             self._settings[re.sub("_{1,3}", lambda run: SIGNS[len(run[0])], setting.lower())] = value
+        return self
+
+    def with_envs(self, **variables: str) -> Self:
+        """Set several variables."""
+        for name, value in variables.items():
+            self.with_env(name, value)
         return self
 
     def start(self, timeout: float = 0) -> Self:
@@ -60,8 +76,24 @@ class KafkaContainer:
 
     def get_bootstrap_server(self) -> str:
         """Return the address for clients, host:port."""
+        return self._node.address
+
+    def get_container_host_ip(self) -> str:
+        """Return the host for clients."""
+        return self._node.host
+
+    def get_exposed_port(self, _port: int) -> int:
+        """Return the port for clients, which is the only one."""
+        return self._node.port
+
+    def get_logs(self) -> tuple[bytes, bytes]:
+        """Return what the node has logged, and nothing for its standard error, which goes there too."""
+        return self._node.log_path.read_bytes(), b""
+
+    @property
+    def _node(self) -> NodeProcess:
         assert self._cluster is not None, "start() it first"
-        return self._cluster.bootstrap_servers
+        return self._cluster.nodes[1]
 
     def __enter__(self) -> Self:
         return self.start()

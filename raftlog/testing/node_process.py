@@ -17,8 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.config_files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.base.faults import NodeFault
+from raftlog.base.forks import keep_from_children
 from raftlog.faults import node_faults
 from raftlog.faults.node_faults import Command
 from raftlog.testing.forked_process import ForkedProcess, start_forked
@@ -74,8 +76,8 @@ class NodeProcess:
     def configure(self, settings: Mapping[str, str]) -> None:
         """Let its lives from now on have these settings too."""
         self._settings |= settings
-        text = "".join(f"{name}={value}\n" for name, value in self._settings.items())
-        write_file(self.config_path, text, secret=True)  # the cluster's secret is in it, and passwords may be
+        # the cluster's secret is in it, and passwords may be
+        write_file(self.config_path, format_properties(self._settings), secret=True)
 
     def setting(self, name: str) -> str:
         """Return one of its settings; empty: it was not given."""
@@ -110,6 +112,7 @@ class NodeProcess:
         """Start the process; does not wait for it."""
         assert not self.running, f"node {self.node_id} is running"
         ours, theirs = socket.socketpair()
+        keep_from_children(ours)
         with self.log_path.open("ab") as log, theirs, self._inside(self.node_id):
             streams = [theirs.fileno(), log.fileno(), log.fileno()]
             self._process = (

@@ -11,6 +11,8 @@ import socket
 import sys
 from pathlib import Path
 
+from raftlog.base.forks import keep_from_children
+
 LOWEST_PORT = 10_240
 LOOPBACK = "127.0.0.1"
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -45,6 +47,7 @@ class HeldPorts:
         except OSError:
             holder.close()
             return
+        keep_from_children(holder)
         self._sockets.append(holder)
         self.ports.append(port)
 

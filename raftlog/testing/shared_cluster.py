@@ -13,9 +13,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from raftlog.base.disk import make_folders, write_file
+from raftlog.base.forks import keep_from_children
 from raftlog.testing.cluster import AdminCluster
 from raftlog.testing.evidence import NodeAddress
 
@@ -51,19 +52,17 @@ def shared_cluster(folder: Path, make: Callable[[], AdminCluster]) -> Iterator[l
 
 
 @contextmanager
-def _lock(path: Path, kind: int) -> Iterator[int]:
-    """Open a file to lock, and lock it; closing it lets go."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, kind)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+def _lock(path: Path, kind: int) -> Iterator[BinaryIO]:
+    """Open a file to lock, and lock it; closing it lets go. A forked child has no part in the lock."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "wb") as file:
+        keep_from_children(file)
+        fcntl.flock(file, kind)
+        yield file
 
 
-def _take_at_once(descriptor: int) -> bool:
+def _take_at_once(file: BinaryIO) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

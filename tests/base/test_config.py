@@ -187,9 +187,8 @@ def test_a_voter_that_is_no_controller_is_refused():
 
 
 def test_broker_id_is_an_older_name_of_node_id():
-    """Files of Kafka before KRaft say broker.id; node.id wins where both stand."""
+    """Files of Kafka before KRaft say broker.id."""
     assert load_config({"broker.id": "7"}).node_id == 7
-    assert load_config({"broker.id": "7", "node.id": "8"}).node_id == 8
     assert load_config({"log.dir": "/a"}).log_dirs == ("/a",)
 
 
@@ -271,7 +270,6 @@ def test_a_listener_that_is_not_advertised_is_not_told_to_clients():
         ({"controller.quorum.voters": "1@a:1,1@b:1"}, "controller.quorum.voters"),
         ({"process.roles": "zookeeper"}, "process.roles"),
         ({"broker.heartbeat.interval.ms": "2000"}, "broker.heartbeat.interval.ms"),
-        ({"log.cleanup.policy": ""}, "log.cleanup.policy"),
         ({"log.dirs": "/a,/a"}, "log.dirs"),
         ({"raftlog.cluster.secret": ""}, "raftlog.cluster.secret"),
         ({"raftlog.cluster.secret": "fifteen bytes!!"}, "raftlog.cluster.secret"),
@@ -358,3 +356,19 @@ def test_a_loopback_address_is_one_in_any_spelling(host: str) -> None:
     except ValueError:
         expected = False
     assert is_loopback(host) == expected
+
+
+def test_two_numbers_of_one_node_are_a_fault() -> None:
+    """broker.id is the former name of node.id; Kafka refuses two values (KAFKA-13192)."""
+    with pytest.raises(ConfigFaults) as found:
+        load_config({"broker.id": "1", "node.id": "2"})
+    assert str(found.value) == "broker.id: is 1, but node.id, which means the same, is 2 (file)"
+    assert load_config({"broker.id": "1", "node.id": "1"}).node_id == 1
+    assert load_config({"broker.id": "1"}, flags={"node.id": "2"}).node_id == 2
+
+
+@pytest.mark.parametrize("name", ["num.partitions", "log.cleaner.min.cleanable.ratio", "log.segment.bytes"])
+def test_a_number_has_no_underscores(name: str) -> None:
+    """Python would read 1_0 as 10, and Kafka does not read it at all."""
+    with pytest.raises(ConfigFaults, match=f"{name}: must be a"):
+        load_config({name: "1_0"})

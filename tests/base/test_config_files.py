@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from raftlog.base.config_files import (
     environment_name,
+    format_properties,
     parse_environment,
     parse_file,
     parse_override,
@@ -139,3 +140,26 @@ def test_an_override_is_a_name_and_a_value():
     assert parse_override("a.b = c=d ") == ("a.b", "c=d")
     with pytest.raises(ValueError, match="must be name=value"):
         parse_override("a.b")
+
+
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))
+    )
+)
+def test_properties_that_are_written_are_read_as_they_were(values: dict[str, str]) -> None:
+    """Backslashes, new lines, blanks and signs of comments included."""
+    assert parse_properties(format_properties(values)) == values
+
+
+def test_properties_are_written_as_plainly_as_they_can_be() -> None:
+    """Other readers of such files know no escapes."""
+    assert format_properties({"log.dirs": "/a b,/c", "n": "User:CN=a"}) == "log.dirs=/a b,/c\nn=User:CN=a\n"
+    assert format_properties({"a b": " x\\", "#": "1\n2"}) == "a\\ b=\\ x\\\\\n\\#=1\\n2\n"
+
+
+def test_a_character_that_java_writes_in_two_halves_is_one() -> None:
+    """Java's strings have 16 bits a character; half of one is no text."""
+    assert parse_properties("a=\\ud83d\\ude00") == {"a": "\U0001f600"}
+    with pytest.raises(ValueError, match="half a character"):
+        parse_properties("a=\\ud83d")

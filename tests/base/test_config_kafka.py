@@ -137,8 +137,8 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("log.cleaner.io.max.bytes.per.second", "compaction is not limited to a rate"),
-        ("sasl.kerberos.min.time.before.relogin", "raftlog does not carry out this setting of SASL"),
+        ("cordoned.log.dirs", "a log directory cannot be closed to new replicas"),
+        ("sasl.kerberos.service.name", "raftlog does not carry out this setting of SASL"),
         (
             "num.replica.alter.log.dirs.threads",
             "cannot be changed while brokers run, and has no meaning in raftlog",
@@ -153,6 +153,36 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
 def test_a_refusal_says_what_is_missing(name: str, says: str):
     """An operator can tell what raftlog lacks from what was mistyped."""
     assert says in refusal_of(name, "1", cluster_wide=False)
+
+
+REFUSED = {
+    "config.providers",
+    "cordoned.log.dirs",
+    "principal.builder.class",
+    "sasl.jaas.config",
+    "sasl.kerberos.principal.to.local.rules",
+    "sasl.kerberos.service.name",
+    "sasl.mechanism.inter.broker.protocol",
+    "ssl.cipher.suites",
+    "ssl.engine.factory.class",
+    "ssl.keymanager.algorithm",
+    "ssl.protocol",
+    "ssl.provider",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+}
+"""The settings that Kafka changes at run time and raftlog doesn't have, without which a cluster may be less closed than
+its operator believes, or data may go where it shouldn't. This list only shrinks.
+"""
+
+
+def test_what_kafka_changes_at_run_time_is_refused_only_where_its_absence_does_harm() -> None:
+    """Everything else is stored, with a warning in the log: clients' test suites and tools set some of it."""
+    dynamic = {known.name for known in OF_KAFKA if known.update != "read-only"}
+    missing = {name for name in dynamic - settings_of(NodeConfig).keys() if not KAFKA_SETTINGS[name].is_kept}
+    assert missing == REFUSED
+    for name in ("sasl.login.refresh.buffer.seconds", "listener.name.external.sasl.kerberos.kinit.cmd"):
+        assert missing_security(name) is None
 
 
 def test_a_setting_without_effect_is_shown_where_it_was_set_and_nowhere_else():

@@ -8,6 +8,7 @@ from raftlog.base.config import (
     NodeConfig,
     TopicConfig,
     load_config,
+    parse_topic_configs,
     settings_of,
     topic_config,
     validate_broker_configs,
@@ -75,7 +76,9 @@ def test_resolving_twice_gives_the_same_object():
 @pytest.mark.parametrize(
     ("configs", "rule"),
     [
-        ({"cleanup.policy": ""}, "cleanup.policy: must be delete, compact, or both"),
+        ({"cleanup.policy": "compact,"}, "cleanup.policy: must have no empty item, but is 'compact,'"),
+        ({"cleanup.policy": ","}, "must have no empty item"),
+        ({"compression.gzip.level": "0"}, "compression.gzip.level: must be 1 to 9, or -1"),
         ({"cleanup.policy": "shred"}, "must be of compact, delete, but is 'shred'"),
         ({"retention.ms": "a week"}, "retention.ms: must be a whole number, but is 'a week'"),
         ({"retention.ms": "-2"}, "must be at least -1"),
@@ -98,7 +101,22 @@ def test_a_bad_topic_config_is_refused_by_name_and_rule(configs, rule):
         validate_topic_configs(configs)
 
 
-@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete"])
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("", ()),
+        (" ", ()),
+        ("compact,compact", ("compact",)),
+        ("delete, compact,delete", ("delete", "compact")),
+    ],
+)
+def test_a_cleanup_policy_may_be_empty_and_doubles_vanish(text, policy):
+    """Kafka since 4.2: an empty list keeps everything. Asked of Kafka 4.3's LogConfig."""
+    assert parse_topic_configs({"cleanup.policy": text}) == {"cleanup.policy": policy}
+    assert topic_config(NodeConfig(), {"log.cleanup.policy": text}, {}).cleanup_policy == policy
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete", ""])
 def test_a_topic_is_compacted_or_not_as_it_says(policy):
     """Internal topics are compacted in any case: deleting by age would lose what somebody still needs."""
     validate_topic_configs({"cleanup.policy": policy})

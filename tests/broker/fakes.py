@@ -24,6 +24,7 @@ from raftlog.broker.dispatch import dispatch
 from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
+from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.metadata.controller_api import ProducerIdBlock
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
@@ -84,6 +85,11 @@ class FakeLog:
             found.append(data)
             size, read_end = size + len(data), end
         return b"".join(found), read_end
+
+    def read_on(
+        self, read: tuple[bytes | None, int], max_bytes: int, **limits: Any
+    ) -> tuple[bytes | None, int]:
+        return read
 
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         if self.partition.disk_error is not None:
@@ -190,7 +196,7 @@ class FakePartition:
     def storage_failed(self, error: OSError) -> None:
         self.reported.append(error)
 
-    def note_unverified_batch(self, records: memoryview, error: KafkaError) -> None:
+    def note_refused_batch(self, records: memoryview, error: KafkaError) -> None:
         self.refused.append(bytes(records))
 
     def park(self, waiter: Any) -> None:
@@ -238,6 +244,7 @@ class FakeReplicas:
         self.by_id = {(TOPIC_ID, each.index): each for each in partitions if each.topic == TOPIC}
         self.elsewhere = frozenset(elsewhere)
         self.broker_id = 1
+        self.early_batches = EarlyBatches(lambda: 0.0)
         self.sent = ReplicationQuota(lambda: 0.0)
 
     def get(self, topic: str, partition: int) -> FakePartition:
@@ -245,6 +252,9 @@ class FakeReplicas:
         if found is not None:
             return found
         raise NotLeaderOrFollower() if partition in self.elsewhere else UnknownTopicOrPartition()
+
+    def was_deleted(self, topic: str) -> bool:
+        return False
 
 
 class FakeTransport(asyncio.Transport):

@@ -100,7 +100,7 @@ def test_kafkas_settings_that_raftlog_lacks_are_a_table_that_says_what_becomes_o
     meanings = {row["name"]: row["doc"] for row in json.loads(run("config", "--kafka", "--json"))}
     assert meanings.keys() == KAFKA_SETTINGS.keys()
     assert meanings["num.io.threads"].endswith("without pools of threads (accepted, without effect)")
-    assert "running brokers refuse it" in meanings["log.cleaner.io.max.bytes.per.second"]
+    assert "running brokers refuse it" in meanings["cordoned.log.dirs"]
     assert meanings["ssl.protocol"].endswith("; no node starts with it")
 
 
@@ -158,6 +158,13 @@ def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
     assert result.returncode == 6, result.stderr
     assert result.stderr.startswith("raftlog: ") and result.stderr.count("\n") == 1
     assert "no broker answers at 127.0.0.1:1 (" in result.stderr and "refused" in result.stderr
+
+
+def test_consuming_from_a_time_after_the_last_one_is_wrong_usage():
+    """No record would be printed, which would look like an empty topic."""
+    result = CliRunner().invoke(app, ["consume", "-t", "orders", "-o", "s@2000", "-o", "e@1000"])
+    assert result.exit_code == 2
+    assert "-o s@2000 is after -o e@1000" in result.output
 
 
 def test_the_version_has_a_form_for_machines():

@@ -9,6 +9,7 @@ import pytest
 from raftlog.base.config import is_secret
 from raftlog.cli import exits
 from raftlog.cli.server import parser, read_config
+from raftlog.cli.target import Target
 
 
 def test_a_properties_file_a_toml_file_and_overrides_reach_the_node(tmp_path, monkeypatch):
@@ -137,3 +138,21 @@ def test_secret_file_without_a_secret_is_refused(
         read_config(None, [])
     assert stopped.value.code == 2
     assert "RAFTLOG_CLUSTER_SECRET_FILE" in capsys.readouterr().err
+
+
+def test_the_mark_with_which_editors_begin_files_is_no_part_of_them(tmp_path, monkeypatch):
+    """A byte order mark is invisible: it would be part of the first setting's name, and of a secret."""
+    for name, text in (("node.properties", "num.partitions=3\n"), ("node.toml", "num.partitions = 3\n")):
+        path = tmp_path / name
+        path.write_text(text, "utf-8-sig")
+        assert read_config(path, []).num_partitions == 3
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef\n", "utf-8-sig")
+    monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET_FILE", str(secret))
+    marked = read_config(None, [])
+    monkeypatch.delenv("RAFTLOG_CLUSTER_SECRET_FILE")
+    monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET", "0123456789abcdef")
+    assert marked.cluster_secret == read_config(None, []).cluster_secret
+    client = tmp_path / "client.properties"
+    client.write_text("bootstrap.servers=here:1\n", "utf-8-sig")
+    assert Target(file=client).servers == "here:1"

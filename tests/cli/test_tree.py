@@ -58,6 +58,15 @@ def test_port_that_is_none_is_named(command: list[str], port: str) -> None:
     assert ran == (exits.USAGE, "", f"raftlog: {said}\n")
 
 
+@pytest.mark.parametrize("host", ["<host>", "${HOST}", "a b", "PLAINTEXT://user@a"])
+def test_host_that_cannot_be_one_is_named(host: str) -> None:
+    """A broker of that name is never found, and the library says that none answers."""
+    code, _, err = invoke("topic", "list", "-b", f"localhost:9092,{host}:9092")
+    bare = host.removeprefix("PLAINTEXT://")
+    said = f"raftlog: -b {host}:9092: {bare!r} is neither a host name nor an IP address\n"
+    assert (code, err) == (exits.USAGE, said)
+
+
 def test_every_command_has_a_page_of_help_and_a_line_in_the_first_one() -> None:
     """Every listed command can be loaded; a group's own commands, too."""
     first = invoke("--help")[1]

@@ -84,7 +84,7 @@ def test_append_and_subtract_start_from_what_holds(cluster: ControllerCluster) -
         (ConfigOp("retention.ms", None), InvalidConfig),
         (ConfigOp("compression.type", "x" * 40_000), InvalidConfig),
         (ConfigOp("cleanup.policy", "shred"), InvalidConfig),
-        (ConfigOp("cleanup.policy", "delete", SUBTRACT), InvalidConfig),
+        (ConfigOp("cleanup.policy", "delete,,compact"), InvalidConfig),
         (ConfigOp("retention.ms", "5", 9), InvalidRequest),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
 from raftlog.metadata.controller_api import (
@@ -19,6 +20,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.features import (
     FEATURES,
     GROUP_VERSION,
+    KAFKAS_ALONE,
     METADATA_VERSION,
     NEWEST_METADATA_LEVEL,
     RAFTLOG_METADATA_VERSION,
@@ -119,6 +121,29 @@ def test_one_faulty_update_keeps_all_others_from_being_made(cluster: ControllerC
     assert cluster.image is before
     twice = UpdateFeatures((FeatureUpdate(GROUP_VERSION, 1),) * 2)
     assert cluster.ask(twice).error_code == InvalidRequest.code
+
+
+def test_a_release_of_kafkas_brings_no_features_that_are_not_there(cluster: ControllerCluster) -> None:
+    """`kafka-features upgrade --release-version 4.3` names them all; alone they are refused, beyond 4.3 as well."""
+    release = (
+        (METADATA_VERSION, 30, UPGRADE),
+        ("kraft.version", 1, UPGRADE),
+        (TRANSACTION_VERSION, 2, UPGRADE),
+        (GROUP_VERSION, 1, UPGRADE),
+        ("eligible.leader.replicas.version", 1, UPGRADE),
+        ("share.version", 1, UPGRADE),
+        ("streams.version", 1, UPGRADE),
+    )
+    before = cluster.image
+    with capture_logs() as lines:
+        assert update(cluster, *release) == [(0, None)] * len(release)
+    warned = {each["feature"] for each in lines if each["event"] == "feature_without_effect"}
+    assert warned == KAFKAS_ALONE.keys()
+    assert cluster.image is before
+    codes = [
+        code for code, _ in update(cluster, (METADATA_VERSION, 30, UPGRADE), ("share.version", 2, UPGRADE))
+    ]
+    assert codes == [0, InvalidUpdateVersion.code]
 
 
 def test_every_registered_broker_must_support_a_level(cluster: ControllerCluster) -> None:

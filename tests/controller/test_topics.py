@@ -6,6 +6,7 @@ from random import Random
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from raftlog.base.errors import (
     InvalidConfig,
@@ -24,6 +25,9 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS
 from raftlog.controller.topics import random_uuid
 from raftlog.metadata.controller_api import (
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -121,6 +125,34 @@ def test_impossible_topics_are_refused(
     good = NewTopic("good", 1, 1)
     assert codes(cluster, topic, good) == [error.code, 0]
     assert cluster.image.topics.keys() == before.topics.keys() | {"good"}
+
+
+@pytest.mark.parametrize(("existing", "name"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
+def test_a_name_that_metrics_could_not_tell_from_another_is_refused(
+    cluster: ControllerCluster, existing: str, name: str
+) -> None:
+    """INVALID_TOPIC_EXCEPTION, as Kafka's Topic.hasCollision; once the other is gone the name is free."""
+    cluster.create(existing)
+    (result,) = cluster.ask(CreateTopics((NewTopic(name, 1, 1),))).results
+    assert (result.error_code, existing in result.error_message) == (InvalidTopic.code, True)
+    assert codes(cluster, NewTopic(existing, 1, 1)) == [TopicAlreadyExists.code]
+    assert codes(cluster, NewTopic("a-b", 1, 1), NewTopic("a.bc", 1, 1)) == [0, 0]
+    cluster.ask(DeleteTopics((TopicRef(name=existing),)))
+    assert codes(cluster, NewTopic(name, 1, 1)) == [0]
+
+
+def test_a_topic_config_without_effect_is_warned_about_when_it_is_set(cluster: ControllerCluster) -> None:
+    """At creation and later; a default is in force, so it is none."""
+    with capture_logs() as logs:
+        given = {"preallocate": "true", "message.downconversion.enable": "true", "compression.type": "zstd"}
+        assert codes(cluster, NewTopic("t", 1, 1, configs=given)) == [0]
+        for value in ("false", "true"):
+            cluster.ask(AlterConfigs((ConfigAlteration("topic", "t", (ConfigOp("preallocate", value),)),)))
+    warnings = [each for each in logs if each["log_level"] == "warning"]
+    assert [(each["event"], each["key"], each["topic"]) for each in warnings] == [
+        ("config_without_effect", "preallocate", "t")
+    ] * 2
+    assert "without effect" in warnings[0]["reason"]
 
 
 def test_topic_named_twice_is_created_not_at_all(cluster: ControllerCluster) -> None:

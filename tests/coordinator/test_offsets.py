@@ -85,14 +85,25 @@ def test_only_a_commit_that_is_let_in_is_a_sign_of_life() -> None:
 
 
 def test_one_text_too_long_refuses_one_commit() -> None:
-    """OFFSET_METADATA_TOO_LARGE counts bytes (offset.metadata.max.bytes 4096); the others are kept."""
+    """OFFSET_METADATA_TOO_LARGE counts as Java's String.length (offset.metadata.max.bytes 4096), not bytes."""
     bench = GroupCoordinatorSetup()
-    texts = ("a" * 4096, "é" * 2049, "")
+    texts = ("é" * 4096, "é" * 4097, "", "😀" * 2048, "😀" * 2049)
     commits = tuple(
         OffsetCommit("t", index, CommittedOffset(1, -1, text)) for index, text in enumerate(texts)
     )
-    assert bench.commit_offset(0, commits=commits) == (0, OffsetMetadataTooLarge.code, 0)
-    assert sorted(partition for _, partition in bench.read().offsets) == [0, 2]
+    too_large = OffsetMetadataTooLarge.code
+    assert bench.commit_offset(0, commits=commits) == (0, too_large, 0, 0, too_large)
+    assert sorted(partition for _, partition in bench.read().offsets) == [0, 2, 3]
+
+
+def test_no_text_is_longer_than_a_record_can_hold() -> None:
+    """A record's text has 32,767 bytes at most, also where offset.metadata.max.bytes allows more."""
+    bench = GroupCoordinatorSetup(offset_metadata_max_bytes=100_000)
+    texts = ("é" * 16_383, "é" * 16_384)
+    commits = tuple(
+        OffsetCommit("t", index, CommittedOffset(1, -1, text)) for index, text in enumerate(texts)
+    )
+    assert bench.commit_offset(0, commits=commits) == (0, OffsetMetadataTooLarge.code)
 
 
 def test_a_group_nobody_wrote_about_is_dead_and_not_remembered() -> None:

@@ -217,8 +217,9 @@ def test_a_static_member_that_was_replaced_is_fenced() -> None:
 def test_a_text_that_is_too_long_is_refused_alone() -> None:
     """offset.metadata.max.bytes holds in transactions as well; nothing is written for it."""
     bench = TransactionalCoordinatorSetup()
-    assert bench.commit_in_transaction(1, metadata="x" * 5000) == (OffsetMetadataTooLarge.code,)
+    assert bench.commit_in_transaction(1, metadata="é" * 4097) == (OffsetMetadataTooLarge.code,)
     assert bench.batches == []
+    assert bench.commit_in_transaction(1, metadata="é" * 4096) == (0,)
 
 
 def test_deleting_a_group_deletes_what_pends() -> None:

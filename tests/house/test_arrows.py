@@ -78,7 +78,10 @@ CORE = frozenset(
     {"base", "records", "security", "storage", "metadata", "controller", "replication", "coordinator"}
 )
 PORTS = frozenset(
-    {f"raftlog/base/{port}.py" for port in ("audit_file", "disk", "env", "kernel_syncs", "log", "log_output")}
+    {
+        f"raftlog/base/{port}.py"
+        for port in ("audit_file", "disk", "env", "forks", "kernel_syncs", "log", "log_output")
+    }
 )
 """The places where base touches the world, so that nobody else in the core has to."""
 WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})

@@ -19,8 +19,6 @@ COMPUTED: frozenset[str] = frozenset(
     }
 )
 """Bounds of a group's own configs: `raftlog.base.config` makes their names from those."""
-MARKED_BUT_NAMED: frozenset[str] = frozenset({"compression.type"})
-"""Accepted without effect, though the word stands elsewhere in the code, for something else."""
 
 
 def words_in_code() -> set[str]:
@@ -62,7 +60,7 @@ def test_no_setting_that_is_read_is_marked_as_without_effect() -> None:
     """The mark is told to users, who would leave the setting alone."""
     words = words_in_code()
     read = {row.name for attribute, row in rows() if not row.applied and {attribute, row.name} & words}
-    assert read <= MARKED_BUT_NAMED
+    assert not read
 
 
 def test_the_mark_is_told_wherever_a_setting_is_documented() -> None:

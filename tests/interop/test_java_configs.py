@@ -65,7 +65,9 @@ def test_the_stock_tool_changes_settings_of_brokers_that_raftlog_has_and_lacks(
     assert "Completed updating" in of_one("--alter", "--add-config", "max.connections=800")
     synonyms = "DYNAMIC_BROKER_CONFIG:max.connections=800, DYNAMIC_DEFAULT_BROKER_CONFIG:max.connections=900"
     until(lambda: synonyms in of_one("--describe", "--all"), "the broker's own goes before that of all")
-    refused = of_one("--alter", "--add-config", "sasl.kerberos.min.time.before.relogin=1000")
+    relogin = "sasl.kerberos.min.time.before.relogin"
+    assert "Completed updating" in of_one("--alter", "--add-config", f"{relogin}=1000")
+    refused = of_one("--alter", "--add-config", "sasl.kerberos.service.name=kafka")
     assert "raftlog does not carry out this setting of SASL" in refused and "did you mean" not in refused
     refused = of_all("--alter", "--add-config", "max.connection.creation.rate=10")
     assert "new connections are not limited to a rate" in refused

@@ -213,4 +213,6 @@ def test_the_stock_tool_shows_and_changes_the_levels_of_features(
     assert "was disabled" in tool.say("disable", "--feature", "group.version")
     until(lambda: finalized() == {**initial, "group.version": "0"}, "there are no consumer groups any more")
     assert "was upgraded to 1" in change("upgrade", "group.version=1")
+    assert "share.version was upgraded to 1" in tool.say("upgrade", "--release-version", "4.3")
+    until(lambda: finalized() == initial, "the features that are there have the release's levels")
     until(lambda: finalized() == initial, "all nodes tell the old levels again")

@@ -120,6 +120,28 @@ def test_a_batch_reads_exactly_the_offsets_that_are_asked_for(
     assert found == [*((0, n) for n in range(4, 10)), *((1, n) for n in range(3))]
 
 
+def test_a_start_that_turns_out_beyond_the_end_fails_the_batch(
+    spark: SparkSession, topics: Topics, topic: str
+):
+    """Only the log can compare a time with an offset. The other partition's rows alone would look like success."""
+    topics.make(topic, 2)
+    for partition in (0, 1):
+        for number in range(5):
+            topics.fill(topic, [b"x"], partition=partition, timestamp_ms=1_000 * (number + 1))
+    start, end = json.dumps({topic: {"0": 4000, "1": 1000}}), json.dumps({topic: {"0": 2, "1": 5}})
+    for fail in ("true", "false"):
+        wrong = table(
+            spark,
+            topics,
+            topic,
+            startingOffsetsByTimestamp=start,
+            endingOffsets=end,
+            failOnDataLoss=fail,
+        )
+        with pytest.raises(Exception, match=rf"{topic}-0 \[3, 2\): the starting offset is greater"):
+            wrong.collect()
+
+
 def test_times_choose_where_a_batch_begins_and_ends(spark: SparkSession, topics: Topics, topic: str):
     """The first record not before the time; a batch ends at the end where there is none, and begins there if it may."""
     topics.make(topic)

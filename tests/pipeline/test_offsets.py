@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.pipeline.offsets import (
+    EndBeforeStart,
     Range,
     TopicPartition,
     assigned_from_json,
@@ -91,9 +92,15 @@ def test_with_a_limit_a_stream_gets_to_the_end_and_never_beyond(
 
 
 def test_a_partition_that_went_backwards_is_left_alone_by_limits():
-    """Its loss is told when the batch is planned, not hidden by arithmetic."""
+    """Its loss is reported when the batch is planned, not hidden by arithmetic."""
     assert limited({at(0): 50, at(1): 0}, {at(0): 10, at(1): 1_000}, 100) == {at(0): 10, at(1): 100}
-    assert ranges_of({at(0): 50}, {at(0): 10}) == []
+
+
+def test_a_start_beyond_the_end_is_an_error_and_no_empty_range():
+    """Spark's Kafka source refuses it too (SPARK-52096): a mistake must not look like a partition without records."""
+    with pytest.raises(EndBeforeStart, match=r"t-0 \[4, 2\): the starting offset is greater"):
+        ranges_of({at(0): 4, at(1): 0}, {at(0): 2, at(1): 5})
+    assert ranges_of({at(0): 4, at(1): 0}, {at(0): 4, at(1): 5}) == [Range(at(1), 0, 5)]
 
 
 @given(OFFSETS, st.data())

@@ -40,6 +40,37 @@ def test_names_of_options_have_no_case():
     assert options.min_partitions == 7
 
 
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (
+            {"startingOffsets": '{"t":{"0":4,"1":0}}', "endingOffsets": '{"t":{"0":2,"1":5}}'},
+            "startingOffsets: t-0: 4 is greater than 2 of endingOffsets",
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t":{"0":9}}', "endingOffsetsByTimestamp": '{"t":{"0":8}}'},
+            "startingOffsetsByTimestamp: t-0: 9 is greater than 8 of endingOffsetsByTimestamp",
+        ),
+        (
+            {"startingTimestamp": "9", "endingTimestamp": "8"},
+            "startingTimestamp: 9 is greater than endingTimestamp=8",
+        ),
+    ],
+)
+def test_a_batch_that_begins_after_its_end_is_refused_before_any_record_is_read(
+    options: dict[str, str], what: str
+):
+    """As Spark's Kafka source refuses it, whatever failOnDataLoss says."""
+    assert faults({**READ, **options, "failOnDataLoss": "false"}, "batch") == [what]
+
+
+@pytest.mark.parametrize(("start", "end"), [("4", "4"), ("4", "-1"), ("-2", "0")])
+def test_a_batch_may_end_where_it_begins_and_at_the_latest_offset(start: str, end: str):
+    """-2 and -1 stand for offsets that only the log knows."""
+    given = {"startingOffsets": f'{{"t":{{"0":{start}}}}}', "endingOffsets": f'{{"t":{{"0":{end}}}}}'}
+    assert read_options({**READ, **given}, "batch").fail_on_data_loss
+
+
 def test_all_faults_are_told_together_by_name():
     """Nobody wants to mend one option per attempt."""
     found = faults(

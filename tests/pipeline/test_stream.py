@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from raftlog.pipeline.offsets import DataLoss
 from raftlog.testing.cluster import Cluster
 from tests.kit.waits import until
 from tests.pipeline.topics import Topics
@@ -120,6 +121,22 @@ def test_a_topic_that_was_made_anew_is_another_log(
     topics.fill(topic, [b"x"] * 2)
     with pytest.raises(Exception, match=f"{topic}-0: the log ends at offset 2, before 5"):
         stream.run()
+
+
+def test_a_partition_that_went_backwards_is_left_out_only_where_loss_is_accepted(
+    java: None, caplog: pytest.LogCaptureFixture
+):
+    """Spark hands back the offsets of a batch that it planned before; the loss is logged, the others are read."""
+    from raftlog.pipeline.options import read_options
+    from raftlog.pipeline.stream import PlainStreamReader
+
+    start, end = {"t": {"0": 50, "1": 0}}, {"t": {"0": 10, "1": 5}}
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    with pytest.raises(DataLoss, match="t-0: the log ends at offset 10, before 50"):
+        PlainStreamReader(read_options(options, "stream")).partitions(start, end)
+    lenient = PlainStreamReader(read_options({**options, "failOnDataLoss": "false"}, "stream"))
+    assert [str(each.value) for each in lenient.partitions(start, end)] == ["t-1 [0, 5)"]
+    assert "t-0: the log ends at offset 10, before 50" in caplog.text
 
 
 def test_the_checkpoint_of_another_query_is_refused(

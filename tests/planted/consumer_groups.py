@@ -21,6 +21,7 @@ from raftlog.coordinator.consumer.consumer_membership import (
 )
 from raftlog.coordinator.consumer.decision_builder import DecisionBuilder, PartitionsOfOthers
 from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeat
+from raftlog.coordinator.group_requests import CommitOffsets
 from raftlog_chaos.scenarios.consumer_churn import consumer_churn, group_migration
 from tests.planted.groups import answer_before_the_commit
 from tests.planted.plant import Plant
@@ -103,7 +104,27 @@ def _write_instead(patch: pytest.MonkeyPatch, change: Any) -> None:
 
 def any_epoch_commits(patch: pytest.MonkeyPatch) -> None:
     """A commit is taken from every member, whatever epoch it names."""
-    patch.setattr(offsets, "check_member_epoch", lambda membership, member_id, epoch: None)
+    patch.setattr(offsets, "check_commit_epoch", lambda membership, request: None)
+
+
+def only_the_newest_epoch_commits(patch: pytest.MonkeyPatch) -> None:
+    """A member's commit is stale as soon as its coordinator has moved it on, as in Apache Kafka before KIP-1251."""
+
+    def check(membership: ConsumerMembership, request: CommitOffsets) -> None:
+        offsets.check_member_epoch(membership, request.member.member_id, request.generation)
+
+    patch.setattr(offsets, "check_commit_epoch", check)
+
+
+def assignment_epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Records do not say in which epochs partitions were assigned: after a failover all count as assigned anew."""
+
+    def without_epochs(record: Any) -> Any:
+        if isinstance(record, CurrentAssignmentChanged) and record.current is not None:
+            return msgspec.structs.replace(record, current=msgspec.structs.replace(record.current, since=()))
+        return record
+
+    _write_instead(patch, without_epochs)
 
 
 def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
@@ -210,6 +231,12 @@ PLANTS = [
         "leavers-keep-theirs", "partitions that nobody reads", consumer_churn, targets_of_leavers_stay, 6.0
     ),
     Plant("any-epoch-commits", "H13 regressed commits", consumer_churn, any_epoch_commits, 6.0),
+    Plant(
+        "newest-epoch-commits", "KIP-1251 stale commits", consumer_churn, only_the_newest_epoch_commits, 6.0
+    ),
+    Plant(
+        "assignment-epochs-lost", "KIP-1251 stale commits", consumer_churn, assignment_epochs_forgotten, 6.0
+    ),
     Plant("any-epoch-beats", "two owners at once", consumer_churn, any_epoch_beats, 6.0),
     Plant(
         "static-id-taken-over", "KIP-345 two lives at once", consumer_churn, static_ids_are_taken_over, 6.0

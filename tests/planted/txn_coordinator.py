@@ -9,9 +9,10 @@ import pytest
 
 from raftlog.base.errors import NONE, ProducerFenced
 from raftlog.base.machine import Answer, Decision, Runner
+from raftlog.base.types import NO_EPOCH
 from raftlog.broker.coordination import transaction_markers
 from raftlog.broker.coordination.transaction_markers import MarkerSender
-from raftlog.coordinator.transactions import decisions
+from raftlog.coordinator.transactions import decisions, transaction_records
 from raftlog.coordinator.transactions.transaction import (
     IDLE,
     PREPARED_STATES,
@@ -72,6 +73,16 @@ def keep_partitions_in_memory(patch: pytest.MonkeyPatch) -> None:
         return encode(after)
 
     patch.setattr(decisions, "_changed", without_later_ones)
+
+
+def leave_out_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Which epoch came before is in no record, as in Apache Kafka 4.3: after a failover a retried bump is fenced."""
+    tags = transaction_records._tags
+
+    def without_last_epoch(transaction: Transaction) -> bytes:
+        return tags(msgspec.structs.replace(transaction, last_epoch=NO_EPOCH))
+
+    patch.setattr(transaction_records, "_tags", without_last_epoch)
 
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
@@ -187,6 +198,7 @@ PLANTS = [
     Plant("commit-turned-abort", "half a transaction", exactly_once, abort_what_is_committed, SECONDS),
     Plant("begun-too-early", "KIP-98 fencing", exactly_once, begin_while_the_last_one_ends, SECONDS),
     Plant("refused-amid-markers", "KIP-98 fencing", exactly_once_alone, refuse_who_goes_on, SECONDS),
+    Plant("last-epoch-left-out", "KIP-360 retries", exactly_once_alone, leave_out_the_last_epoch, SECONDS),
     Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
     Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
 ]

@@ -56,12 +56,16 @@ class FakeHost:
         self.damaged: list[Partition] = []
         self.events: list[tuple[str, dict[str, object]]] = []
         self.errors: list[OSError] = []
+        self.deleted: set[str] = set()
 
     def now(self) -> float:
         return self.clock
 
     def latest_ms(self) -> int:
         return NOW_MS
+
+    def was_deleted(self, topic: str) -> bool:
+        return topic in self.deleted
 
     def broker_epoch(self) -> int:
         return self.registered[self.broker_id].broker_epoch

@@ -129,7 +129,7 @@ def test_what_follows_a_batch_that_was_not_verified_waits_for_it() -> None:
     cluster.elect(1)
     leader = cluster[1]
     refusal = NotEnoughReplicas("the transaction could not be verified")
-    leader.partition.note_unverified_batch(memoryview(transactional(0)), refusal)
+    leader.partition.note_refused_batch(memoryview(transactional(0)), refusal)
     confirm(leader)
     with pytest.raises(NotEnoughReplicas, match=r"sequence 1 waits for 0, .* could not be verified"):
         write(leader, 1)

@@ -19,10 +19,10 @@ from raftlog.records.batch import EndTransactionMarker, build_end_marker, read_h
 from raftlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
 from raftlog.storage.producers import (
     MAX_IDLE_PRODUCERS,
-    MAX_REFUSED_BATCHES,
     AbortedTransaction,
     ProducerState,
 )
+from raftlog.storage.refused_batches import MAX_REFUSED_BATCHES
 
 COMMIT, ABORT = EndTransactionMarker(True, 4), EndTransactionMarker(False, 4)
 
@@ -371,7 +371,7 @@ def take_in(state: ProducerState, offset: int, entry: Entry) -> None:
 def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> None:
     """Not that the disk is broken, where a transaction could not be verified: clients then asked for metadata."""
     state = state_of(header_of(0))
-    state.note_refused_batch(header_of(1), NotEnoughReplicas("the transaction could not be verified"))
+    state.refused_batches.note(header_of(1), NotEnoughReplicas("the transaction could not be verified"))
     with pytest.raises(
         NotEnoughReplicas, match="sequence 2 waits for 1, which was refused: the transaction could"
     ):
@@ -385,7 +385,7 @@ def test_made_up_refusals_take_the_place_of_the_oldest_only() -> None:
     """A producer that has yet to send a batch again is not forgotten because others were refused too."""
     state = ProducerState()
     for producer_id in range(MAX_REFUSED_BATCHES + 1):
-        state.note_refused_batch(header_of(0, producer_id=producer_id), NotEnoughReplicas())
+        state.refused_batches.note(header_of(0, producer_id=producer_id), NotEnoughReplicas())
     assert state.check_sequence(header_of(1, producer_id=0)) is None
     for producer_id in (1, MAX_REFUSED_BATCHES):
         with pytest.raises(NotEnoughReplicas):

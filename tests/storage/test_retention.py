@@ -41,6 +41,14 @@ def test_segments_older_than_retention_ms_go(open_log: OpenLog) -> None:
     assert log.delete_old_segments(NOW, end_limit=10) == 0
 
 
+def test_an_empty_cleanup_policy_keeps_all_but_deleted_records(open_log: OpenLog) -> None:
+    """Kafka since 4.2: age and size count for nothing, the log start does."""
+    log = filled(open_log, retention_ms=3 * DAY_MS, retention_bytes=0, cleanup_policy=())
+    assert log.delete_old_segments(NOW + 50 * DAY_MS, end_limit=10) == 0
+    log.advance_log_start(4)
+    assert log.delete_old_segments(NOW, end_limit=10) == 4
+
+
 def test_nothing_beyond_the_high_watermark_goes(open_log: OpenLog) -> None:
     """Only whole segments below the high watermark may be dropped."""
     log = filled(open_log, retention_ms=3 * DAY_MS)

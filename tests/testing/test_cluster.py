@@ -15,11 +15,13 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 import raftlog.testing
+from raftlog.testing import InProcessCluster
 from raftlog.testing.cluster import Cluster, ClusterError, NetworkCluster
 from raftlog.testing.ports import LOOPBACK
-from tests.kit.waits import until
+from tests.kit.waits import PATIENCE_S, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -95,6 +97,23 @@ def test_two_clusters_on_one_machine_do_not_notice_each_other(three):
         assert other.view(1).broker_ids == {1}
         assert three.view(1).broker_ids == {1, 2, 3}
         assert other.directory != three.directory
+
+
+@pytest.mark.parametrize("kind", [Cluster, InProcessCluster])
+def test_settings_reach_a_node_as_they_were_given(kind: type[Cluster]) -> None:
+    """Backslashes, which distinguished names have, and new lines, which keys and passwords have."""
+    given = {
+        "broker.rack": "dc\\1\\",
+        "super.users": "User:CN=a\\,b,OU=x",
+        "raftlog.cluster.secret": "a secret\nof two lines",
+    }
+    with kind(1, settings=given) as cluster:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+        found = admin.describe_configs([broker])[broker].result(PATIENCE_S)
+        assert {name: found[name].value for name in ("broker.rack", "super.users")} == {
+            name: given[name] for name in ("broker.rack", "super.users")
+        }
 
 
 def test_nodes_can_be_given_few_files():

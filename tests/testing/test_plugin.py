@@ -10,10 +10,12 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from raftlog.testing import Cluster, KafkaContainer
 from raftlog.testing.cluster import ClusterError
 from raftlog.testing.probe import NewTopic, create_topic, view_cluster, view_topic
+from tests.kit.waits import PATIENCE_S
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -341,6 +343,35 @@ def test_a_testcontainer_is_replaced_by_its_import():
         assert len(view_topic(host, int(port), "made")) == 4
     with pytest.raises(OSError, match="refused"):
         view_cluster(host, int(port))
+
+
+def test_a_testcontainer_is_where_it_is_whatever_variables_say(tmp_path: Path):
+    """Examples for KRaft set the folder and the listeners: a second container must not find the first one's data."""
+    for _ in range(2):
+        kafka = KafkaContainer().with_kraft().with_name("kafka").with_network_aliases("kafka")
+        kafka.with_envs(
+            KAFKA_LOG_DIRS=str(tmp_path / "data"),
+            KAFKA_LISTENERS="PLAINTEXT://0.0.0.0:29092,CONTROLLER://0.0.0.0:9094",
+            KAFKA_ADVERTISED_LISTENERS="PLAINTEXT://localhost:29092",
+            KAFKA_LISTENER_SECURITY_PROTOCOL_MAP="PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            KAFKA_CONTROLLER_LISTENER_NAMES="CONTROLLER",
+            KAFKA_CONTROLLER_QUORUM_VOTERS="1@kafka:9094",
+            KAFKA_PROCESS_ROLES="broker,controller",
+            KAFKA_NODE_ID="7",
+            KAFKA_CREATE_TOPICS="a:1:1",
+            KAFKA_REST_HOST_NAME="rest",
+            KAFKA_SCHEMA_REGISTRY_URL="http://registry",
+        )
+        with kafka:
+            host, port = kafka.get_container_host_ip(), kafka.get_exposed_port(9093)
+            assert kafka.get_bootstrap_server() == f"{host}:{port}"
+            assert not view_topic(host, port, "made")
+            assert create_topic(host, port, NewTopic("made", partitions=1)) == ""
+            assert b"node_ready" in kafka.get_logs()[0]
+            producer = Producer({"bootstrap.servers": kafka.get_bootstrap_server()})
+            producer.produce("made", b"x")
+            assert producer.flush(PATIENCE_S) == 0
+    assert not (tmp_path / "data").exists()
 
 
 def test_variables_of_kafkas_images_have_signs_other_than_dots():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -63,11 +64,12 @@ class Brokers:
         self.kind = kind
         self._folder = folder
         self._started: dict[Needs, KafkaWire] = {}
+        self._numbers = count(1)
 
     def get(self, needs: Needs) -> KafkaWire:
         """Return a broker that meets some needs. Raises Missing or Failed."""
         if needs not in self._started:
-            folder = self._folder / f"{self.kind}-{len(self._started)}"
+            folder = self._folder / f"{self.kind}-{next(self._numbers)}"
             settings = SETTINGS | {"default.replication.factor": str(min(3, needs.nodes))}
             system = KINDS[self.kind](folder, needs.nodes, settings | dict(needs.settings))
             self._started[needs] = system

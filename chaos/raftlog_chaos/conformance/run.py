@@ -13,7 +13,7 @@ from raftlog_chaos.conformance import known, recordings
 from raftlog_chaos.conformance.brokers import Brokers, brokers
 from raftlog_chaos.conformance.compare import Observation, differences, is_broken, observe, story
 from raftlog_chaos.conformance.differences import Known, judge
-from raftlog_chaos.conformance.history import History
+from raftlog_chaos.conformance.history import History, load
 
 NAMES = ("Kafka 4.3", "raftlog")
 
@@ -45,13 +45,10 @@ class Findings:
             say(*story(history, kafka, other, names=NAMES), "")
 
     def stale(self, histories: Sequence[History]) -> list[Known]:
-        """Return the entries of the list that these histories should show, and that none did."""
-        labels = {each.label for each in histories}
-        return [
-            each
-            for each in known.load()
-            if each.histories and each.is_about(labels) and each not in self.used
-        ]
+        """Return the entries that no history showed, of those whose histories all ran."""
+        others = load().keys() - {each.label for each in histories}
+        unused = [each for each in known.load() if each.histories and each not in self.used]
+        return [each for each in unused if not each.is_about(others)]
 
     def end(self, histories: Sequence[History], *, strict: bool) -> int:
         """Print the sum; returns 1 if something is to be done."""
@@ -90,7 +87,10 @@ def compare_live(histories: Sequence[History], *, strict: bool = False, all_stor
 def run_on(side: Brokers, history: History) -> Observation:
     """Run a history on a broker of one kind."""
     system = side.get(history.needs)
-    return observe(history, system.servers(), world=system)
+    steps = observe(history, system.servers(), world=system)
+    if history.needs.restarts:
+        system.restart()
+    return steps
 
 
 def compare_recorded(histories: Sequence[History], *, strict: bool = False, all_stories: bool = False) -> int:

@@ -63,6 +63,7 @@ class Session:
         self._connections: dict[tuple[str, int | None], Connection] = {}
         self._nodes: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], int] = {}
+        self._topics: dict[str, int] = {}
         self._ids: dict[str, str] = {}
         self._sent: list[tuple[str, int | None, str, int]] = []
 
@@ -97,7 +98,7 @@ class Session:
         self._note(f"{api} v{number}{f' on {on}' if on else ''}", shown, None)
         try:
             self._connection(on, node).send(key, number, message)
-        except Closed:
+        except (Closed, OSError):
             pass  # `receive` will say so
         if answered:
             self._sent.append((on, node, api, number))
@@ -119,8 +120,9 @@ class Session:
             answer = self._connection(on, node).receive(api_key(api), version)
         except (Closed, Silent, Undecodable) as error:
             self._hang_up(on, node)
-            what = {Closed: "the connection is closed", Silent: "no answer", Undecodable: "undecodable"}
-            return {}, what[type(error)]
+            return {}, error.text
+        except OSError:
+            return {}, "no connection"
         return as_message(answer), self._normal.answered(as_message(answer, omit_defaults=True))
 
     def ask_bytes(self, frame: bytes, what: str, *, on: str = "") -> bytes:
@@ -131,7 +133,7 @@ class Session:
             answer = connection.receive_bytes()
         except (Closed, Silent) as error:
             self._hang_up(on, None)
-            self._note(what, None, "the connection is closed" if isinstance(error, Closed) else "no answer")
+            self._note(what, None, error.text)
             return b""
         self._note(what, None, {"frame": batches.text(answer)})
         return answer
@@ -190,10 +192,10 @@ class Session:
         answer = self.look("CreateTopics", 7, topics=[topic], timeout=TIMEOUT_MS)["topics"][0]
         if answer["error_code"] != "NONE":
             raise NotReady(f"CreateTopics: {answer['error_code']}: {answer['error_message']}")
+        self._topics[name] = partitions
         self._ids[name] = answer["topic_id"]
         self._normal.add_name(answer["topic_id"], f"{word}-id")
-        if not self._comes(lambda: self._is_led(name, partitions), WAIT_S):
-            raise NotReady(f"topic {word} has no leader")
+        self._find_leaders(name)
         return name
 
     def topic_id(self, name: str) -> str:
@@ -316,7 +318,12 @@ class Session:
     # --- nodes
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """Return the node that leads a partition, as far as this session knows; None for the first address."""
+        """Return the node that leads a partition of a topic made here; None for others, which any node may refuse.
+
+        After nodes were hurt it waits until one leads that answers. Raises NotReady.
+        """
+        if topic in self._topics and (topic, partition) not in self._leaders:
+            self._find_leaders(topic)
         return self._leaders.get((topic, partition))
 
     def coordinator(self, key: str, *, kind: int = 0) -> int:
@@ -333,9 +340,23 @@ class Session:
         self._nodes[found[0]["node_id"]] = (found[0]["host"], found[0]["port"])
         return int(found[0]["node_id"])
 
-    @property
-    def world(self) -> World:
-        """The nodes, for a history that restarts them. It observes nothing of that."""
+    def kill(self, node: int | None) -> None:
+        """Kill -9 a node. As the other three, it is only for a history that says that it restarts nodes."""
+        self._hurt().kill(_known(node))
+
+    def pause(self, node: int | None) -> None:
+        """Stop a node in its tracks; its connections stay open."""
+        self._hurt().pause(_known(node))
+
+    def resume(self, node: int | None) -> None:
+        """Let a paused node go on."""
+        self._hurt().resume(_known(node))
+
+    def restart(self) -> None:
+        """Start the nodes that do not run, and wait until they take part."""
+        self._hurt().restart()
+
+    def _hurt(self) -> World:
         assert self._world is not None, "the history does not say that it restarts nodes"
         self._leaders.clear()
         for on, node in list(self._connections):
@@ -368,33 +389,52 @@ class Session:
     def _connection(self, on: str, node: int | None) -> Connection:
         connection = self._connections.get((on, node))
         if connection is None:
-            host, port = self._address(node)
-            connection = self._connections[on, node] = Connection(host, port)
+            connection = self._connections[on, node] = self._connect(node)
         return connection
 
-    def _address(self, node: int | None) -> tuple[str, int]:
-        if node is None:
-            host, _, port = self.servers[0].rpartition(":")
-            return host, int(port)
-        return self._nodes[node]
+    def _connect(self, node: int | None) -> Connection:
+        """Connect to a node, or to the first address that answers."""
+        if node is not None:
+            return Connection(*self._nodes[node])
+        for server in self.servers:
+            host, _, port = server.rpartition(":")
+            try:
+                return Connection(host, int(port))
+            except OSError:
+                continue
+        raise ConnectionError(f"none of {', '.join(self.servers)} answers")
 
     def _hang_up(self, on: str, node: int | None) -> None:
         self._connections.pop((on, node)).close()
 
-    def _is_led(self, topic: str, partitions: int) -> bool:
-        """Learn who leads a topic's partitions, and whether those nodes know it."""
+    def _find_leaders(self, topic: str) -> None:
+        if not self._comes(lambda: self._is_led(topic), WAIT_S):
+            raise NotReady(f"topic {topic} has no leader")
+
+    def _is_led(self, topic: str) -> bool:
+        """Learn the leaders of a topic's partitions, and whether these nodes know it."""
+        self._leaders = {key: node for key, node in self._leaders.items() if key[0] != topic}
+        try:
+            return self._knows_leaders(topic)
+        except (NotReady, OSError):
+            return False
+
+    def _knows_leaders(self, topic: str) -> bool:
+        partitions = self._topics[topic]
         answer = self.look("Metadata", 9, topics=[{"name": topic}])
         self._nodes |= {each["node_id"]: (each["host"], each["port"]) for each in answer["brokers"]}
         found = answer["topics"][0]["partitions"]
         if len(found) < partitions or any(each["leader_id"] not in self._nodes for each in found):
             return False
-        for each in found:
-            self._leaders[topic, each["partition_index"]] = each["leader_id"]
-        return all(self._is_ready(topic, index) for index in range(partitions))
+        leaders = {each["partition_index"]: each["leader_id"] for each in found}
+        if not all(self._leads(node, topic, index) for index, node in leaders.items()):
+            return False
+        self._leaders |= {(topic, index): node for index, node in leaders.items()}
+        return True
 
-    def _is_ready(self, topic: str, index: int) -> bool:
+    def _leads(self, node: int, topic: str, index: int) -> bool:
         wanted = [{"name": topic, "partitions": [{"partition_index": index, "timestamp": -2}]}]
-        answer = self.look("ListOffsets", 5, node=self.leader(topic, index), replica_id=-1, topics=wanted)
+        answer = self.look("ListOffsets", 5, node=node, replica_id=-1, topics=wanted)
         return answer["topics"][0]["partitions"][0]["error_code"] not in _NEWS
 
     @staticmethod
@@ -403,6 +443,11 @@ class Session:
         while not (found := holds()) and time.monotonic() < deadline:
             time.sleep(PAUSE_S)
         return bool(found)
+
+
+def _known(node: int | None) -> int:
+    assert node is not None, "no topic of this session has a leader there"
+    return node
 
 
 def _first(answer: Mapping[str, Any], *path: str) -> Message:

@@ -21,13 +21,19 @@ _WITHOUT_SIZE: Final = 4
 class Closed(Exception):
     """The broker has closed the connection."""
 
+    text = "the connection is closed"
+
 
 class Silent(Exception):
     """The broker has not answered in time."""
 
+    text = "no answer"
+
 
 class Undecodable(Exception):
     """The answer is not what Kafka's schema says."""
+
+    text = "undecodable"
 
 
 class Connection:

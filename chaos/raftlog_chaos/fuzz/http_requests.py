@@ -24,6 +24,7 @@ VALUES: Final = (
     "a" * 300,
     "cleanup.policy",
     "ü",
+    "%7Bx%7D",
     "2147483648",
 )
 HEADERS: Final = (

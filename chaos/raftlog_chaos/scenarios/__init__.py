@@ -21,8 +21,10 @@ from raftlog_chaos.scenarios.corruption import corruption
 from raftlog_chaos.scenarios.cut_off import cut_off
 from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.double_failover import double_failover
+from raftlog_chaos.scenarios.emptied_segments import emptied_segments
 from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone, exactly_once_groups
+from raftlog_chaos.scenarios.first_batches import first_batches
 from raftlog_chaos.scenarios.full_disk import full_disk
 from raftlog_chaos.scenarios.group_churn import group_churn
 from raftlog_chaos.scenarios.group_ends import group_ends
@@ -86,10 +88,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "cut-off": cut_off,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
+    "emptied-segments": emptied_segments,
     "controller": controller,
     "exactly-once": exactly_once,
     "exactly-once-alone": exactly_once_alone,
     "exactly-once-groups": exactly_once_groups,
+    "first-batches": first_batches,
     "full-disk": full_disk,
     "group-churn": group_churn,
     "group-ends": group_ends,

@@ -45,7 +45,7 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
         scene.cluster.check()
         write_to_table(scene, writer)
         if scene.chance.random() < 0.01:
-            _crash_one(scene)
+            crash_one(scene)
     scene.stop()
     await scene.whole()
     await clean_all(scene, writer)
@@ -85,7 +85,7 @@ def write_to_table(scene: Choreography, writer: KeyedWriter) -> None:
         scene.cluster.nodes[state.leader].host.call(writer.step, replica)
 
 
-def _crash_one(scene: Choreography) -> None:
+def crash_one(scene: Choreography) -> None:
     """A leader for a moment, or a follower for so long that the others go on and clean without it."""
     running = [each.node_id for each in scene.cluster.running()]
     if len(running) < len(scene.cluster.nodes):

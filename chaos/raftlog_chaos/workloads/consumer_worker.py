@@ -231,11 +231,29 @@ class ConsumerWorker(Worker):
         return code
 
     async def _commit_late(self) -> int:
-        """Send what was still under way when the next epoch began: it must be refused."""
+        """Commit in the epoch before: for what it has had since then, and for what it has given up (KIP-1251)."""
         assert self._former is not None
         (epoch, positions), self._former = self._former, None
         index, position = self._chance.choice(sorted(positions.items()))
+        if index in self.positions:
+            return await self._commit_kept(epoch, index)
+        if self._said is None or index in self._said:
+            return 0  # the coordinator does not know yet that it was given up
         code = await self._send_commit(epoch, index, position)
         if code == 0:
             self.book.committed(self.member_id, index, position, least=0, was_over=True)
         return 0 if code == STALE_MEMBER_EPOCH else code
+
+    async def _commit_kept(self, epoch: int, index: int) -> int:
+        """Its coordinator has had it in another epoch since; the partition is its own all the same."""
+        offset, least = self.positions[index] + 1, self.book.least(index)
+        self.book.attempt(index, offset)
+        code = await self._send_commit(epoch, index, offset)
+        if code == 0:
+            self.positions[index] = offset
+            self.book.committed(self.member_id, index, offset, least=least, was_over=False)
+        elif code == STALE_MEMBER_EPOCH:
+            self.book.history.blame(
+                f"{self.member_id} has partition {index} since epoch {epoch}, and is stale"
+            )
+        return code

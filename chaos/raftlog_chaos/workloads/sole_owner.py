@@ -5,7 +5,6 @@ Nobody fences it, and no transaction of its own times out: whatever dies, no bro
 
 from __future__ import annotations
 
-from raftlog.base.errors import ProducerFenced
 from raftlog_chaos.workloads.exactly_once import ExactlyOnceWorker
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
 
@@ -14,19 +13,6 @@ class LongProducer(TransactionalProducer):
     """One whose transactions may last longer than all of its tries together."""
 
     timeout_ms = 60_000
-
-    async def init(self, *, go_on: bool = False) -> None:
-        """Begin. If a producer goes on, the answer may be lost with its coordinator.
-
-        The next coordinator does not know the epoch before: like Apache Kafka's, the log of transactions has no field
-        for it.
-        """
-        try:
-            await super().init(go_on=go_on)
-        except Refused as error:
-            if go_on and error.code == ProducerFenced.code:
-                raise LookupError("who knows about an earlier try") from error
-            raise
 
 
 class SoleOwner(ExactlyOnceWorker):

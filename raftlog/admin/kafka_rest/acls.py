@@ -137,13 +137,9 @@ async def list_acls(call: Call) -> AclList:
     image, asked = image_of(call), filter_of(call.query)
     if call.node.authorizer is None:
         raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
-    found = sorted((acl for acl in image.acls if asked.matches(acl)), key=_order)
-    shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls")
+    found = sorted((acl for acl in image.acls if asked.matches(acl)), key=msgspec.structs.astuple)
+    shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls", key=msgspec.structs.astuple)
     return AclList(metadata=metadata, data=await made_of(call, shown, partial(_told, call, image)))
-
-
-def _order(acl: Acl) -> tuple[Any, ...]:
-    return acl.resource_type, acl.resource_name, acl.pattern_type, acl.principal, acl.host, acl.operation
 
 
 async def create_acl(call: Call) -> None:
@@ -205,7 +201,7 @@ async def delete_acls(call: Call) -> DeletedAcls:
     check(result.error_code, result.error_message)
     gone = [_acl_of(each) for each in result.matching_acls]
     tell_parts(call, [str(acl) for acl in gone], ())
-    return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=_order)])
+    return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=msgspec.structs.astuple)])
 
 
 def _acl_of(matching: Any) -> Acl:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -44,7 +45,7 @@ class ClusterList(msgspec.Struct, kw_only=True):
 async def list_clusters(call: Call) -> ClusterList:
     image = call.node.image()
     found = [_cluster(call, image)] if image.cluster_id else []
-    shown, metadata = page_of(call, found, "clusters")
+    shown, metadata = page_of(call, found, "clusters", key=attrgetter("cluster_id"))
     return ClusterList(metadata=metadata, data=list(shown))
 
 

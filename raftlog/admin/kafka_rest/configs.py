@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -159,7 +160,7 @@ class _Resource:
     async def page(self) -> ConfigList:
         configs = await self.describe()
         parts = ("clusters", self.image.cluster_id, *self.path)
-        shown, metadata = page_of(self.call, configs, *parts)
+        shown, metadata = page_of(self.call, configs, *parts, key=attrgetter("name"))
         return ConfigList(kind=f"{self._kind}List", metadata=metadata, data=list(shown))
 
     async def one(self) -> Config:

@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from operator import attrgetter
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, Final, NamedTuple
@@ -269,7 +270,7 @@ async def list_consumers(call: Call) -> ConsumerList:
     found, _ = await described_group(call)
     members = sorted(found.members, key=lambda each: each.member_id)
     parts = ("clusters", image.cluster_id, "consumer-groups", found.group_id, "consumers")
-    shown, metadata = page_of(call, members, *parts)
+    shown, metadata = page_of(call, members, *parts, key=attrgetter("member_id"))
     return ConsumerList(
         metadata=metadata, data=await made_of(call, shown, partial(_consumer, call, image, found.group_id))
     )

@@ -147,9 +147,9 @@ async def list_replicas(call: Call) -> ReplicaList:
     state = partition_of(call, image)
     topic, index = call.path["topic_name"], call.path["partition_id"]
     parts = ("clusters", image.cluster_id, "topics", topic, "partitions", index, "replicas")
-    shown, metadata = page_of(call, state.replicas, *parts)
+    shown, metadata = page_of(call, tuple(enumerate(state.replicas)), *parts)
     return ReplicaList(
-        metadata=metadata, data=[replica_at(call, image, topic, index, each) for each in shown]
+        metadata=metadata, data=[replica_at(call, image, topic, index, each) for _, each in shown]
     )
 
 

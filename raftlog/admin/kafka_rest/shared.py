@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -44,7 +47,7 @@ class Page(msgspec.Struct, forbid_unknown_fields=True):
     """Which part of a list is wanted. `page_token` comes from the `next` of the page before."""
 
     page_size: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_PAGE)] = DEFAULT_PAGE
-    page_token: Annotated[str, msgspec.Meta(pattern="^(p[0-9]{1,9})?$")] = ""
+    page_token: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_-]*$")] = ""
 
 
 def image_of(call: Call) -> MetadataImage:
@@ -74,16 +77,32 @@ def item(call: Call, image: MetadataImage, *parts: object, **names: object) -> I
     )
 
 
-def page_of(call: Call, items: Sequence[Any], *parts: object) -> tuple[Sequence[Any], ListMetadata]:
-    """Return one page of sorted items and its metadata; `parts` is the path of the list."""
+def page_of(
+    call: Call, items: Sequence[Any], *parts: object, key: Callable[[Any], Any] = lambda each: each
+) -> tuple[Sequence[Any], ListMetadata]:
+    """Return one page of items, which are sorted by a unique `key`, and its metadata; `parts` is the path of the list.
+
+    A token names the last item of its page, so items that come and go between two pages move no other one.
+    """
     url = call.link(*parts)
     query: Page = call.query
-    start = int(query.page_token[1:] or 0)
-    end = start + query.page_size
+    start = _place_after(query.page_token, items, key) if query.page_token else 0
+    shown = items[start : start + query.page_size]
     following = None
-    if end < len(items):
-        following = f"{url}?page_size={query.page_size}&page_token=p{end}"
-    return items[start:end], ListMetadata(url, following)
+    if start + len(shown) < len(items):
+        last = base64.urlsafe_b64encode(msgspec.json.encode(key(shown[-1]))).decode().rstrip("=")
+        asked = {name: value for name, value in msgspec.structs.asdict(query).items() if value != ""}
+        following = f"{url}?{urlencode({**asked, 'page_token': last})}"
+    return shown, ListMetadata(url, following)
+
+
+def _place_after(token: str, items: Sequence[Any], key: Callable[[Any], Any]) -> int:
+    """Return where a list goes on after the item that a token names. Raises ApiError 400."""
+    try:
+        last = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return bisect_right(items, tuple(last) if isinstance(last, list) else last, key=key)
+    except (ValueError, TypeError):
+        raise ApiError(400, "query: page_token is not of this list: take the page before's `next`") from None
 
 
 async def made_of(call: Call, parts: Iterable[Part], make: Callable[[Part], Made]) -> list[Made]:

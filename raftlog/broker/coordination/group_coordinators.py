@@ -67,12 +67,6 @@ STALL_S: Final = 1.0
 """A tick later than this means that the broker itself stood still."""
 
 
-DELETED_KNOWN_S: Final = 600.0
-"""How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
-
-MAX_DELETED_TOPICS: Final = 10_000
-"""Names of deleted topics that are known; of more, the last."""
-
 MAX_PENDING_ID_BYTES: Final = 32 * 1024 * 1024
 """For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
 
@@ -106,8 +100,6 @@ class GroupCoordinators:
         """Made with the first coordinator."""
         self._shards = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_shard)
         self._ask = self._shards.ask
-        self._deleted: dict[str, float] = {}
-        """Names of deleted topics, until when each is known (loop seconds), the oldest first."""
         self._timer: asyncio.TimerHandle | None = None
         self._tick_due_at = 0.0
         self._timer_at = 0.0
@@ -180,26 +172,11 @@ class GroupCoordinators:
             and ((now := new.topics.get(name)) is None or now.topic_id != topic.topic_id)
         }
         if gone:
-            self._note_deleted(gone)
+            self._broker.replicas.deleted_topics.note(gone)
             for shard in shards:
                 shard.on_topics_deleted(gone)
             if self._timer is not None:
                 self._tick()
-
-    def _note_deleted(self, names: Iterable[str]) -> None:
-        known_until = asyncio.get_running_loop().time() + DELETED_KNOWN_S
-        for name in sorted(names):
-            self._deleted.pop(name, None)
-            self._deleted[name] = known_until
-        while len(self._deleted) > MAX_DELETED_TOPICS:
-            del self._deleted[next(iter(self._deleted))]
-
-    def was_deleted(self, name: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows.
-
-        Another one may have the name by now.
-        """
-        return asyncio.get_running_loop().time() < self._deleted.get(name, 0.0)
 
     def _is_gone(self, name: str, topic_id: UUID) -> bool:
         """Whether a topic that the metadata once had is no more, or another one has its name."""

@@ -76,7 +76,8 @@ def _new_topic(topic: Any) -> NewTopic:
     check_config_names(topic.configs)
     configs = {each.name: each.value for each in topic.configs}
     if None in configs.values():
-        raise InvalidConfig("a config has no value")
+        nameless = next(name for name, value in configs.items() if value is None)
+        raise InvalidConfig(f"{nameless}: a config of a new topic needs a value")
     return NewTopic(topic.name, *numbers, assignments, configs)
 
 

@@ -53,7 +53,7 @@ class Deletion:
         try:
             demand(broker, request, Operation.DELETE, TOPIC, topic)
             partition = locate(broker, topic, self.index)
-            if "delete" not in partition.config.cleanup_policy:
+            if partition.config.cleanup_policy == ("compact",):
                 raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
             self._target = partition.delete_records(wanted.offset)
             self._partition = partition

@@ -23,6 +23,7 @@ from raftlog.broker.handlers.fetch_response import (
     encode_error,
     encode_session,
     holds_back,
+    leaves_records,
     refuse_all,
     throttled_answer,
 )
@@ -466,8 +467,8 @@ class PendingFetch(Slot):
             records = read.records
             entry.dry = False
             if records is None:
-                end_offset = self.end_of(entry, read)
-                self._cold.append(ColdRead(entry, read, limit=limit, end_offset=end_offset, min_one=min_one))
+                cold = partial(ColdRead, entry, read, limit=limit, end_offset=self.end_of(entry, read))
+                self._cold.append(cold(min_one=min_one, for_consumer=self.replica is None))
                 total += limit
             elif records:
                 total += len(records)
@@ -483,6 +484,8 @@ class PendingFetch(Slot):
         self._gathered_bytes = total
         self._withheld = withheld
         self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
+        if total and not self._has_enough:
+            self._has_enough = leaves_records(session, self.end_of)
 
     def _note_dry(self, entry: SessionPartition, read: PartitionRead) -> None:
         """Have the partition wake the session, and leave the entry out of the answer if it has nothing to tell."""

@@ -16,6 +16,7 @@ class ColdRead:
         "_aborted",
         "_disk_error",
         "_end_offset",
+        "_for_consumer",
         "_leader_epoch",
         "_limit",
         "_min_one",
@@ -27,7 +28,14 @@ class ColdRead:
     )
 
     def __init__(
-        self, entry: SessionPartition, read: PartitionRead, *, limit: int, end_offset: int, min_one: bool
+        self,
+        entry: SessionPartition,
+        read: PartitionRead,
+        *,
+        limit: int,
+        end_offset: int,
+        min_one: bool,
+        for_consumer: bool,
     ) -> None:
         """`limit` in bytes; `end_offset`: what the reader may not read past."""
         assert entry.partition is not None
@@ -41,22 +49,27 @@ class ColdRead:
         self._limit = limit
         self._end_offset = end_offset
         self._min_one = min_one
+        self._for_consumer = for_consumer
         # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
         log = entry.partition.log
         self._aborted = None if read.aborted is None else log.transaction_index.since(entry.offset)
 
     def run(self) -> PartitionRead:
         """Wait for the disk."""
+        log, end = self._partition.log, self._end_offset
         try:
-            records, read_end = self._partition.log.read_with_end(
-                self._offset, self._limit, end_offset=self._end_offset, min_one=self._min_one, cached=False
+            found = log.read_with_end(
+                self._offset, self._limit, end_offset=end, min_one=self._min_one, cached=False
             )
+            if self._for_consumer:
+                found = log.read_on(found, self._limit, end_offset=end, min_one=self._min_one, cached=False)
         except KafkaError as error:
             self._refused = error
             return PartitionRead(error.code, -1, -1, -1, b"")
         except OSError as error:
             self._disk_error = error
             return PartitionRead(KafkaStorageError.code, -1, -1, -1, b"")
+        records, read_end = found
         read = self._read._replace(records=records, end_offset=read_end)
         if self._aborted is None or records is None:
             return read

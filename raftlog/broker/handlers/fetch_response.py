@@ -5,7 +5,7 @@ It has a hint at a leader that is elsewhere (KIP-951).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from raftlog.base.disk import Buffer
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
     from raftlog.broker.replicas.replicas import Replicas
     from raftlog.replication.partition import Partition
-    from raftlog.replication.replica_host import ReplicaId
+    from raftlog.replication.replica_host import PartitionRead, ReplicaId
 
 FIRST_LEADER_HINT_VERSION = 12
 
@@ -153,6 +153,18 @@ def holds_back(
     if not is_listed(listed, entry.index, replicas.broker_id):
         return False
     return partition.in_sync(follower.broker_id) is False and replicas.sent.wait_s() > 0
+
+
+def leaves_records(session: FetchSession, end_of: Callable[[SessionPartition, PartitionRead], int]) -> bool:
+    """Whether a partition has records behind those that were read, in its next segment: waiting brings no more of them.
+
+    Kafka answers at once where the position is in an older segment than the log's end.
+    """
+    reads = ((entry, entry.read) for entry in session.ready)
+    return any(
+        read is not None and bool(read.records) and read.end_offset < end_of(entry, read)
+        for entry, read in reads
+    )
 
 
 def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:

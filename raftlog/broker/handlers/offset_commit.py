@@ -129,7 +129,7 @@ def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: t
     """
     if _has_ids(request):
         return of_id.code
-    return (InvalidTopic if broker.groups.was_deleted(name) else UnknownTopicOrPartition).code
+    return (InvalidTopic if broker.replicas.was_deleted(name) else UnknownTopicOrPartition).code
 
 
 def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicState | None:

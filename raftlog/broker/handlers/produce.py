@@ -9,8 +9,7 @@ requests on the connection wait behind it, so batches are appended in the order 
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raftlog.base.errors import (
     CorruptMessage,
@@ -35,8 +34,16 @@ from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     VerificationRequests,
 )
+from raftlog.broker.handlers.walked_records import walk_records
 from raftlog.broker.network.response_slots import Slot
-from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of, locate
+from raftlog.broker.partition_lookup import (
+    MOVED,
+    current_leader,
+    endpoints_of,
+    find_replica,
+    locate,
+    may_be_made_here,
+)
 from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, refused_topic
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
@@ -49,17 +56,13 @@ from raftlog.protocol.produce import (
     decode_produce,
     encode_produce_response,
 )
-from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch, validate_produced
-from raftlog.records.validation import NeedsStepwiseValidation, RecordRules, validate_records
+from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch
+from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from raftlog.base.config import TopicConfig
-    from raftlog.base.disk import Buffer
-    from raftlog.base.env import Env
-    from raftlog.base.memory import Account
     from raftlog.broker.network.connection import Connection
     from raftlog.replication.partition import Partition
 
@@ -196,35 +199,6 @@ class DeferredBatch(NamedTuple):
     records: memoryview
     results: list[ProducedPartition]
     position: int
-
-
-async def walk_records(env: Env, records: Buffer, config: TopicConfig, *, memory: Account) -> int:
-    """Look at each record of a batch, a few at a time; return the largest timestamp.
-
-    Raises what is wrong with the batch for a topic with this config. `memory` bounds and counts what the batch is
-    decompressed to: all of it until the end, though only a few pieces exist at once.
-    """
-    header = validate_produced(records, config.max_message_bytes)
-    laws = RecordRules.of(config, env.ages.latest_ms())
-    laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
-    plain_bytes = 0
-    result: Any = None
-    try:
-        with closing(validate_records(header, records, laws)) as steps:
-            while True:
-                try:
-                    call = steps.send(result)
-                except StopIteration as end:
-                    newest: int = end.value
-                    return newest
-                result = None if call is None else await env.offload(call)
-                if call is None:
-                    await env.turns.next()
-                elif result is not None:
-                    memory.take(len(result))
-                    plain_bytes += len(result)
-    finally:
-        memory.give(plain_bytes)
 
 
 class PendingProduce(Slot):
@@ -378,10 +352,8 @@ class PendingProduce(Slot):
                     if records is None or partition in self._open or (topic, index) in self.unlooked:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._no_memory is not None:
-                        partition.note_unverified_batch(records, self._no_memory)
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
-                        partition.note_unverified_batch(records, self._unverified[topic, index])
                         raise self._unverified[topic, index]
                     if (
                         len(records) > ATTRIBUTES_BYTE
@@ -392,14 +364,12 @@ class PendingProduce(Slot):
                     log = partition
                     appended = partition.append_produced(records, acks=acks, now_ms=now_ms)
                 except KafkaError as error:
-                    results.append(self._failure(topic, index, error, log=log))
+                    results.append(self._refused(topic, index, records, error, log=log))
                     continue
                 except NeedsStepwiseValidation:
                     assert records is not None
                     if not self._is_kept and self.connection.server.memory.unappended.is_full:
-                        no_memory = _no_memory()
-                        partition.note_unverified_batch(records, no_memory)
-                        results.append(self._failure(topic, index, no_memory))
+                        results.append(self._refused(topic, index, records, _no_memory()))
                         continue
                     kept = records if self._is_kept else self._keep(records)
                     self.unlooked[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
@@ -452,17 +422,22 @@ class PendingProduce(Slot):
             log = locate(broker, each.topic, each.partition)
             config = log.config
             async with server.key_looks:
-                max_timestamp = await walk_records(
+                walked = await walk_records(
                     broker.env, each.records, config, memory=server.memory.decompression
                 )
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now
             appended = partition.append_produced(
-                each.records, acks=acks, now_ms=broker.env.ages.latest_ms(), max_timestamp=max_timestamp
+                walked.records,
+                acks=acks,
+                now_ms=broker.env.ages.latest_ms(),
+                max_timestamp=walked.max_timestamp,
             )
         except KafkaError as error:
-            each.results[each.position] = self._failure(each.topic, each.partition, error, log=log)
+            each.results[each.position] = self._refused(
+                each.topic, each.partition, each.records, error, log=log
+            )
             return
         if acks == ALL_ACKS:
             self._open[partition] = BatchPosition(
@@ -487,15 +462,9 @@ class PendingProduce(Slot):
                 yield
                 left = BATCHES_AT_ONCE
             left -= 1 + len(batches)
-            self.topics.append(
-                (
-                    topic,
-                    [
-                        ProducedPartition(index, error.code, error_message=error.message)
-                        for index, _ in batches
-                    ],
-                )
-            )
+            code, message = error.code, error.message
+            refused = [ProducedPartition(index, code, error_message=message) for index, _ in batches]
+            self.topics.append((topic, refused))
 
     def settle(self) -> tuple[bytes] | None:
         """Return the response, or None: something is not committed yet."""
@@ -544,6 +513,28 @@ class PendingProduce(Slot):
     def _fail(self, appended_at: BatchPosition, error: KafkaError) -> None:
         results, position = appended_at.results, appended_at.position
         results[position] = self._failure(appended_at.topic, results[position].partition, error)
+
+    def _refused(
+        self,
+        topic: TopicKey,
+        index: int,
+        records: memoryview | None,
+        error: KafkaError,
+        *,
+        log: Partition | None = None,
+    ) -> ProducedPartition:
+        """Return the result of a batch that was not appended. If it may come again, what its producer sent after it
+        waits: it would be taken for the producer's first where this broker leads a moment later.
+        """
+        passes = error.retriable and error.code != CorruptMessage.code  # then it is unknown of whom it was
+        if records is not None and (passes or (topic, index) in self._unverified):
+            broker = self.connection.server.broker
+            replica = find_replica(broker, topic, index)
+            if replica is not None:
+                replica.note_refused_batch(records, error)
+            elif may_be_made_here(broker, topic, index):
+                broker.replicas.early_batches.note(topic, index, records, error)
+        return self._failure(topic, index, error, log=log)
 
     def _failure(
         self, topic: TopicKey, index: int, error: KafkaError, *, log: Partition | None = None

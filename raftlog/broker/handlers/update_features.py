@@ -25,7 +25,7 @@ MAX_UPDATES: Final = 100
 
 _UPGRADE_TYPE_FROM: Final = 1
 _RESULTS_UNTIL: Final = 1
-"""Later versions do not list the features that were updated."""
+"""Later versions have no results of single features."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -49,15 +49,16 @@ def _update(version: int, wanted: Any) -> FeatureUpdate:
 
 
 def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
+    """An error is one of the whole request in every version, as Apache Kafka's; single results say that all is done."""
     make = response_builders(API_KEY, version)
     failed = next((each for each in results if each.error_code), None)
     because = failed and truncate_message(
         f"The update failed for all features since the following feature had an error: {failed.error_message}"
     )
-    if failed or version > _RESULTS_UNTIL:
-        code = failed.error_code if failed else 0
-        return make.UpdateFeaturesResponse(throttle_time=0, error_code=code, error_message=because)
-    told = tuple(
-        make.UpdatableFeatureResult(feature=each.name, error_code=0, error_message=None) for each in results
-    )
-    return make.UpdateFeaturesResponse(throttle_time=0, error_code=0, error_message=None, results=told)
+    fields: dict[str, Any] = {"error_code": failed.error_code if failed else 0, "error_message": because}
+    if version <= _RESULTS_UNTIL:
+        done = () if failed else results
+        fields["results"] = tuple(
+            make.UpdatableFeatureResult(feature=each.name, error_code=0, error_message=None) for each in done
+        )
+    return make.UpdateFeaturesResponse(throttle_time=0, **fields)

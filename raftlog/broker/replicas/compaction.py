@@ -55,6 +55,19 @@ class LogCleaner:
         self._compacted: dict[Partition, None] = {}
         """All of this broker's replicas that are."""
 
+    async def flush_closed(self, volume: LogVolume) -> list[Partition]:
+        """Return a volume's compacted logs with closed segments behind no checkpoint, once these are flushed.
+
+        Only what lies before a recovery point is cleaned, and recurring checkpoints come once a minute. Kafka moves the
+        point when a segment rolls.
+        """
+        self._take_touched()
+        behind = [each async for each in in_turns(self._env, self.compacted_on(volume)) if _is_behind(each)]
+        self._replicas.mark_unflushed(behind)
+        if behind and (flushed := volume.flusher.flushed()) is not None:
+            await flushed
+        return behind
+
     async def clean(self, volume: LogVolume) -> bool:
         """Clean every log of a volume that is worth it, the dirtiest first; return whether any was cleaned."""
         before = self.cleanings
@@ -68,13 +81,16 @@ class LogCleaner:
         """Return the compacted logs of a volume."""
         return [each for each in self._compacted if self._replicas.volume_of(each) is volume]
 
-    async def _due(self, volume: LogVolume) -> list[Partition]:
-        now = asyncio.get_running_loop().time
-        found: list[tuple[float, int, Partition]] = []
+    def _take_touched(self) -> None:
         for partition in self._touched.take():
             self._compacted.pop(partition, None)
             if partition.log.compacted and self._replicas.volume_of(partition) is not None:
                 self._compacted[partition] = None
+
+    async def _due(self, volume: LogVolume) -> list[Partition]:
+        now = asyncio.get_running_loop().time
+        found: list[tuple[float, int, Partition]] = []
+        self._take_touched()
         async for partition in in_turns(self._env, self.compacted_on(volume)):
             if partition.leader_epoch < 0:
                 continue
@@ -189,3 +205,8 @@ class LogCleaner:
             await self._env.offload(read)
         except KafkaError as refused:
             partition.read_error_for_client(refused)
+
+
+def _is_behind(partition: Partition) -> bool:
+    """Whether a log has closed segments that no checkpoint covers."""
+    return partition.log.recovery_point < partition.log.active_segment.base_offset

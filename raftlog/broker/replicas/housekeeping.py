@@ -22,6 +22,7 @@ from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.replication.leader_role import LeaderRole
+from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 from raftlog.storage.segment_age import bytes_looked_at
@@ -70,7 +71,9 @@ class Housekeeping:
         self._written_high_watermarks = OffsetCheckpoint(env, LogDirectory.write_high_watermarks)
         self._written_starts = OffsetCheckpoint(env, LogDirectory.write_log_starts)
         self._written_cleaned = OffsetCheckpoint(env, LogDirectory.write_cleaner_offsets)
-        self._written_points = OffsetCheckpoint(env, LogDirectory.write_recovery_points)
+        self._written_points = OffsetCheckpoint(
+            env, LogDirectory.write_recovery_points, written=Log.recovery_point_written
+        )
         self._expiries: list[tuple[int, int, Partition]] = []
         """When the oldest segment of a log grows too old (wall ms), a number, and the replica."""
         self._expires: dict[Partition, int] = {}
@@ -130,7 +133,10 @@ class Housekeeping:
         touched = tuple(self._to_checkpoint)
         self._replicas.mark_unflushed(touched)
         await self._visit(self._to_checkpoint, "checkpoint", _checkpoint, _is_ahead_of_checkpoint)
-        for partition in touched:
+        await self._write_checkpoints(touched)
+
+    async def _write_checkpoints(self, partitions: Iterable[Partition]) -> None:
+        for partition in partitions:
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
@@ -206,6 +212,9 @@ class Housekeeping:
     async def compact(self) -> None:
         """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
         for volume in self._replicas.logs.online:
+            behind = await self.compaction.flush_closed(volume)
+            await self._visit_these(behind, "checkpoint", _checkpoint)
+            await self._write_checkpoints(behind)
             if await self.compaction.clean(volume):
                 # of all, since the file names all: after a start nothing is noted yet
                 for partition in self.compaction.compacted_on(volume):
@@ -262,8 +271,10 @@ class Housekeeping:
             return
         if before == MAX_IDLE_PRODUCERS:
             log.warning("producer_ids_limited", limit="raftlog.producer.ids.max", per_partition=kept)
-        await self._visit_all(
-            "producer_limit", lambda partition: partition.log.producers.set_max_idle_producers(kept) > 0
+        await self._visit_these(
+            self._replicas.partitions.values(),
+            "producer_limit",
+            lambda partition: partition.log.producers.set_max_idle_producers(kept) > 0,
         )
 
     @staticmethod
@@ -271,9 +282,11 @@ class Housekeeping:
         """A time that no clock's jump changes, for what is measured within this process."""
         return int(asyncio.get_running_loop().time() * 1000)
 
-    async def _visit_all(self, chore: str, call: Callable[[Partition], bool]) -> None:
+    async def _visit_these(
+        self, partitions: Iterable[Partition], chore: str, call: Callable[[Partition], bool]
+    ) -> None:
         queue = TouchedQueue(TouchedPartitions())
-        queue.waiting.update(dict.fromkeys(self._replicas.partitions.values()))
+        queue.waiting.update(dict.fromkeys(partitions))
         await self._visit(queue, chore, call, _is_done)
 
     async def _visit(

@@ -25,6 +25,8 @@ from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownT
 from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.damaged_replicas import DamagedReplicas
+from raftlog.broker.replicas.deleted_topics import DeletedTopics
+from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.fetchers import LeaderFetchers
 from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
@@ -94,6 +96,9 @@ class Replicas:
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
         self.latest_ms = env.ages.latest_ms
+        self.deleted_topics = DeletedTopics(loop.time)
+        self.was_deleted = self.deleted_topics.has
+        self.early_batches = EarlyBatches(loop.time)
         # an event loop's own time may stand still within one callback; a simulation has no other
         self.stopwatch = time.perf_counter if env.threads else loop.time
         self.logs = LogDirectories(env, config, self._volume_failed)
@@ -338,6 +343,7 @@ class Replicas:
             self.refused.settle(new.name)
             partition = Partition(new.name, new.topic_id, log=created, host=self)
             self._add(partition, new.volume)
+            self.early_batches.hand_over(partition)
             state = image.partition(new.name.topic, new.name.partition)
             if state is None or self.broker_id not in state.replicas:
                 self._remove(new.name, elsewhere=state is not None)

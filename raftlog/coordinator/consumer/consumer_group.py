@@ -84,6 +84,9 @@ RETRY_S: Final = 1.0
 ENDS_SHARE: Final = 16
 """Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
 
+EPOCHS_SHARE: Final = 4
+"""The assignment epochs of a member take so small a part of a batch; of more partitions none is noted."""
+
 RESOLVED_SHARE: Final = 2
 """The matches of expressions take so small a part of a batch: the rest is for targets."""
 
@@ -422,6 +425,7 @@ class ConsumerGroup:
             settled if image.topics_offset == self._topics_seen else {},
             self._refused,
             self._config.message_max_bytes // RESOLVED_SHARE,
+            self._config.message_max_bytes // EPOCHS_SHARE,
         )
 
     def _still_settled(self) -> Mapping[str, Sight]:

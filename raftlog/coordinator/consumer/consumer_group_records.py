@@ -12,6 +12,7 @@ from uuid import UUID
 
 from raftlog.base.errors import CorruptMessage
 from raftlog.coordinator.consumer.consumer_membership import (
+    NEW_MEMBER,
     ClassicProtocols,
     ConsumerRecord,
     CurrentAssignment,
@@ -49,6 +50,8 @@ TARGET: Final = 7
 CURRENT: Final = 8
 REGEX: Final = 16
 TYPES: Final = frozenset({EPOCH, MEMBER, TARGET_EPOCH, TARGET, CURRENT, REGEX})
+
+ASSIGNMENT_EPOCHS_TAG: Final = 0
 
 _VERSION: Final = I16.pack(0)
 _PRESENT: Final = I8.pack(1)
@@ -136,16 +139,31 @@ def _classic(classic: ClassicProtocols) -> bytes:
     return _PRESENT + timeout + compact_array(classic.protocols, protocol) + NO_TAGS
 
 
-def _partitions(partitions: Partitions) -> bytes:
+def _partitions(partitions: Partitions, current: CurrentAssignment = NEW_MEMBER) -> bytes:
+    """Encode partitions; `current` has the epochs in which they were assigned. A topic without any has that of the
+    record, so none is written where it is that.
+    """
+    epochs: dict[bytes, dict[int, int]] = {}
+    for epoch, assigned in current.since:
+        for topic_id, indexes in assigned.items():
+            epochs.setdefault(topic_id.bytes, {}).update(dict.fromkeys(indexes, epoch))
+
     def topic(each: tuple[bytes, frozenset[int]]) -> bytes:
-        return each[0] + compact_array(sorted(each[1]), I32.pack) + NO_TAGS
+        topic_id, indexes = each[0], sorted(each[1])
+        known = epochs.get(topic_id, {})
+        tags = NO_TAGS
+        if not known.keys().isdisjoint(indexes):
+            of_each = [known.get(index, current.default_epoch) for index in indexes]
+            tags = tagged({ASSIGNMENT_EPOCHS_TAG: compact_array(of_each, I32.pack)})
+        return topic_id + compact_array(indexes, I32.pack) + tags
 
     return compact_array(sorted((topic.bytes, indexes) for topic, indexes in partitions.items()), topic)
 
 
 def _current(current: CurrentAssignment) -> bytes:
     epochs = I32.pack(current.epoch) + I32.pack(current.previous_epoch) + I8.pack(current.state)
-    return _VERSION + epochs + _partitions(current.assigned) + _partitions(current.revoking) + NO_TAGS
+    hands = _partitions(current.assigned, current) + _partitions(current.revoking, current)
+    return _VERSION + epochs + hands + NO_TAGS
 
 
 def _resolved(resolved: ResolvedRegex) -> bytes:
@@ -229,9 +247,31 @@ def _read_partitions(fields: FieldReader) -> Partitions:
 def _read_current(fields: FieldReader) -> CurrentAssignment:
     epoch, previous, state = fields.int32(), fields.int32(), fields.int8()
     known = MemberState(state) if state in set(MemberState) else MemberState.UNKNOWN
-    current = CurrentAssignment(epoch, previous, known, _read_partitions(fields), _read_partitions(fields))
+    epochs: dict[int, dict[UUID, set[int]]] = {}
+    assigned, revoking = _read_assigned(fields, epochs), _read_assigned(fields, epochs)
     fields.tagged()
-    return current
+    epochs.pop(max(epoch, 0), None)
+    since = tuple(
+        (each, {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items()})
+        for each, partitions in sorted(epochs.items())
+    )
+    return CurrentAssignment(epoch, previous, known, assigned, revoking, since)
+
+
+def _read_assigned(fields: FieldReader, epochs: dict[int, dict[UUID, set[int]]]) -> Partitions:
+    """Read partitions, and note which were assigned in which epoch. Epochs that are not as many say nothing."""
+    assigned: dict[UUID, frozenset[int]] = {}
+    for _ in range(fields.count()):
+        topic_id, indexes = fields.uuid(), [fields.int32() for _ in range(fields.count())]
+        if indexes:
+            assigned[topic_id] = frozenset(indexes)
+        if (encoded := fields.tagged().get(ASSIGNMENT_EPOCHS_TAG)) is not None:
+            reader = FieldReader(encoded)
+            reader.flexible = True
+            of_each = [reader.int32() for _ in range(reader.count())]
+            for index, epoch in zip(indexes, of_each if len(of_each) == len(indexes) else (), strict=False):
+                epochs.setdefault(epoch, {}).setdefault(topic_id, set()).add(index)
+    return assigned
 
 
 def _read_resolved(fields: FieldReader) -> ResolvedRegex:

@@ -24,6 +24,9 @@ Partitions = Mapping[UUID, frozenset[int]]
 
 NO_PARTITIONS: Final[Partitions] = {}
 
+AssignmentEpochs = tuple[tuple[int, Partitions], ...]
+"""Member epochs, ascending, and the partitions that were assigned in each."""
+
 
 class MemberState(IntEnum):
     """How far a member is with its target; the numbers are Apache Kafka's, as they stand in records."""
@@ -60,7 +63,8 @@ class MemberMetadata(msgspec.Struct, frozen=True):
 class CurrentAssignment(msgspec.Struct, frozen=True):
     """A member's current assignment: `assigned` it may read, `revoking` it was told to give up and nobody else has yet.
 
-    `epoch` is what it must say in requests, `previous_epoch` what it says if our last answer was lost.
+    `epoch` is what it must say in requests, `previous_epoch` what it says if our last answer was lost. `since`: the
+    partitions of both that were assigned in another epoch than `epoch` (KIP-1251).
     """
 
     epoch: int = 0
@@ -68,6 +72,21 @@ class CurrentAssignment(msgspec.Struct, frozen=True):
     state: MemberState = MemberState.STABLE
     assigned: Partitions = NO_PARTITIONS
     revoking: Partitions = NO_PARTITIONS
+    since: AssignmentEpochs = ()
+
+    def assignment_epoch(self, topic_id: UUID | None, partition: int) -> int | None:
+        """Return the epoch in which the member was assigned a partition; None if it has not."""
+        if topic_id is None or not any(
+            partition in hands.get(topic_id, ()) for hands in (self.assigned, self.revoking)
+        ):
+            return None
+        before = (epoch for epoch, partitions in self.since if partition in partitions.get(topic_id, ()))
+        return next(before, self.default_epoch)
+
+    @property
+    def default_epoch(self) -> int:
+        """The assignment epoch of partitions that are not in `since`. A static member that is away has epoch -2."""
+        return max(self.epoch, 0)
 
 
 NEW_MEMBER: Final = CurrentAssignment()

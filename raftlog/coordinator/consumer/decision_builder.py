@@ -33,7 +33,7 @@ from raftlog.coordinator.consumer.consumer_membership import (
     TargetAssignmentEpochChanged,
     apply_consumer,
 )
-from raftlog.coordinator.consumer.reconcile import next_assignment
+from raftlog.coordinator.consumer.reconcile import count, next_assignment
 from raftlog.coordinator.consumer.topic_regex_resolver import Sight, TopicRegexResolver, Viewer, Wanted
 from raftlog.metadata.image import MetadataImage
 
@@ -59,6 +59,9 @@ NO_NEW_TARGETS: Final = (DecisionScope.TARGETS_LATER, DecisionScope.NO_TARGETS)
 MAX_SUBSCRIBED_TOPICS: Final = 10_000
 """Topics that the members of a group read together: what follows from a change takes some 10 µs for each."""
 
+
+EPOCH_BYTES: Final = 4
+"""The size of a partition's assignment epoch in a record."""
 
 MAX_REGEXES: Final = 50
 """Different ones, of the members of a group together."""
@@ -87,6 +90,8 @@ class DecisionContext(msgspec.Struct, frozen=True):
     """Those that were found to match more than there is room for; their members will hear of it."""
     resolved_bytes: int = 2**31 - 1
     """About so much is noted of what expressions match, in one decision; of one in any case."""
+    epochs_bytes: int = 2**31 - 1
+    """So much may the assignment epochs of a member take in its record; else all count as assigned in its epoch."""
 
 
 class DecisionBuilder:
@@ -306,6 +311,8 @@ class DecisionBuilder:
             owned=owned,
             held=PartitionsOfOthers(self.state, but=member_id),
         )
+        if after.since and EPOCH_BYTES * count(after.assigned) > self.context.epochs_bytes:
+            after = msgspec.structs.replace(after, since=())
         if after is not current or member_id not in self.state.current_assignments:
             self.put(CurrentAssignmentChanged(self.group_id, member_id, after))
 

@@ -193,7 +193,11 @@ def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Consum
     else:
         current = state.current_assignment_of(beat.member_id)
         away = msgspec.structs.replace(
-            current, epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH, state=MemberState.STABLE, revoking=NO_PARTITIONS
+            current,
+            epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
+            state=MemberState.STABLE,
+            revoking=NO_PARTITIONS,
+            since=(),  # its next life has all from the beginning
         )
         draft.put(CurrentAssignmentChanged(draft.group_id, beat.member_id, away))
     return ConsumerGroupHeartbeatResult(beat.member_id, beat.epoch)

@@ -14,6 +14,7 @@ import msgspec
 
 from raftlog.coordinator.consumer.consumer_membership import (
     NO_PARTITIONS,
+    AssignmentEpochs,
     CurrentAssignment,
     MemberState,
     Partitions,
@@ -57,8 +58,25 @@ def _moved(
 ) -> CurrentAssignment:
     assert state is not MemberState.UNKNOWN
     previous = current.previous_epoch if epoch == current.epoch else current.epoch
-    moved = CurrentAssignment(epoch, previous, state, assigned, revoking)
+    since = _assigned_before(current, epoch, union(assigned, revoking))
+    moved = CurrentAssignment(epoch, previous, state, assigned, revoking, since)
     return current if moved == current else moved
+
+
+def _assigned_before(current: CurrentAssignment, epoch: int, held: Partitions) -> AssignmentEpochs:
+    """Return when the member was assigned what it had and has, but for what counts as assigned in `epoch`."""
+    had = intersection(current.assigned, held)
+    if revoked := intersection(current.revoking, held):
+        had = union(had, revoked)
+    since = {was: both for was, partitions in current.since if (both := intersection(partitions, had))}
+    if rest := difference(had, union_all(since.values())):
+        since[current.default_epoch] = rest
+    since.pop(epoch, None)
+    return tuple(sorted(since.items(), key=_by_epoch))
+
+
+def _by_epoch(assigned: tuple[int, Partitions]) -> int:
+    return assigned[0]
 
 
 def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
@@ -72,7 +90,8 @@ def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
 
 def rejoined(current: CurrentAssignment) -> CurrentAssignment:
     """The assignment of a member that came back without anything: the epochs begin anew, its partitions wait for it."""
-    return msgspec.structs.replace(current, epoch=0, previous_epoch=0)
+    since = _assigned_before(current, 0, union(current.assigned, current.revoking))
+    return msgspec.structs.replace(current, epoch=0, previous_epoch=0, since=since)
 
 
 # -- sets of partitions ----------------------------------------------------------------------------------

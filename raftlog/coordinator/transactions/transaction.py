@@ -82,7 +82,7 @@ class Transaction(msgspec.Struct, frozen=True):
     """A transactional id. With `state` Dead it stands for one that nobody wrote about.
 
     `producer`: who may write; while preparing, the epoch of the markers. `last_epoch`: the epoch before, whose holder
-    may be asking again (KIP-360); no record holds it. `previous_id`, `next_id`: the producer ids before and after an
+    may be asking again (KIP-360). `previous_id`, `next_id`: the producer ids before and after an
     exhausted one.
     """
 

@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Final
 
 from raftlog.base.errors import CorruptMessage
-from raftlog.base.types import NO_PRODUCER_ID, TopicPartition
+from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID, TopicPartition
 from raftlog.coordinator.record_fields import (
     I8,
     I16,
@@ -40,6 +40,8 @@ VALUE_VERSION: Final = 1
 FIRST_FLEXIBLE_VERSION: Final = 1
 
 PREVIOUS_ID_TAG, NEXT_ID_TAG, CLIENT_VERSION_TAG = 0, 1, 2
+LAST_EPOCH_TAG = 4
+"""Apache Kafka's `LastProducerEpoch` (KAFKA-20357). Tag 3 is for transactions of two phases (KIP-939)."""
 
 _STATUS: Final = {
     TransactionState.EMPTY: 0,
@@ -113,6 +115,7 @@ def _tags(transaction: Transaction) -> bytes:
             PREVIOUS_ID_TAG: _id(transaction.previous_id),
             NEXT_ID_TAG: _id(transaction.next_id),
             CLIENT_VERSION_TAG: I16.pack(version) if version else b"",
+            LAST_EPOCH_TAG: b"" if transaction.last_epoch == NO_EPOCH else I16.pack(transaction.last_epoch),
         }
     )
 
@@ -142,6 +145,7 @@ def _read(transactional_id: str, value: bytes) -> Transaction:
         partitions,
         start_ms,
         update_ms,
+        last_epoch=FieldReader(tags[LAST_EPOCH_TAG]).int16() if LAST_EPOCH_TAG in tags else NO_EPOCH,
         previous_id=_read_id(tags, PREVIOUS_ID_TAG),
         next_id=_read_id(tags, NEXT_ID_TAG),
         client_version=_read_version(tags),

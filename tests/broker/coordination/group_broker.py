@@ -15,6 +15,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
+from raftlog.broker.replicas.deleted_topics import DeletedTopics
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.codec import (
@@ -57,6 +58,9 @@ class LoopHost:
     def latest_ms(self) -> int:
         return int(self._loop.time() * 1000)
 
+    def was_deleted(self, topic: str) -> bool:
+        return False
+
     def broker_epoch(self) -> int:
         return BROKER.broker_epoch
 
@@ -96,9 +100,11 @@ class LoopHost:
 class Replicas:
     """This broker's replicas of the coordinators' topic."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, now: Callable[[], float]) -> None:
         self.topic = topic
         self.partitions: dict[int, Partition] = {}
+        self.deleted_topics = DeletedTopics(now)
+        self.was_deleted = self.deleted_topics.has
 
     def get(self, topic: str, index: int) -> Partition:
         if topic != self.topic or index not in self.partitions:
@@ -114,7 +120,7 @@ class GroupBroker:
     def __init__(self, host: Host, *, with_topic: bool = True, **settings: Any) -> None:
         self.loop = host.loop
         self.partition_host = LoopHost(host.loop)
-        self.replicas = Replicas(self.topic)
+        self.replicas = Replicas(self.topic, host.loop.time)
         self.leader_epoch = 0
         self.leader = 1
         self.image = MetadataImage(brokers={1: BROKER}, topics={"t": TOPIC}, topic_names={TOPIC_ID: "t"})

@@ -12,11 +12,7 @@ import msgspec
 import pytest
 
 from raftlog.base.errors import CoordinatorLoadInProgress, MemberIdRequired, NotCoordinator
-from raftlog.broker.coordination.group_coordinators import (
-    DELETED_KNOWN_S,
-    LOAD_AWAITED_S,
-    MAX_DELETED_TOPICS,
-)
+from raftlog.broker.coordination.group_coordinators import LOAD_AWAITED_S
 from raftlog.broker.handlers import (
     delete_groups,
     describe_groups,
@@ -31,6 +27,7 @@ from raftlog.broker.handlers import (
     sync_group,
 )
 from raftlog.broker.handlers.join_group import MAX_WAITING_BYTES
+from raftlog.broker.replicas.deleted_topics import DELETED_KNOWN_S, MAX_DELETED_TOPICS
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.protocol.apis import APIS
 from raftlog_chaos.simulator import SimLoop, simulate
@@ -288,8 +285,8 @@ def test_a_bounded_number_of_deleted_topics_is_known() -> None:
         for number in range(3):
             node.publish(topics={f"{number}-{each}": TOPIC for each in range(MAX_DELETED_TOPICS // 2)})
         node.publish(topics={})
-        assert not node.groups.was_deleted("0-1")
-        assert node.groups.was_deleted("1-1") and node.groups.was_deleted("2-1")
+        assert not node.replicas.was_deleted("0-1")
+        assert node.replicas.was_deleted("1-1") and node.replicas.was_deleted("2-1")
 
     run_scenario(scenario)
 

@@ -184,12 +184,18 @@ async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(
     assert await delete(fake.connect(), (0, 4), timeout=2**31 - 1) == [(7, 0)]
 
 
-async def test_records_of_a_compacted_topic_are_not_deleted() -> None:
-    """KIP-107: POLICY_VIOLATION unless cleanup.policy has delete."""
+@pytest.mark.parametrize(
+    ("policy", "answer", "start"),
+    [(("compact",), (44, -1), 0), (("compact", "delete"), (0, 2), 2), ((), (0, 2), 2)],
+)
+async def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(
+    policy: tuple[str, ...], answer: tuple[int, int], start: int
+) -> None:
+    """KIP-107: POLICY_VIOLATION. Kafka 4.3 deletes where cleanup.policy is empty."""
     fake = FakePartitionServer(filled())
-    fake.partition.config = replace(fake.partition.config, cleanup_policy=("compact",))
-    assert await delete(fake.connect(), (0, 2)) == [(44, -1)]
-    assert fake.partition.log_start_offset == 0
+    fake.partition.config = replace(fake.partition.config, cleanup_policy=policy)
+    assert await delete(fake.connect(), (0, 2)) == [answer]
+    assert fake.partition.log_start_offset == start
 
 
 async def init_producer_id(pipe: FakeClient, version: int, transactional_id: str | None = None) -> Any:

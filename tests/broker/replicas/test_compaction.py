@@ -28,8 +28,10 @@ COMPACTED = {
     "min.cleanable.dirty.ratio": "0.1",
     "delete.retention.ms": "1000",
 }
+BACKOFF_S = 15.5
+"""The cleaner's next turn (log.cleaner.backoff.ms)."""
 CLEANED_S = 100.0
-"""A checkpoint of recovery points, then the cleaner's turn."""
+"""Some turns of the cleaner."""
 
 
 def compacted(cluster: BrokerCluster, **configs: str) -> None:
@@ -182,7 +184,7 @@ def test_a_full_disk_puts_a_cleaning_off() -> None:
         compacted(cluster)
         await cluster.pass_time(0.1)
         cluster[1].host.call(fill, cluster[1].partition())
-        await cluster.pass_time(58)
+        await cluster.pass_time(5)
         cluster[1].host.disk.fill()
         await cluster.pass_time(40)
         (volume,) = cluster[1].replicas.logs.volumes
@@ -194,6 +196,23 @@ def test_a_full_disk_puts_a_cleaning_off() -> None:
     run_scenario(scenario, size=1)
 
 
+@pytest.mark.parametrize("policy", ["commit", "os"])
+def test_closed_segments_are_cleaned_at_the_cleaners_next_turn(policy: str) -> None:
+    """Not after the next checkpoint, which comes once a minute: Kafka's limits are the last stable offset and age."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        compacted(cluster)
+        await cluster.pass_time(0.1)
+        partition = cluster[1].partition()
+        cluster[1].host.call(fill, partition)
+        await cluster.pass_time(BACKOFF_S)
+        assert cluster[1].housekeeping.compaction.cleanings == 1
+        assert partition.log.cleaned_until == partition.log.active_segment.base_offset > 30
+        assert offsets(cluster, "recovery-point-offset-checkpoint")[NAME] >= partition.log.cleaned_until
+
+    run_scenario(scenario, size=1, **{"log.flush.policy": policy})
+
+
 def test_a_cleaning_leaves_the_loop_to_others() -> None:
     """It gives way after a millisecond of work or some steps, and stops where the log went."""
 
@@ -202,7 +221,7 @@ def test_a_cleaning_leaves_the_loop_to_others() -> None:
         await cluster.pass_time(0.1)
         partition = cluster[1].partition()
         cluster[1].host.call(fill, partition, 400)
-        await cluster.pass_time(30)
+        await cluster.pass_time(5)
         partition.log.flush()
         partition.log.checkpoint()
         compaction = cluster[1].housekeeping.compaction

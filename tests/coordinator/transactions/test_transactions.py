@@ -122,6 +122,19 @@ def test_a_producer_that_goes_on_after_an_error_is_recognised_once_more() -> Non
     assert isinstance(bench.init(ProducerIdAndEpoch(7, 0)), ProducerFenced)
 
 
+def test_a_retried_bump_is_answered_by_the_next_coordinator() -> None:
+    """KAFKA-20357: the answer was lost with the coordinator that gave it."""
+    bench = TransactionCoordinatorSetup()
+    before = bench.init()
+    after = bench.init(before)
+    bench.fail_over()
+    assert bench.init(before) == after
+    last = exhaust(bench)
+    fresh = bench.init(last)
+    bench.fail_over()
+    assert bench.init(last) == fresh
+
+
 def test_who_goes_on_is_fenced_once_somebody_began_anew() -> None:
     """KIP-360: an initialisation without an epoch ends the memory of the last one."""
     bench = TransactionCoordinatorSetup()

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from raftlog.base.config_files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.progress import patient
@@ -151,9 +152,7 @@ class Kafka(KafkaWire):
             **self.settings,
         }
         make_folders(self._node_folder(node))
-        write_file(
-            self._settings_path(node), "".join(f"{name}={value}\n" for name, value in settings.items())
-        )
+        write_file(self._settings_path(node), format_properties(settings))
 
     def _format(self, jars: str) -> None:
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "x")

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from raftlog.base.config_files import format_properties, parse_properties
 from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Certificates, CertificatesUnusable
 from raftlog.testing.cluster import Cluster
@@ -40,11 +41,11 @@ class Secured(KafkaWire):
 
     def secure(self, path: Path, node: int) -> None:
         """Give a node's settings a listener with TLS."""
-        settings = dict(line.split("=", 1) for line in path.read_text().splitlines())
+        settings = parse_properties(path.read_text())
         for name in ("listeners", "advertised.listeners"):
             settings[name] += f",{LISTENER}://{LOOPBACK}:{self._clients_ports.ports[node - 1]}"
         settings |= self._settings()
-        write_file(path, "".join(f"{name}={value}\n" for name, value in settings.items()))
+        write_file(path, format_properties(settings))
 
     def client(self, load: Load) -> Sequence[str]:
         servers = [f"{LOOPBACK}:{self._clients_ports.ports[node - 1]}" for node in self.ports]

@@ -54,4 +54,50 @@ KNOWN: Final = (
         "their own way](../howto/transactions.md#transactions-that-hang).",
     ),
     Known("by design", "**A reassignment can always be cancelled back** to where it began."),
+    Known(
+        "by design",
+        "**A pattern is resolved at once** for a member of the new group protocol that also names topics. "
+        "Kafka resolves it in the background, and such a member first gets the partitions of the named "
+        "topics only.",
+    ),
+    Known(
+        "by design",
+        "**A waiting fetch is answered early** when another request follows it on its connection. Kafka "
+        "lets that request wait until the fetch has what it asked for, or its time is over.",
+    ),
+    Known(
+        "by design",
+        "**Metadata that creates a topic answers with the topic.** Kafka answers "
+        "UNKNOWN_TOPIC_OR_PARTITION, and clients ask again.",
+    ),
+    Known(
+        "by design",
+        "**A producer's second batch waits for its first.** A partition that never held a record takes "
+        "sequence 0 only, as in Kafka from 4.5 on. In a topic that was made again within ten minutes of "
+        "its deletion, producers go on with any sequence, since librdkafka and aiokafka would end "
+        "otherwise.",
+    ),
+    Known(
+        "by design",
+        "**Features that only Kafka has** (`kraft.version`, `eligible.leader.replicas.version`, "
+        "`share.version`, `streams.version`) are passed over, with a warning, where all features go to a "
+        "release's levels.",
+    ),
+    Known(
+        "by design",
+        "**Settings without effect** that Kafka changes at run time are stored, with a warning in the "
+        "log. Those about security that raftlog cannot carry out are refused, and so is "
+        "`cordoned.log.dirs`.",
+    ),
+    Known(
+        "kafka's own fault",
+        "A retried InitProducerId is answered after a failover, as in Kafka from 4.5 on: the record of a "
+        "transactional id has the epoch before, in the tagged field 4.",
+    ),
+    Known(
+        "by design",
+        "**Coordinators do not compress**: `compression.type` of `__consumer_offsets` and `__transaction_state`, and "
+        "`offsets.topic.compression.codec`, have no effect. All other topics get their codec from the leader, as in "
+        "Kafka.",
+    ),
 )

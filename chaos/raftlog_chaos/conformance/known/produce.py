@@ -79,10 +79,4 @@ KNOWN: Final = (
         "second one only, and answers once.",
         "produce/shape/a?partition?twice",
     ),
-    Known(
-        "open",
-        "`compression.type` of a topic has no effect.",
-        "produce/config/gzip produce/config/uncompressed",
-        path="answer.records.*.attributes",
-    ),
 )

@@ -19,6 +19,19 @@ def sequences_without_a_gap(s: Session) -> None:
     s.read(topic)
 
 
+@history(nodes=3, restarts=True, slow=True)
+def a_batch_sent_again_to_the_next_leader(s: Session) -> None:
+    """The next leader knows what the killed one stored, and answers a repeated batch as before."""
+    topic = s.topic(replicas=3, configs={"min.insync.replicas": 2})
+    fields = {"producer_id": s.init_producer()["producer_id"], "producer_epoch": 0}
+    for sequence in (0, 1):
+        s.produce(topic, s.batch(b"a", base_sequence=sequence, **fields))
+    s.kill(s.leader(topic))
+    for sequence in (1, 0, 3, 2):
+        s.produce(topic, s.batch(b"a", base_sequence=sequence, **fields))
+    s.read(topic)
+
+
 @history({"1": 1, "5": 5, "the largest": 2**31 - 3})
 def a_sequence_out_of_order(s: Session, sequence: int) -> None:
     """A batch that leaves out sequences is refused, and the next right one is stored."""

@@ -1,0 +1,144 @@
+"""Producers write to topics that are being made, made again, or change their leader: each first batch stays first.
+
+Several of a producer's batches are in flight. A refusal that passes, of a broker without the partition or of a follower
+that leads a moment later, must not let the next batch pass for the producer's first. All must be written, once and in
+order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
+
+from raftlog.records.batch import iter_headers, iter_records
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.eager_producer import EagerProducer
+from raftlog_chaos.workloads.raw_client import AWAY, DELETE_TOPICS, Client, create_topic, shapes
+
+BATCHES = 5
+TOPICS = 6
+"""Names that are used again and again."""
+UNKNOWN_TOPIC = 3
+
+Result = TypeVar("Result")
+
+
+async def first_batches(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Write first batches at odd moments for some virtual seconds. Raises AssertionError."""
+    return await FirstBatches(loop).tell(seconds)
+
+
+class FirstBatches:
+    """`written` has the values of each topic of now, producer by producer."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.scene = Choreography(loop)
+        self.chance = loop.stream("first-batches")
+        self.written: dict[str, list[list[bytes]]] = {}
+        self.producers: list[EagerProducer] = []
+
+    async def tell(self, seconds: float) -> Report:
+        scene, loop = self.scene, self.scene.loop
+        await scene.begin()
+        scene.pace([1.0] * len(scene.producers))
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await scene.whole()
+            await self._round()
+        await scene.whole()
+        for topic, runs in self.written.items():
+            await scene.cluster.until(partial(self._leads, topic), SERVED_S, "a leader")
+            self._judge(topic, runs)
+        report = await scene.end()
+        refused = sum(each.refused for each in self.producers)
+        assert refused, "no batch came too early: this proves nothing"
+        return replace(report, faults={**report.faults, "batch refused": refused})
+
+    async def _round(self) -> None:
+        topic = f"first{self.chance.randrange(TOPICS)}"
+        if topic in self.written and self.chance.random() < 0.5:
+            await self._write_while_the_leader_moves(topic)
+            return
+        producer = self.chance.choice(self.producers) if self.producers else None
+        if topic in self.written:
+            await self._on("admin", _delete_topic(self._client("admin"), topic))
+            await self.scene.cluster.until(partial(self._is_gone, topic), SERVED_S, "the topic is gone")
+        self.written[topic] = []
+        making = self.scene.loop.host("admin").start(create_topic(self._client("admin"), topic, partitions=1))
+        await self._write(topic, producer)
+        await making
+
+    async def _write_while_the_leader_moves(self, topic: str) -> None:
+        """A new producer's first batches, or those that follow, reach followers that are about to lead."""
+        state = self.scene.cluster.state(topic, 0)
+        if state is not None and state.leader >= 0:
+            node_id = state.leader
+            self.scene.loop.call_later(self.chance.uniform(0.0, 0.02), self.scene.cluster.leave, node_id)
+            self.scene.loop.call_later(0.3, self.scene.cluster.start, node_id)
+        await self._write(topic, None)
+
+    async def _write(self, topic: str, producer: EagerProducer | None) -> None:
+        """Write some batches, with a new producer if none is given."""
+        name = f"eager{len(self.producers)}"
+        if producer is None:
+            brokers = self.scene.cluster.bootstrap
+            producer = EagerProducer(self._client(name), brokers, self.scene.loop.stream(name))
+            self.producers.append(producer)
+        self.written[topic].append(await self._on(producer.client.name, self._run(producer, topic)))
+
+    async def _run(self, producer: EagerProducer, topic: str) -> list[bytes]:
+        await producer.begin()
+        return await producer.write((topic, 0), BATCHES)
+
+    def _client(self, name: str) -> Client:
+        return Client(name, self.scene.cluster.bootstrap, timeout_s=0.5)
+
+    async def _on(self, name: str, work: Coroutine[Any, Any, Result]) -> Result:
+        async with asyncio.timeout(SERVED_S):
+            return await self.scene.loop.host(name).start(work)
+
+    def _leads(self, topic: str) -> bool:
+        state = self.scene.cluster.state(topic, 0)
+        return state is not None and state.leader >= 0
+
+    def _is_gone(self, topic: str) -> bool:
+        """Whether no replica is left that would take batches, and lose them."""
+        cluster = self.scene.cluster
+        return all(cluster.replica(each, topic, 0) is None for each in cluster.nodes)
+
+    def _judge(self, topic: str, runs: list[list[bytes]]) -> None:
+        state = self.scene.cluster.state(topic, 0)
+        assert state is not None
+        replica = self.scene.cluster.replica(state.leader, topic, 0)
+        assert replica is not None
+        log, values, offset = replica.log, [], 0
+        while offset < log.log_end_offset:
+            records = memoryview(
+                log.read(offset, 1 << 20, end_offset=log.log_end_offset, cached=False) or b""
+            )
+            for position, header in iter_headers(records):
+                batch = records[position : position + header.length]
+                values += [bytes(each.value or b"") for each in iter_records(batch)]
+                offset = header.end_offset
+        wanted = [value for run in runs for value in run]
+        assert values == wanted, f"{topic} has {values}, and {wanted} were acknowledged"
+
+
+async def _delete_topic(client: Client, topic: str) -> None:
+    make = shapes(DELETE_TOPICS)
+    request = make.DeleteTopicsRequest(
+        topics=(make.DeleteTopicState(name=topic, topic_id=None),), timeout=1000
+    )
+    while True:
+        try:
+            answer = await client.ask_any(DELETE_TOPICS, request)
+            if int(answer.responses[0].error_code) in (0, UNKNOWN_TOPIC):
+                return
+        except AWAY:
+            pass
+        await asyncio.sleep(0.1)

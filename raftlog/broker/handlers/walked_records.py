@@ -1,0 +1,56 @@
+"""A produced batch whose records have to be looked at: off the loop or in turns of it, within a budget of memory."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from raftlog.records.header import validate_produced
+from raftlog.records.recompression import recompression_for
+from raftlog.records.validation import RecordRules, validate_records
+
+if TYPE_CHECKING:
+    from raftlog.base.config import TopicConfig
+    from raftlog.base.env import Env
+    from raftlog.base.memory import Account
+
+
+class WalkedBatch(NamedTuple):
+    """A batch in its topic's codec, and the largest timestamp of its records."""
+
+    records: memoryview
+    max_timestamp: int
+
+
+async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, memory: Account) -> WalkedBatch:
+    """Look at each record of a batch, a few at a time, and give the batch its topic's codec.
+
+    Raises what is wrong with the batch for a topic with this config. `memory` bounds and counts what the batch is
+    decompressed to: all of it until the end, though only a few pieces exist at once, and compressed anew.
+    """
+    header = validate_produced(records, config.max_message_bytes)
+    laws = RecordRules.of(config, env.ages.latest_ms())
+    laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
+    recompression = recompression_for(header, config)
+    plain_bytes = 0
+    result: Any = None
+    try:
+        with closing(validate_records(header, records, laws, recompression=recompression)) as steps:
+            while True:
+                try:
+                    call = steps.send(result)
+                except StopIteration as end:
+                    newest: int = end.value
+                    break
+                result = None if call is None else await env.offload(call)
+                if call is None:
+                    await env.turns.next()
+                elif result is not None:
+                    memory.take(len(result))
+                    plain_bytes += len(result)
+        if recompression is not None:
+            records = memoryview(await env.offload(partial(recompression.finish, header)))
+        return WalkedBatch(records, newest)
+    finally:
+        memory.give(plain_bytes)

@@ -1,0 +1,34 @@
+"""The names of topics that were deleted in the last minutes, as far as this broker knows: clients may not know yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+DELETED_KNOWN_S: Final = 600.0
+"""How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
+
+MAX_DELETED_TOPICS: Final = 10_000
+"""Names of deleted topics that are known; of more, the last."""
+
+
+class DeletedTopics:
+    """`now` gives loop seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._known_until: dict[str, float] = {}
+        """By name, the oldest first."""
+
+    def note(self, names: Iterable[str]) -> None:
+        """Remember topics that were deleted now."""
+        known_until = self._now() + DELETED_KNOWN_S
+        for name in sorted(names):
+            self._known_until.pop(name, None)
+            self._known_until[name] = known_until
+        while len(self._known_until) > MAX_DELETED_TOPICS:
+            del self._known_until[next(iter(self._known_until))]
+
+    def has(self, name: str) -> bool:
+        """Whether a topic of this name was deleted in the last minutes. Another one may have the name by now."""
+        return self._now() < self._known_until.get(name, 0.0)

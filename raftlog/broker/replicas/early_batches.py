@@ -1,0 +1,54 @@
+"""Batches that came for partitions whose replica was not made yet, and were refused: they come again.
+
+A producer has several in flight: the next one may find the partition, and would be taken for the producer's first batch
+there. So the new replica hears what was refused before it was there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from raftlog.base.errors import CorruptMessage, KafkaError
+from raftlog.records.header import read_header
+from raftlog.storage.refused_batches import RefusedBatches
+
+if TYPE_CHECKING:
+    from raftlog.replication.partition import Partition
+
+EARLY_KNOWN_S: Final = 30.0
+"""A batch that was refused longer ago has come again, or will not: clients try again within seconds."""
+
+MAX_EARLY_PARTITIONS: Final = 1000
+"""Partitions that batches came too early for; of more, the last."""
+
+
+class EarlyBatches:
+    """`now` gives loop seconds. Partitions are named as in requests, by the topic's name or id."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._refused: dict[tuple[str | UUID, int], tuple[float, RefusedBatches]] = {}
+
+    def note(self, topic: str | UUID, index: int, records: memoryview, error: KafkaError) -> None:
+        """Remember a batch that was refused because the replica is not here."""
+        try:
+            header = read_header(records)
+        except CorruptMessage:
+            return
+        now = self._now()
+        known_until, refused = self._refused.pop((topic, index), (0.0, RefusedBatches()))
+        if now >= known_until:
+            refused.clear()
+        refused.note(header, error)
+        self._refused[topic, index] = now + EARLY_KNOWN_S, refused
+        if len(self._refused) > MAX_EARLY_PARTITIONS:
+            del self._refused[next(iter(self._refused))]
+
+    def hand_over(self, partition: Partition) -> None:
+        """Tell a new replica what was refused before it was there."""
+        for topic in (partition.topic, partition.topic_id):
+            known_until, refused = self._refused.pop((topic, partition.index), (0.0, {}))
+            if self._now() < known_until:
+                partition.log.producers.refused_batches.update(refused)

@@ -1,0 +1,67 @@
+"""compression.type of a topic: a leader's batches in another codec than their producer chose (Kafka: LogValidator).
+
+Kafka's rule: only the codec counts. A batch that has the topic's codec stays as it is, whatever level made it. All else
+gets new contents, and keeps its producer, sequence, offsets and records. Coordinators' batches and transaction markers
+are never compressed. The plain bytes go by in pieces while the batch is walked (`validation`), so only the new contents
+are held whole, and these have a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from raftlog.base.config_topic import TopicConfig
+from raftlog.base.errors import MessageTooLarge
+from raftlog.records.compression import CODEC_NAMES, GZIP, LZ4, ZSTD, new_encoder
+from raftlog.records.header import HEADER_BYTES, BatchHeader
+from raftlog.records.raw_records import with_codec
+
+KEEP_CODEC: Final = -1
+"""compression.type=producer: every batch has the codec that its producer chose."""
+
+
+def codec_of(config: TopicConfig) -> int:
+    """Return the number of a topic's codec, or KEEP_CODEC."""
+    return CODEC_NAMES.get(config.compression_type, KEEP_CODEC)
+
+
+def recompression_for(header: BatchHeader, config: TopicConfig) -> Recompression | None:
+    """Return what gives a produced batch its topic's codec; None if it has that."""
+    codec = codec_of(config)
+    return None if codec in (KEEP_CODEC, header.codec) else Recompression(codec, config)
+
+
+class Recompression:
+    """The new contents of one batch, as its plain bytes come."""
+
+    __slots__ = ("_codec", "_contents", "_encoder", "_max_bytes")
+
+    def __init__(self, codec: int, config: TopicConfig) -> None:
+        self._codec = codec
+        levels = {
+            GZIP: config.compression_gzip_level,
+            LZ4: config.compression_lz4_level,
+            ZSTD: config.compression_zstd_level,
+        }
+        self._encoder = new_encoder(codec, levels.get(codec))
+        self._max_bytes = config.max_message_bytes
+        self._contents = bytearray()
+
+    def taking(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the plain pieces, each after it was compressed. MessageTooLarge beyond max.message.bytes."""
+        for piece in pieces:
+            self._add(self._encoder.compress(piece))
+            yield piece
+        self._add(self._encoder.flush())
+
+    def _add(self, compressed: bytes) -> None:
+        self._contents += compressed
+        if HEADER_BYTES + len(self._contents) > self._max_bytes:
+            raise MessageTooLarge(
+                f"the batch has more than {self._max_bytes} bytes in the topic's codec (max.message.bytes)"
+            )
+
+    def finish(self, header: BatchHeader) -> bytes:
+        """Return the whole batch, once all pieces have gone by. It takes a checksum's time."""
+        return with_codec(header, bytes(self._contents), self._codec)

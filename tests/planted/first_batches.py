@@ -1,0 +1,56 @@
+"""Bugs about a producer's first batch in a partition: its second one, in flight with it, is taken for the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raftlog.broker.handlers.produce import PendingProduce
+from raftlog.broker.replicas.early_batches import EarlyBatches
+from raftlog.broker.replicas.replicas import Replicas
+from raftlog.replication.leader_role import LeaderRole
+from raftlog_chaos.scenarios.first_batches import first_batches
+from tests.planted.plant import Plant
+
+
+def any_first_sequence(patch: pytest.MonkeyPatch) -> None:
+    """An empty log takes any sequence (KAFKA-15591), and nothing is known of what came before it was there."""
+    patch.setattr(LeaderRole, "_check_first_sequence", lambda *_: None)
+    patch.setattr(EarlyBatches, "note", lambda *_: None)
+
+
+def early_batches_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is made again takes any first sequence, whatever was refused before its replicas were made."""
+    patch.setattr(EarlyBatches, "hand_over", lambda *_: None)
+
+
+def deleted_topics_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A topic that is made again begins with sequence 0, though its producers go on: as Kafka 4.5 has it."""
+    init = Replicas.__init__
+
+    def without_memory(replicas: Any, *args: Any, **kwargs: Any) -> None:
+        init(replicas, *args, **kwargs)
+        replicas.was_deleted = lambda _: False
+
+    patch.setattr(Replicas, "__init__", without_memory)
+
+
+def followers_note_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A follower forgets a batch that it refused, and leads."""
+    refused = PendingProduce._refused
+
+    def refused_and_forgotten(pending: Any, topic: Any, index: int, records: Any, error: Any) -> Any:
+        return refused(pending, topic, index, None, error)
+
+    patch.setattr(PendingProduce, "_refused", refused_and_forgotten)
+
+
+HAZARD = "P4 a retry that is no retry"
+
+PLANTS = [
+    Plant("any-first-sequence", HAZARD, first_batches, any_first_sequence),
+    Plant("early-batches-forgotten", HAZARD, first_batches, early_batches_forgotten),
+    Plant("deleted-topics-forgotten", HAZARD, first_batches, deleted_topics_forgotten),
+    Plant("followers-note-nothing", HAZARD, first_batches, followers_note_nothing),
+]
