@@ -33,7 +33,12 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UNCLEAN_KEY
-from raftlog.controller.metadata_limits import MetadataLimits, check_group_name, checked_value
+from raftlog.controller.metadata_limits import (
+    MetadataLimits,
+    check_group_name,
+    check_topic_name,
+    checked_value,
+)
 from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
@@ -115,6 +120,9 @@ def warnings_of(records: Iterable[ConfigChanged]) -> list[LogEvent]:
 def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     name = alteration.resource_name
     if alteration.resource_type == "topic":
+        if not name:
+            raise InvalidRequest("topics have no default: the configs of a topic need its name")
+        check_topic_name(name)
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     elif alteration.resource_type == "group":

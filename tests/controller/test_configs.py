@@ -11,6 +11,7 @@ from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
+    InvalidTopic,
     KafkaError,
     PolicyViolation,
     UnknownTopicOrPartition,
@@ -100,6 +101,8 @@ def test_faulty_operations_change_nothing(
     ("resource", "error"),
     [
         (("topic", "x"), UnknownTopicOrPartition),
+        (("topic", "a b"), InvalidTopic),
+        (("topic", ""), InvalidRequest),
         (("broker", "9"), BrokerIdNotRegistered),
         (("broker", "one"), BrokerIdNotRegistered),
         (("group", ""), InvalidRequest),

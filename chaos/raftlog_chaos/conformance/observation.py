@@ -70,7 +70,7 @@ RULES: Final = (
         "sort",
         _fields(
             "brokers groups configs responses partition_responses results topics partitions coordinators resources "
-            "members topic_partitions acls matching_acls subscribed_topic_names"
+            "members topic_partitions acls matching_acls subscribed_topic_names entity entries"
         ),
         "Kafka answers in the order of a hash table: the order here is that of `IDENTITY`.",
     ),
@@ -78,7 +78,7 @@ RULES: Final = (
 IDENTITY: Final = (
     *("name", "topic", "topic_id", "topic_name", "index", "partition_index", "partition"),
     *("resource_type", "resource_name", "group_id", "key", "node_id", "broker_id", "member_id"),
-    *("pattern_type", "principal", "host", "operation", "permission_type"),
+    *("pattern_type", "principal", "host", "operation", "permission_type", "entity_type", "entity"),
 )
 """The fields by which the elements of a list are ordered."""
 _RULE_OF: Final = {field: rule for rule in RULES for field in rule.fields}

@@ -380,7 +380,7 @@ class Session:
     # --- its end
 
     def close(self) -> None:
-        """Delete the topics that it made, and close its connections."""
+        """Delete the topics that have its names, undo the rest, and close its connections."""
         for tidy in (self._delete_topics, *self._at_end)[::-1]:
             try:
                 tidy()
@@ -390,8 +390,9 @@ class Session:
             self._hang_up(on, node)
 
     def _delete_topics(self) -> None:
-        if self._topics:
-            self.look("DeleteTopics", 5, topic_names=list(self._topics), timeout=TIMEOUT_MS)
+        found = [each["name"] for each in self.look("Metadata", 9, topics=None)["topics"]]
+        if own := [name for name in found if self._mark in name]:
+            self.look("DeleteTopics", 5, topic_names=own, timeout=TIMEOUT_MS)
 
     # --- within
 
