@@ -17,7 +17,7 @@ from raftlog.base.disk import write_file
 from raftlog.base.errors import KafkaError
 from raftlog.cli import exits
 from raftlog.cli.chaos_screen import print_table
-from raftlog.cli.cluster_command import SHARED, add_command, target_of
+from raftlog.cli.cluster_command import SHARED, verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.target import Target
@@ -61,6 +61,7 @@ def _file(name: str, help: str) -> Any:
     return Annotated[Path | None, typer.Option(name, metavar="FILE", dir_okay=False, help=help)]
 
 
+@verb(conformance, "conformance", shared=OPTIONS)
 def run(
     target: Target,
     *,
@@ -80,7 +81,7 @@ def run(
     """Compare any broker with Apache Kafka 4.3, and print a card.
 
     Short programs (histories) ask the broker what Kafka was asked when its answers were recorded. Each is kept,
-    differs, is not supported, or was not run. What they make is removed at the end.
+    differs, is not supported, or was not run. At the end all that they made is removed.
 
     Exit code 0: nothing differs. 1: something does. 5: the user lacks a right. 6: the broker does not answer, or
     ended before the card did.
@@ -107,9 +108,6 @@ def run(
     _write(card, json, html)
     print_card(card, whole=story)
     return exits.INTERRUPTED if interrupted else code_of(card)
-
-
-add_command(conformance, "conformance", run, reach=target_of, shared=OPTIONS, prints_rows=False)
 
 
 # --- before

@@ -61,7 +61,7 @@ class Cleanup:
         return left
 
     def _try(self, remove: Callable[[], None]) -> None:
-        """What a broker does not serve, or its user may not, no history has made."""
+        """Remove, unless the broker does not serve it or its user may not: then no history has made any."""
         try:
             remove()
         except (NotServed, NotReady, OSError, LookupError):

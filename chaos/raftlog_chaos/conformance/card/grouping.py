@@ -32,7 +32,7 @@ class Sort(NamedTuple):
 def sorts_of(results: Iterable[Result]) -> list[tuple[Sort, Sequence[Result]]]:
     """Return the first differences of the histories that differ, the most frequent first.
 
-    What comes later in a history often follows from its first difference.
+    Later differences of a history often follow from its first one.
     """
     found: dict[Sort, list[Result]] = {}
     for result in results:

@@ -1,4 +1,4 @@
-"""The page of a card: the sums, what differs and why, and each history as a square that leads to its story.
+"""The page of a card: sums, differences with their reasons, and each history as a square that leads to its story.
 
 One HTML file that stands alone, in the style of a chaos run's page: nothing is fetched, nothing is executed.
 """

@@ -1,4 +1,4 @@
-"""The results of a card: what became of each history, and sums by subject."""
+"""The results of a card: the outcome of each history, and sums by subject."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Step(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What became of one history. `older`: what was asked in an older version than Kafka was asked in."""
+    """The result of one history. `older` names the requests in an older version than that in which Kafka was asked."""
 
     history: str
     claim: str
@@ -116,7 +116,8 @@ def said(results: Sequence[Result]) -> str:
 
 def closing(card: Card) -> str:
     """Return the card in one line."""
-    return f"{len(card.histories):,} histories: {said(card.histories)}"
+    count = len(card.histories)
+    return f"{count:,} {'history' if count == 1 else 'histories'}: {said(card.histories)}"
 
 
 def story_of(result: Result, broker: str) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Requests that change what all clients of a cluster share: a broker that is not one's own is not asked for these.
 
-Names of histories carry their session's mark. Whatever has none is not theirs.
+Names of histories carry their session's mark. A name without it belongs to another client.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def test_a_declared_history_is_left_out_before_it_begins(host: Host) -> None:
 
 
 def test_a_cluster_with_topics_of_its_own_is_refused_unless_told(host: Host) -> None:
-    """What was there stays there."""
+    """Its topics stay."""
     session = GuestSession(host)
     topic = session.topic("of-its-own")
     try:
@@ -214,7 +214,7 @@ def everything(s: GuestSession) -> set[str]:
 
 
 def test_a_run_that_is_interrupted_has_cleaned_up_and_has_a_card(host: Host) -> None:
-    """What was seen is told, and the rest is not run."""
+    """The card has the results so far, and the rest is not run."""
 
     def interrupt(result: Result) -> None:
         if result.history == "produce/acks/1":
@@ -233,7 +233,7 @@ def test_a_run_that_is_interrupted_has_cleaned_up_and_has_a_card(host: Host) -> 
 
 
 def test_a_broker_that_ends_in_the_middle_leaves_a_card(tmp_path: Path) -> None:
-    """What was seen is told, and the rest is not run because the broker is gone."""
+    """The card has the results so far, and the rest is not run because the broker is gone."""
     with brokers("raftlog") as (alone,):
         system = alone.get(Needs())
 
