@@ -399,8 +399,7 @@ class Session:
     def _note(self, asked: str, fields: Any, answer: Any) -> None:
         self.steps.append(Step(asked, fields, answer))
 
-    @staticmethod
-    def _version(api: str, version: int | None) -> tuple[int, int]:
+    def _version(self, api: str, version: int | None) -> tuple[int, int]:
         key = api_key(api)
         return key, BY_NAME.get(api, APIS[key].max_version) if version is None else version
 
@@ -413,14 +412,17 @@ class Session:
     def _connect(self, node: int | None) -> Connection:
         """Connect to a node, or to the first address that answers."""
         if node is not None:
-            return Connection(*self._nodes[node])
+            return self._open(*self._nodes[node])
         for server in self.servers:
             host, _, port = server.rpartition(":")
             try:
-                return Connection(host, int(port))
+                return self._open(host, int(port))
             except OSError:
                 continue
         raise ConnectionError(f"none of {', '.join(self.servers)} answers")
+
+    def _open(self, host: str, port: int) -> Connection:
+        return Connection(host, port)
 
     def _hang_up(self, on: str, node: int | None) -> None:
         self._connections.pop((on, node)).close()

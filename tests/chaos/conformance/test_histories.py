@@ -10,7 +10,7 @@ from raftlog_chaos.conformance import known, recordings
 from raftlog_chaos.conformance.brokers import Brokers, brokers
 from raftlog_chaos.conformance.compare import differences, is_broken, story
 from raftlog_chaos.conformance.differences import judge
-from raftlog_chaos.conformance.history import History, Needs, load
+from raftlog_chaos.conformance.history import History, load
 from raftlog_chaos.conformance.run import NAMES, run_on
 
 SAMPLE = 40
