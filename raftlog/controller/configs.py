@@ -188,7 +188,9 @@ def _value_after(
     named = [item.strip() for item in checked_value(op.key, op.value or "").split(",") if item.strip()]
     if op.op == APPEND:
         present = set(items)
-        return checked_value(op.key, ",".join([*items, *(item for item in named if item not in present)]))
+        return checked_value(
+            op.key, ",".join([*items, *(item for item in dict.fromkeys(named) if item not in present)])
+        )
     gone = set(named)
     return ",".join(item for item in items if item not in gone)
 

@@ -137,14 +137,14 @@ KNOWN: Final = (
     ),
     Known(
         "open",
-        "`compression.gzip.level` of 0 is taken; it is no level of gzip's in Kafka.",
+        "A broker's `compression.gzip.level` of 0 is taken; it is no level of gzip's in Kafka.",
         "broker-configs/changeable/compression.gzip.level",
         path="answer.*",
         raftlog="NONE",
     ),
     Known(
         "open",
-        "An empty `cleanup.policy`, with which records are kept for ever, is refused.",
+        "Empty words in a list are passed over; Kafka refuses them.",
         "broker-configs/changeable/log.cleanup.policy",
         path="answer*",
     ),
