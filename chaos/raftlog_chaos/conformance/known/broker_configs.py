@@ -14,6 +14,12 @@ FIXED: Final = (
 
 KNOWN: Final = (
     Known(
+        "not built",
+        "intervals between assignments of a consumer group (`consumer.assignment.interval.ms`)",
+        "broker-configs/changeable/group.consumer.assignment.interval.ms",
+        path="answer*",
+    ),
+    Known(
         "by design",
         "**Settings of Kafka's that raftlog has no use for** are kept when they are set, and their values are not "
         "looked at. Until then DescribeConfigs leaves them out.",

@@ -18,12 +18,6 @@ KNOWN: Final = (
         "by design", NAMED_AGAIN, "offsets/fetch-of/a?group?twice", path="answer.groups.1", raftlog="(none)"
     ),
     Known(
-        "open",
-        "Metadata of an offset is measured in bytes, in Kafka in characters.",
-        "offsets/value/metadata?of?4096?umlauts",
-        ends=True,
-    ),
-    Known(
         "by design",
         "**A commit for a topic that was just deleted** is refused with INVALID_TOPIC_EXCEPTION, after which clients "
         "stop repeating it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION.",
