@@ -99,7 +99,7 @@ async def _tell_history(broker: BrokerContext, request: RequestContext, group_id
 
 
 async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...]:
-    """What members read is shown of a stable group only; in a rebalance their assignments are those before it."""
+    """Subscriptions are shown of a stable group only; in a rebalance the assignments are those before it."""
     is_stable = group.state == STABLE
     members = []
     for each in group.membership.members.values():

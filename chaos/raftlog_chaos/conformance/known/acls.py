@@ -19,7 +19,7 @@ KNOWN: Final = (
     Known(
         "kafka's own fault",
         UNKNOWN,
-        "acls/created/* acls/some-that-are-refused",
+        "acls/created/*",
         path="answer.results.*.error_code",
         kafka="UNKNOWN_SERVER_ERROR",
         raftlog="INVALID_REQUEST",
@@ -52,7 +52,7 @@ KNOWN: Final = (
     Known(
         "open",
         "A fetch that is refused for its rights has null where Kafka has an empty list of aborted transactions.",
-        "acls/topic-* acls/rights/*",
+        "rights/*",
         step="Fetch*",
         path="answer.responses.0.partitions.0.aborted_transactions",
         kafka="(default)",
@@ -60,19 +60,26 @@ KNOWN: Final = (
     Known(
         "open",
         "A JoinGroup that is refused for its rights has an empty protocol name where Kafka has null.",
-        "acls/group-*/JoinGroup",
+        "rights/group-*/JoinGroup",
         path="answer.protocol_name",
     ),
     Known(
         "open",
         "The operations on the cluster are told without the right to describe it; Kafka tells 0.",
-        "acls/cluster-without-rights/*?with?rights",
+        "rights/cluster-without-rights/*?with?rights",
         path="answer.cluster_authorized_operations",
     ),
     Known(
         "open",
         "A refused DescribeClientQuotas has an empty list of entries where Kafka has null.",
-        "acls/cluster-without-rights/DescribeClientQuotas",
+        "rights/cluster-without-rights/DescribeClientQuotas",
         path="answer.entries",
+    ),
+    Known(
+        "open",
+        "An ACL that two filters of one DeleteAcls choose is told for the first; Kafka tells it for both.",
+        "acls/several-filters",
+        step="DeleteAcls*",
+        path="answer.filter_results.1.matching_acls",
     ),
 )

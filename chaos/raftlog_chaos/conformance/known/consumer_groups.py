@@ -26,7 +26,7 @@ KNOWN: Final = (
         "by design",
         "**A heartbeat to a group that is gone** is answered with UNKNOWN_MEMBER_ID, after which members join again. "
         "Kafka answers GROUP_ID_NOT_FOUND, which ends them.",
-        "consumer-groups/*",
+        "consumer-groups/* static-consumers/* migration/*",
         path="answer.error_code",
         kafka="GROUP_ID_NOT_FOUND",
         raftlog="UNKNOWN_MEMBER_ID",
@@ -35,7 +35,7 @@ KNOWN: Final = (
         "by design",
         "**Until a member has confirmed its partitions**, answers to its heartbeats repeat them, because an answer may "
         "be lost or come late. Kafka tells them once.",
-        "consumer-groups/*",
+        "consumer-groups/* static-consumers/* migration/*",
         step="ConsumerGroupHeartbeat*",
         path="answer.assignment",
         kafka="(default)",
@@ -51,20 +51,20 @@ KNOWN: Final = (
     Known(
         "by design",
         "**A member that reads nothing** begins an epoch as any other does.",
-        "consumer-groups/classic-requests/JoinGroup consumer-groups/a-full-group",
+        "migration/classic-requests/JoinGroup consumer-groups/a-full-group",
         path="answer.*epoch",
     ),
     Known(
         "by design",
         "**Epochs and generations of a group are one count**, also when it changes its protocol.",
-        "consumer-groups/an-empty-group-that-changes",
+        "migration/an-empty-group-that-changes",
         path="*.generation_id",
     ),
     Known(
         "by design",
         "**A group whose members all speak the classic protocol** is a classic group, also if its last other member "
         "changed its protocol. Kafka makes it one when that member leaves.",
-        "consumer-groups/classic-requests/JoinGroup?with?its?id",
+        "migration/classic-requests/JoinGroup?with?its?id",
         step="ConsumerGroup*",
         path="answer.*error_code",
         ends=True,
@@ -73,7 +73,7 @@ KNOWN: Final = (
         "by design",
         "**A group that becomes classic** shows what its members had, until its rebalance ends. Kafka shows what they "
         "would have had next.",
-        "consumer-groups/the-last-consumer-that-leaves",
+        "migration/the-last-consumer-that-leaves",
         step="DescribeGroups*",
         path="answer.groups.0.members.0.member_assignment",
     ),
@@ -81,7 +81,7 @@ KNOWN: Final = (
         "kafka's own fault",
         "A classic member whose metadata is no subscription is given an id by a consumer group, and refused with "
         "UNKNOWN_SERVER_ERROR when it comes again. raftlog answers INCONSISTENT_GROUP_PROTOCOL at once.",
-        "consumer-groups/a-classic-member-that-joins/anything",
+        "migration/a-classic-member-that-joins/anything",
         path="answer.error_code",
         kafka="MEMBER_ID_REQUIRED",
         raftlog="INCONSISTENT_GROUP_PROTOCOL",

@@ -20,12 +20,12 @@ NO_PARTITIONS: Final = (
 )
 
 KNOWN: Final = (
-    Known("by design", LONG_NAMES, "groups/join/a?long* groups/delete/a?long?name", ends=True),
-    Known("by design", NAMED_AGAIN, "groups/describe/*", step="DescribeGroups*", path="answer.groups.*"),
+    Known("by design", LONG_NAMES, "groups/join/a?long* group-admin/delete/a?long?name", ends=True),
+    Known("by design", NAMED_AGAIN, "group-admin/describe/*", step="DescribeGroups*", path="answer.groups.*"),
     Known(
         "kafka's own fault",
         "A member that joins a new group and is refused leaves an empty group behind, which is listed.",
-        "groups/join/no?protocol* groups/join/neither groups/join/*",
+        "groups/join/no?protocol* groups/join/neither",
         step="DescribeGroups*",
         path="answer.groups.0.*",
     ),
@@ -56,7 +56,7 @@ KNOWN: Final = (
     Known(
         "by design",
         NO_PARTITIONS,
-        "groups/delete-offsets/no?partition",
+        "group-admin/delete-offsets/no?partition",
         step="OffsetDelete*",
         path="answer.topics",
         kafka="(default)",
@@ -66,7 +66,7 @@ KNOWN: Final = (
         "**A group begins with its first member or offset, and ends with the last of both.** A member id that was "
         "given out makes none, and a group whose last offset is deleted is gone. Kafka keeps such groups until it next "
         "looks for expired offsets, or its coordinator moves.",
-        "groups/delete-with-a-member-that-has-only-an-id groups/delete-offsets/*",
+        "group-admin/delete-with-a-member-that-has-only-an-id group-admin/delete-offsets/*",
         step="[DO]*",
         raftlog="*",
         ends=True,
@@ -75,7 +75,7 @@ KNOWN: Final = (
         "by design",
         "**An empty name of a group** to be deleted is refused as such (INVALID_GROUP_ID), as other APIs do. Kafka "
         "does not find the group.",
-        "groups/delete/no?name",
+        "group-admin/delete/no?name",
         path="answer.results.0.error_code",
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from raftlog_chaos.conformance.history import history
@@ -75,7 +75,7 @@ JOINS: Final[dict[str, Fields]] = {
     "an epoch of -2 and an instance": {"member_epoch": -2, "instance_id": INSTANCE},
     "an epoch of -1 and an instance": {"member_epoch": -1, "instance_id": INSTANCE},
 }
-"""What is odd in a first heartbeat, by its name."""
+"""Odd fields of a first heartbeat, by their name."""
 
 
 @history(JOINS)
@@ -126,7 +126,7 @@ BEATS: Final[dict[str, Fields]] = {
     "an epoch of -2": {"member_epoch": -2},
     "an epoch of -3": {"member_epoch": -3},
 }
-"""What is odd in the heartbeat of a member; `after` is counted from its epoch."""
+"""Odd fields of a member's heartbeat; `after` is counted from its epoch."""
 
 
 @history(BEATS)
@@ -388,95 +388,6 @@ def an_expression_and_a_name(s: Session) -> None:
     describe(s, member.group)
 
 
-# --- members that leave, and static members
-
-LEAVES: Final[dict[str, Fields]] = {
-    "-1": {"member_epoch": -1},
-    "-2": {"member_epoch": -2},
-    "an unknown member": {"member_epoch": -1, "member_id": "unknown"},
-    "an unknown member that returns": {"member_epoch": -2, "member_id": "unknown"},
-    "an unknown instance": {"member_epoch": -2, "instance_id": "other"},
-    "another member of the instance": {"member_epoch": -1, "member_id": "other", "instance_id": INSTANCE},
-    "another member of the instance that returns": {
-        "member_epoch": -2,
-        "member_id": "other",
-        "instance_id": INSTANCE,
-    },
-    "without its instance": {"member_epoch": -1, "instance_id": None},
-}
-
-
-@history(LEAVES)
-def leave_of_a_static_member(s: Session, odd: Fields) -> None:
-    """-1 takes a static member out; with -2 its partitions wait for its return."""
-    topic = s.topic(partitions=2)
-    member = Consumer(s, group(s), "former", topics=[topic], instance=INSTANCE)
-    member.join()
-    member.confirm()
-    joined = member.epoch
-    member.heartbeat(**odd)
-    describe(s, member.group)
-    later = Consumer(s, member.group, "later", topics=[topic], instance=INSTANCE)
-    later.join()
-    later.confirm()
-    member.epoch = joined
-    member.heartbeat()
-    describe(s, member.group)
-
-
-@history()
-def an_instance_that_is_in_use(s: Session) -> None:
-    """An instance that has not left is not taken over."""
-    topic = s.topic()
-    member = Consumer(s, group(s), "former", topics=[topic], instance=INSTANCE)
-    member.join()
-    later = Consumer(s, member.group, "later", topics=[topic], instance=INSTANCE)
-    later.join()
-    member.heartbeat()
-    member.heartbeat(member_id="later")
-    member.heartbeat(instance_id=None)
-    member.heartbeat(instance_id="other")
-
-
-@history()
-def a_static_member_that_returns_changed(s: Session) -> None:
-    """A static member that returns with another subscription raises the epoch."""
-    topic, other = s.topic(), s.topic("other")
-    member = Consumer(s, group(s), "former", topics=[topic], instance=INSTANCE)
-    member.join()
-    member.confirm()
-    member.leave(-2)
-    later = Consumer(s, member.group, "later", topics=[other], instance=INSTANCE)
-    later.join()
-    later.confirm()
-    describe(s, member.group)
-
-
-@history()
-def a_static_member_with_its_own_id(s: Session) -> None:
-    """A static member returns with its former id too."""
-    topic = s.topic()
-    member = Consumer(s, group(s), "former", topics=[topic], instance=INSTANCE)
-    member.join()
-    member.leave(-2)
-    member.join()
-    member.confirm()
-    describe(s, member.group)
-
-
-@history()
-def left_and_joined_again(s: Session) -> None:
-    """A member that left joins again with its id, in the group's next epoch."""
-    topic = s.topic(partitions=2)
-    member = Consumer(s, group(s), topics=[topic])
-    member.join()
-    member.leave()
-    member.leave()
-    member.join()
-    member.confirm()
-    describe(s, member.group)
-
-
 # --- the whole group
 
 
@@ -568,135 +479,6 @@ def offsets_that_are_deleted(s: Session) -> None:
     wanted = [{"name": each, "partitions": [{"partition_index": 0}]} for each in (topic, other)]
     s.ask("OffsetDelete", 0, group_id=member.group, topics=wanted)
     s.ask("OffsetFetch", 7, group_id=member.group, topics=None)
-
-
-# --- both protocols
-
-
-def ask_for_an_id(classic: Member) -> None:
-    """Send a first JoinGroup alone."""
-    classic.begin_join()
-    classic.end_join()
-
-
-CLASSIC: Final[dict[str, Callable[[Session, Member, Consumer], object]]] = {
-    "JoinGroup": lambda s, classic, one: classic.join(),
-    "JoinGroup without an id": lambda s, classic, one: ask_for_an_id(classic),
-    "JoinGroup with its id": lambda s, classic, one: classic.join(member_id=one.id),
-    "Heartbeat": lambda s, classic, one: classic.heartbeat(member_id=one.id, generation_id=one.epoch),
-    "SyncGroup": lambda s, classic, one: classic.sync({}, member_id=one.id, generation_id=one.epoch),
-    "LeaveGroup": lambda s, classic, one: s.ask(
-        "LeaveGroup", 5, group_id=one.group, members=[{"member_id": one.id}]
-    ),
-}
-
-
-@history(CLASSIC)
-def classic_requests(s: Session, act: Callable[[Session, Member, Consumer], object]) -> None:
-    """Requests of the classic protocol to a group of the consumer protocol."""
-    topic = s.topic()
-    one = Consumer(s, group(s), topics=[topic])
-    one.join()
-    one.confirm()
-    act(s, Member(s, one.group), one)
-    one.heartbeat()
-    describe(s, one.group)
-
-
-@history({"a consumer's": subscription, "anything": lambda topic: b"\0\0"})
-def a_classic_member_that_joins(s: Session, metadata: Callable[[str], bytes]) -> None:
-    """A classic member with a consumer's metadata takes part in a consumer group."""
-    topic = s.topic(partitions=2)
-    one = Consumer(s, group(s), topics=[topic])
-    one.join()
-    one.confirm()
-    classic = Member(s, one.group)
-    protocols = [{"name": "range", "metadata": metadata(topic)}]
-    answer = classic.join(protocols=protocols)
-    if answer["error_code"] == "NONE":
-        one.heartbeat()
-        one.confirm()
-        classic.sync()
-        classic.heartbeat()
-        describe(s, one.group)
-        classic.leave()
-        one.heartbeat()
-    describe(s, one.group)
-
-
-@history()
-def the_last_consumer_that_leaves(s: Session) -> None:
-    """A group in which only classic members are left becomes a classic group."""
-    topic = s.topic(partitions=2)
-    one = Consumer(s, group(s), topics=[topic])
-    one.join()
-    one.confirm()
-    classic = Member(s, one.group)
-    protocols = [{"name": "range", "metadata": subscription(topic)}]
-    classic.join(protocols=protocols)
-    one.leave()
-    s.ask("DescribeGroups", 5, groups=[one.group])
-    classic.heartbeat()
-    classic.join(protocols=protocols)
-    classic.sync({classic.id: b"all"})
-    describe(s, one.group)
-
-
-@history()
-def a_consumer_that_joins_classic_members(s: Session) -> None:
-    """A classic group of consumers becomes a consumer group when a member of that protocol joins."""
-    topic = s.topic(partitions=2)
-    classic = Member(s, group(s))
-    protocols = [{"name": "range", "metadata": subscription(topic)}]
-    classic.join(protocols=protocols)
-    classic.sync({classic.id: b"\0\0\0\0\0\0\xff\xff\xff\xff"})
-    one = Consumer(s, classic.group, topics=[topic])
-    one.join_unseen()
-    s.observe("the shares", shares_of(s, one.group))
-    classic.heartbeat()
-    classic.join(protocols=protocols)
-    s.observe("the shares", shares_of(s, one.group))
-
-
-REFUSED: Final = {
-    "connect": {"protocol_type": "connect"},
-    "metadata that cannot be read": {"protocols": [{"name": "range", "metadata": b"\0\0"}]},
-    "no metadata": {"protocols": [{"name": "range", "metadata": b""}]},
-}
-
-
-@history(REFUSED)
-def a_classic_group_that_cannot_change(s: Session, odd: Fields) -> None:
-    """A classic group of anything else stays what it is while it has members."""
-    topic = s.topic()
-    classic = Member(s, group(s))
-    classic.join(**odd)
-    classic.sync({classic.id: b"all"}, protocol_type=odd.get("protocol_type", "consumer"))
-    one = Consumer(s, classic.group, topics=[topic])
-    one.join()
-    classic.heartbeat()
-    classic.leave()
-    one.join()
-    describe(s, one.group)
-
-
-@history()
-def an_empty_group_that_changes(s: Session) -> None:
-    """An empty group takes members of either protocol, and keeps its offsets."""
-    topic = s.topic()
-    classic = Member(s, group(s))
-    classic.settle()
-    partitions = [{"partition_index": 0, "committed_offset": 1}]
-    classic.leave()
-    s.ask("OffsetCommit", 8, group_id=classic.group, topics=[{"name": topic, "partitions": partitions}])
-    one = Consumer(s, classic.group, topics=[topic])
-    one.join()
-    one.leave()
-    s.ask("OffsetFetch", 7, group_id=one.group, topics=None)
-    later = Member(s, one.group)
-    later.settle()
-    s.ask("OffsetFetch", 7, group_id=one.group, topics=None)
-    describe(s, one.group)
 
 
 # --- members that stall

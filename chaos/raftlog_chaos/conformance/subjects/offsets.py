@@ -146,7 +146,7 @@ COMMITS: Final[dict[str, Fields]] = {
         "topics": [{"name": "__consumer_offsets", "partitions": [{"committed_offset": 1}]}]
     },
 }
-"""What is odd in a commit to a group that does not exist."""
+"""Odd fields of a commit to a group that does not exist."""
 
 
 @history(COMMITS)
@@ -190,7 +190,7 @@ VALUES: Final[dict[str, Fields]] = {
 
 @history(VALUES)
 def value(s: Session, odd: Fields) -> None:
-    """What is committed is given back; metadata that is too long is refused, and what else stands beside it is not."""
+    """A commit is given back as it came; metadata that is too long is refused, and the offsets beside it are not."""
     name, topic = group(s), s.topic(partitions=2)
     right = {"partition_index": 1, "committed_offset": 9}
     partitions = [{"partition_index": 0, **odd}, right]
