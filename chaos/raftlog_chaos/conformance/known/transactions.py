@@ -68,7 +68,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**The largest epoch** is never given out, so InitProducerId with it is fenced, also for a new transactional id.",
+        "**The largest epoch** is never given out, so InitProducerId with it is fenced, also for a new id.",
         "transactions/init/the?largest?epoch",
         path="answer.*",
         raftlog="[(P-]*",
