@@ -8,6 +8,7 @@ DOCS := .venv/.docs-installed
 CONSOLE := .venv/.console-installed
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
+GO_PROGRAMS := $(addprefix build/bin/interop-,franz-go kafka-go sarama sarama-1.43)
 
 # Processes that run tests. Most of the long tests wait, so more than two cores' worth get two cores busy.
 WORKERS ?= 3
@@ -16,7 +17,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
-	interop interop-groups interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-record growth slow nightly docs wheel clean
+	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-record growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -94,7 +95,11 @@ interop: $(STAMP)
 # Groups and transactions of stock clients, Python's and KafkaJS (where there is Node.js); what a crash does to each semantics.
 interop-groups: $(STAMP)
 	if command -v npm >/dev/null; then cd tests/interop/javascript && npm ci --silent --no-audit --no-fund --fetch-retries=5; fi
-	$(BIN)/python -m pytest -m "interop and not java" -n 2 -rs tests/interop $(TEST)
+	$(BIN)/python -m pytest -m "interop and not java and not go" -n 2 -rs tests/interop $(TEST)
+
+# Programs of ours on Sarama (the newest and 1.43), kafka-go and franz-go: produce, groups, transactions, admin, a killed leader.
+interop-go: $(STAMP) $(GO_PROGRAMS)
+	$(BIN)/python -m pytest -m go -n 2 -rs tests/interop $(TEST)
 
 # The Java client and Apache Kafka's own tools; Maven fetches them and compiles the programs that use them.
 interop-java: $(STAMP)
@@ -178,6 +183,11 @@ $(STAMP): pyproject.toml
 $(HELM):
 	@command -v go >/dev/null || { echo "helm is built with Go, and there is no go here"; exit 1; }
 	GOBIN=$(abspath build/bin) go install helm.sh/helm/v3/cmd/helm@v3.22.0
+
+# One source for both versions of Sarama: -modfile chooses.
+$(GO_PROGRAMS): build/bin/interop-%: $(wildcard tests/interop/go/*.mod tests/interop/go/*/*.go)
+	@command -v go >/dev/null || { echo "there is no go here"; exit 1; }
+	cd tests/interop/go && go build $(if $(filter sarama-1.43,$*),-modfile=sarama-1.43.mod) -o $(abspath $@) ./$(subst -,,$(subst -1.43,,$*))
 
 $(KUBERNETES_RULES): $(wildcard tests/deploy/kubernetes/*)
 	cd tests/deploy/kubernetes && go build -o $(abspath $@) .

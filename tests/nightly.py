@@ -53,6 +53,7 @@ PARTS = (
     Part("slow"),
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
+    Part("interop-go", needs=("go",)),
     Part("interop-java", needs=("java", "mvn")),
     Part("kafka-diff", needs=("java", "mvn")),
     Part("test-spark", needs=("java",)),

@@ -251,6 +251,8 @@ class ProducerState:
             raise InvalidTxnState("the partition is not part of the producer's transaction")
 
     def _check_first_sequence(self, header: BatchHeader) -> None:
+        if self.refused_batches:
+            self.refused_batches.check(header)
         producer = self.get(header.producer_id)
         if producer is None or not producer.batches:
             raise OutOfOrderSequenceNumber(

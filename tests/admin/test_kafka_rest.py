@@ -221,6 +221,25 @@ def test_each_record_of_a_stream_fails_alone(api: Api) -> None:
     assert api.get("/topics/mixed/partitions/0/offset").body["next_offset"] == 1
 
 
+def test_a_timestamp_is_a_text_or_milliseconds(api: Api, node: Api) -> None:
+    """ISO 8601 with an offset, as in Confluent's REST Proxy; a time without one, or before 1970, is refused alone."""
+    create(api, "timed", partitions_count=1)
+    times = [
+        "2026-01-01T00:00:00.123Z",
+        "2026-01-01T01:00:00+01:00",
+        1767225600000,
+        "2026-01-01T00:00:00",
+        "1969-12-31T23:59:59Z",
+        "yesterday",
+    ]
+    body = "\n".join(json.dumps({"timestamp": each}) for each in times).encode()
+    reports = api.ask("POST", "/topics/timed/records", body).body
+    assert [each["error_code"] for each in reports] == [200, 200, 200, 422, 422, 422]
+    assert all("timestamp" in each["message"] for each in reports[3:])
+    read = node.get("/v1/topics/timed/partitions/0/records?offset=0").body
+    assert [each["timestamp"] for each in read["records"]] == [1767225600123, 1767225600000, 1767225600000]
+
+
 def test_batch_tells_by_id_what_was_written(api: Api) -> None:
     """207, with successes and failures."""
     create(api, "batch", partitions_count=1)

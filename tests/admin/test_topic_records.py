@@ -77,6 +77,13 @@ def test_a_partition_that_cannot_be_read_hides_no_other(node: Api, topic: str) -
     assert "5 at offset 99" in failed[5]["message"]
 
 
+def test_a_topic_that_is_not_there_is_not_found(node: Api) -> None:
+    """404, as all paths of topics, and not a failure of each partition."""
+    answer = node.get("/v1/topics/missing/records?start=0:latest")
+    assert (answer.status, answer.body["error_code"]) == (404, 40403)
+    assert "missing" in answer.body["message"]
+
+
 @pytest.mark.parametrize(
     "start",
     ["", "1", "1:", "1:first", "1:-", "1:--1", "1:1,", "1:1,1:2", ",".join(f"{n}:0" for n in range(51))],

@@ -8,13 +8,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.nodes import run_checked
 from tests.clients.with_confluent import Confluent
-from tests.interop.member_kinds import JAVA, JAVASCRIPT
+from tests.interop.member_kinds import GO_LIBRARIES, JAVA, JAVASCRIPT, go_command
 from tests.interop.scripts import KafkaScripts
 
 _numbers = count(1)
@@ -41,6 +42,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("kafkajs") and not _has_kafkajs():
         pytest.skip("KafkaJS is not there: make interop-groups installs it where there is Node.js")
+    if item.get_closest_marker("go") and not all(
+        Path(go_command(each)[0]).is_file() for each in GO_LIBRARIES
+    ):
+        pytest.skip("the Go programs are not built: make interop-go does it where there is Go")
     if item.get_closest_marker("java") and not (JAVA / "target" / "classpath").is_file():
         pytest.fail("the Java programs are not compiled: make interop-java does it")
 

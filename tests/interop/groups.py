@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.with_confluent import Confluent
-from tests.kit.waits import PATIENCE_S
+from tests.kit.waits import PATIENCE_S, poll_until
 
 PARTITIONS: Final = 4
 
@@ -35,5 +35,19 @@ class Orders:
 def stored_offsets(cluster: Cluster, group: str) -> dict[int, int]:
     """Return what a group has committed, by partition (of the one topic that it reads)."""
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    return {each.partition: each.offset for each in asked[group].result(PATIENCE_S).topic_partitions}
+    found: dict[int, int] = {}
+
+    def is_loaded() -> bool:
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        try:
+            found.update(
+                {each.partition: each.offset for each in asked[group].result(PATIENCE_S).topic_partitions}
+            )
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+                raise
+            return False
+        return True
+
+    poll_until(is_loaded, f"the coordinator of {group} is loaded")  # the first group of a cluster has to wait
+    return found

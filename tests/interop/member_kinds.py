@@ -1,4 +1,4 @@
-"""Members of groups and transactional producers of every library: Python's, KafkaJS, Apache Kafka's own on the JVM."""
+"""Members of groups and transactional producers of every library: Python's, KafkaJS, Go's, Apache Kafka's own on the JVM."""
 
 from __future__ import annotations
 
@@ -13,12 +13,28 @@ from tests.clients.members import MemberKind
 HERE = Path(__file__).parent
 JAVASCRIPT = HERE / "javascript"
 JAVA = HERE / "java"
+BIN = HERE.parents[1] / "build" / "bin"
+GO_LIBRARIES = ("sarama", "sarama-1.43", "kafka-go", "franz-go")
 JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m")
 """Started quickly, and small: several run at once."""
 
 
 def kafkajs_kind() -> MemberKind:
     return MemberKind("kafkajs", ("node", str(JAVASCRIPT / "member.js")))
+
+
+def go_command(library: str, *words: str) -> tuple[str, ...]:
+    """Return what starts a program of tests/interop/go."""
+    assert library in GO_LIBRARIES
+    return (str(BIN / f"interop-{library}"), *words)
+
+
+def go_kind(library: str, assignor: str = "roundrobin") -> MemberKind:
+    return MemberKind(library, go_command(library, "member"), assignor)
+
+
+def go_maker(library: str) -> TransactorKind:
+    return TransactorKind(library, go_command(library, "transactor"))
 
 
 def java_command(main: str, *options: str) -> tuple[str, ...]:
@@ -56,14 +72,18 @@ def java_maker() -> TransactorKind:
 
 def copier_kinds(library: str) -> tuple[MemberKind, MemberKind]:
     """Return members that copy what they read in transactions: one that does not get to commit, and one that does."""
-    python = (sys.executable, str(HERE / "copier.py"), library)
-    command = ("node", str(JAVASCRIPT / "copier.js")) if library == "kafkajs" else python
+    if library in GO_LIBRARIES:
+        command = go_command(library, "copier")
+    elif library == "kafkajs":
+        command = ("node", str(JAVASCRIPT / "copier.js"))
+    else:
+        command = (sys.executable, str(HERE / "copier.py"), library)
     return MemberKind(library, (*command, "holds")), MemberKind(library, (*command, "commits"))
 
 
 def case(*kinds: MemberKind | TransactorKind) -> Any:
     """Libraries as a parameter, with the marks of those that are not always there."""
-    names = {kind.name for kind in kinds} & {"java", "kafkajs"}
+    names = {"go" if kind.name in GO_LIBRARIES else kind.name for kind in kinds} & {"go", "java", "kafkajs"}
     return pytest.param(
-        *kinds, marks=[getattr(pytest.mark, name) for name in names], id="-".join(map(str, kinds))
+        *kinds, marks=[getattr(pytest.mark, name) for name in sorted(names)], id="-".join(map(str, kinds))
     )

@@ -1,4 +1,4 @@
-"""KafkaJS and Java in one group with confluent-kafka, kafka-python and aiokafka, members killed and added."""
+"""KafkaJS, Go and Java in one group with confluent-kafka, kafka-python and aiokafka, members killed and added."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from tests.clients.members import MemberKind, group_members, python_kind
 from tests.clients.test_group_of_all import kill_coordinator
 from tests.clients.with_confluent import Confluent
 from tests.interop.groups import Orders
-from tests.interop.member_kinds import case, java_kind, kafkajs_kind
+from tests.interop.member_kinds import GO_LIBRARIES, case, go_kind, java_kind, kafkajs_kind
 
 PYTHON = [python_kind(library) for library in ("confluent", "kafka-python", "aiokafka")]
 PARTITIONS = 8
+GO_READERS = [each for each in GO_LIBRARIES if each != "kafka-go"]
+"""kafka-go cannot read what a member of another library says of itself, nor the other way round."""
 
 
 @pytest.mark.parametrize(
     "stranger",
-    [case(kafkajs_kind()), case(java_kind("roundrobin"))],
+    [case(kafkajs_kind()), case(java_kind("roundrobin")), *(case(go_kind(each)) for each in GO_READERS)],
 )
 def test_one_group_of_four_libraries_processes_every_record(
     cluster: Cluster, client: Confluent, topic: str, stranger: MemberKind

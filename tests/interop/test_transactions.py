@@ -14,6 +14,7 @@ from tests.interop.member_kinds import (
     TransactorKind,
     case,
     copier_kinds,
+    go_maker,
     java_command,
     java_maker,
     kafkajs_maker,
@@ -28,6 +29,8 @@ LIBRARIES = [
     python_maker("aiokafka"),
     kafkajs_maker(),
     java_maker(),
+    go_maker("sarama"),
+    go_maker("franz-go"),
 ]
 every_library = pytest.mark.parametrize("library", [case(each) for each in LIBRARIES])
 
@@ -40,6 +43,8 @@ FENCED = {
     "aiokafka": "ProducerFenced",
     "kafkajs": "INVALID_PRODUCER_EPOCH",  # EndTxn knows no other word before version 2
     "java": "ProducerFenced",
+    "sarama": "Error code = 90",
+    "franz-go": "PRODUCER_FENCED",
 }
 """How each says that another producer has its id, or that its transaction took too long: it can do nothing more."""
 
@@ -141,6 +146,8 @@ TOO_LONG = {
     "kafka-python": "InvalidTransactionTimeout",
     "aiokafka": "InvalidTransactionTimeout",
     "kafkajs": "INVALID_TRANSACTION_TIMEOUT",
+    "sarama": "transaction timeout is larger than the maximum",
+    "franz-go": "INVALID_TRANSACTION_TIMEOUT",
     "java": "larger than the maximum value allowed",
 }
 
@@ -155,7 +162,7 @@ def test_a_timeout_over_the_maximum_is_refused(cluster: Cluster, topic: str, lib
         assert TOO_LONG[library.name] in refused, refused
 
 
-@every_library
+@pytest.mark.parametrize("library", [case(each) for each in LIBRARIES if each.name != "franz-go"])
 def test_offsets_are_committed_with_their_transaction_or_not_at_all(
     cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
@@ -249,10 +256,11 @@ def test_consume_transform_produce_is_exactly_once_whoever_dies(
     assert not surprises, "what a client does not expect is fatal to it"
 
 
+COPIERS = ("kafka-python", "aiokafka", "kafkajs", "sarama", "franz-go")
+
+
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    ("holder", "kind"), [case(*copier_kinds(each)) for each in ("kafka-python", "aiokafka", "kafkajs")]
-)
+@pytest.mark.parametrize(("holder", "kind"), [case(*copier_kinds(each)) for each in COPIERS])
 def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_once(
     cluster: Cluster, client: Confluent, topic: str, holder: MemberKind, kind: MemberKind
 ) -> None:

@@ -120,7 +120,7 @@ def test_each_transaction_of_an_epoch_is_confirmed_by_itself() -> None:
 
 @pytest.mark.parametrize("supports_epoch_bump", [True, False])
 def test_a_producer_of_version_2_begins_with_sequence_0(supports_epoch_bump: bool) -> None:
-    """A later request that arrives before the first one waits for it; an older producer may begin anywhere (KIP-360)."""
+    """A later request that arrives before the first one waits for it; older producers may begin anywhere (KIP-360)."""
     state = ProducerState()
     asked = state.begin_verification(PRODUCER, 0)
     assert asked is not None

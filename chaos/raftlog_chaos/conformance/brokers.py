@@ -19,6 +19,7 @@ from raftlog_chaos.conformance.session import Session
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "delete.topic.enable": "true",
+    "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "500",

@@ -14,6 +14,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -43,6 +44,7 @@ from raftlog.records.batch import Record, build_batch, new_record
 from raftlog.security.acls import Operation
 
 ALL: Final = -1
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
 WRITTEN: Final = 200
 """The `error_code` of a record that is on disk."""
 MOST_ENTRIES: Final = 1000
@@ -72,13 +74,18 @@ class HeaderDatum(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewRecord(msgspec.Struct, forbid_unknown_fields=True):
-    """A record to be written. Without `partition_id` the key's hash decides, without a key anyone's turn."""
+    """A record to be written. Without `partition_id` the key's hash decides, without a key anyone's turn.
+
+    `timestamp`: ISO 8601 with an offset from UTC, as in Confluent's REST Proxy, or milliseconds since 1970.
+    """
 
     partition_id: Int32 | None = None
     key: Datum | None = None
     value: Datum | None = None
     headers: Annotated[list[HeaderDatum], msgspec.Meta(max_length=1000)] = []
-    timestamp: Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None = None
+    timestamp: (
+        Annotated[datetime, msgspec.Meta(tz=True)] | Annotated[int, msgspec.Meta(ge=0, le=2**62)] | None
+    ) = None
 
 
 class Size(msgspec.Struct):
@@ -173,7 +180,8 @@ async def produce_records(call: Call) -> web.StreamResponse:
 async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
     call.audit.update(records=0, records_failed=0)
-    async with aclosing(rounds(call.raw.content, NewRecord, call.limits, call.node.bodies)) as arriving:
+    content, turn = call.raw.content, call.take_turn
+    async with aclosing(rounds(content, NewRecord, call.limits, call.node.bodies, turn=turn)) as arriving:
         async for arrived in arriving:
             ended = _why_it_ends(call, topic)
             given = arrived if ended is None else [ended]
@@ -281,9 +289,20 @@ def _record(given: NewRecord) -> Record:
     return new_record(
         _bytes(given.key, "key"),
         _bytes(given.value, "value"),
-        timestamp=-1 if given.timestamp is None else given.timestamp,
+        timestamp=_timestamp_ms(given.timestamp),
         headers=tuple((each.name, _unbase64(each.value, f"header {each.name}")) for each in given.headers),
     )
+
+
+def _timestamp_ms(given: datetime | int | None) -> int:
+    """Return milliseconds since 1970, or -1 for the time of writing."""
+    if given is None:
+        return -1
+    if isinstance(given, int):
+        return given
+    if given < EPOCH:
+        raise ApiError(422, f"timestamp: {given.isoformat()} is before 1970")
+    return (given - EPOCH) // timedelta(milliseconds=1)
 
 
 def _bytes(datum: Datum | None, name: str) -> bytes | None:

@@ -15,6 +15,7 @@ import msgspec
 from raftlog.admin.broker_questions import by_leader, list_offsets
 from raftlog.admin.errors import INVALID, ApiError, Error, check
 from raftlog.admin.kafka_client import BrokerUnreachable
+from raftlog.admin.kafka_rest.shared import topic_of
 from raftlog.admin.native.records import (
     MOST_BYTES,
     MOST_RECORDS,
@@ -152,6 +153,7 @@ async def read_topic_records(call: Call) -> TopicRecords:
     wanted = {int(index): where for index, where in pairs}
     if len(wanted) < len(pairs) or len(wanted) > MOST_PARTITIONS:
         raise ApiError(400, f"start: at most {MOST_PARTITIONS} partitions, each once", code=INVALID)
+    topic_of(call, call.node.image())
     reading = _Reading(call, wanted)
     starts = await reading.offsets()
     leaders, errors = by_leader(call, ((reading.topic, index) for index in starts))

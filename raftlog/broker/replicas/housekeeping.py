@@ -22,6 +22,7 @@ from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.replication.leader_role import LeaderRole
+from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 from raftlog.storage.segment_age import bytes_looked_at
@@ -68,7 +69,9 @@ class Housekeeping:
         self._written_high_watermarks = OffsetCheckpoint(env, LogDirectory.write_high_watermarks)
         self._written_starts = OffsetCheckpoint(env, LogDirectory.write_log_starts)
         self._written_cleaned = OffsetCheckpoint(env, LogDirectory.write_cleaner_offsets)
-        self._written_points = OffsetCheckpoint(env, LogDirectory.write_recovery_points)
+        self._written_points = OffsetCheckpoint(
+            env, LogDirectory.write_recovery_points, written=Log.recovery_point_written
+        )
         self._expiries: list[tuple[int, int, Partition]] = []
         """When the oldest segment of a log grows too old (wall ms), a number, and the replica."""
         self._expires: dict[Partition, int] = {}

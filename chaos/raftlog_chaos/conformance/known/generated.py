@@ -7,8 +7,8 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 
 _NO_GROUP: Final = (
-    "**A group without members and offsets** is no group. In Kafka one is there until groups are cleaned the next time, "
-    "though its offsets went with their topic, or their transaction was aborted."
+    "**A group without members and offsets** is no group. In Kafka one is there until groups are cleaned the next "
+    "time, though its offsets went with their topic, or their transaction was aborted."
 )
 _TWO_FAULTS: Final = (
     "**A batch with two faults** is refused for one of them, and it is not always the one that Kafka names: a size, a "

@@ -14,6 +14,7 @@ from raftlog_chaos.conformance.transacting import Transacting
 SEGMENT_MS: Final = 1_000
 """Batches whose timestamps are further apart than that lie in segments of their own."""
 APART_MS: Final = 5_000
+HOUR_MS: Final = 3_600_000
 
 
 def keyed(s: Session, step: int, key: bytes, value: bytes | None) -> Record:
@@ -34,9 +35,9 @@ def start_of(s: Session, topic: str) -> int:
     return int(answer["topics"][0]["partitions"][0]["offset"])
 
 
-def offsets_of(s: Session, topic: str) -> list[int]:
-    """Look at the offsets that are left, control records too."""
-    found: list[int] = []
+def records_of(s: Session, topic: str) -> list[Mapping[str, Any]]:
+    """Look at the records that are left, control records too. Batches may be left empty, or gone."""
+    found: list[Mapping[str, Any]] = []
     offset = start_of(s, topic)
     while offset < (end := s.end_offset(topic)):
         topics = [
@@ -47,13 +48,27 @@ def offsets_of(s: Session, topic: str) -> list[int]:
         ]
         answer = s.look("Fetch", 12, node=s.leader(topic), max_wait=0, max_bytes=99999, topics=topics)
         records = answer["responses"][0]["partitions"][0]["records"]
-        found += [each["offset"] for batch in batches.read(records) or () for each in batch["records"]]
+        found += [each for batch in batches.read(records) or () for each in batch["records"]]
         offset = max(batches.end_offset(records or b""), offset + 1) if records else end
     return found
 
 
+def offsets_of(s: Session, topic: str) -> list[int]:
+    """Look at the offsets of the records that are left."""
+    return [each["offset"] for each in records_of(s, topic)]
+
+
+def set_config(s: Session, topic: str, configs: Mapping[str, Any]) -> None:
+    """Set configs of a topic, once it is filled."""
+    wanted = [{"name": name, "config_operation": 0, "value": str(value)} for name, value in configs.items()]
+    s.look(
+        "IncrementalAlterConfigs",
+        1,
+        resources=[{"resource_type": 2, "resource_name": topic, "configs": wanted}],
+    )
+
+
 KEPT: Final[dict[str, tuple[Mapping[str, int], int]]] = {
-    "by age": ({"retention.ms": 110_000}, 2),
     "by age, all": ({"retention.ms": 60_000}, 4),
     "by size": ({"retention.bytes": 160}, 2),
     "by size, none": ({"retention.bytes": 0}, 4),
@@ -65,13 +80,24 @@ KEPT: Final[dict[str, tuple[Mapping[str, int], int]]] = {
 def retention(s: Session, row: tuple[Mapping[str, int], int]) -> None:
     """Segments that are too old or too many are deleted, the active one too where it is too old."""
     configs, start = row
-    topic = s.topic(configs={"segment.ms": SEGMENT_MS, **configs})
+    topic = s.topic(configs={"segment.ms": SEGMENT_MS, "retention.ms": -1})
     fill(s, topic, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"))
+    set_config(s, topic, configs)
     s.wait("old segments are deleted", lambda: start_of(s, topic) == start, within_s=60)
     s.list_offsets(topic, -2, version=7)
     s.list_offsets(topic, -1, version=7)
     s.fetch(topic, 0)
     s.read(topic, start)
+
+
+@history(slow=True)
+def retention_by_age(s: Session) -> None:
+    """Segments whose records are older than retention.ms are deleted, and no others."""
+    topic = s.topic(configs={"segment.ms": SEGMENT_MS, "retention.ms": HOUR_MS})
+    for after_ms in (-3 * HOUR_MS, -2 * HOUR_MS, 0, APART_MS):
+        s.produce(topic, s.batch(new_record(b"a", b"1", timestamp=s.at(after_ms))))
+    s.wait("old segments are deleted", lambda: start_of(s, topic) == 2)
+    s.observe("the offsets that are left", offsets_of(s, topic))
 
 
 @history(slow=True)
@@ -106,9 +132,7 @@ def compaction(s: Session, row: tuple[tuple[tuple[bytes, bytes | None], ...], li
     topic = s.topic(configs=COMPACT)
     fill(s, topic, *pairs)
     s.wait("it is compacted", lambda: offsets_of(s, topic) == left, within_s=60)
-    s.read(topic)
-    for offset in range(len(pairs) + 1):
-        s.fetch(topic, offset)
+    s.observe("the records that are left", records_of(s, topic))
     for timestamp in (-1, -2, -3, s.at(APART_MS)):
         s.list_offsets(topic, timestamp, version=7)
 
@@ -121,9 +145,7 @@ def a_batch_in_part(s: Session) -> None:
     s.produce(topic, s.batch(keyed(s, 1, b"a", b"4"), keyed(s, 1, b"c", b"5"), codec=1))
     s.produce(topic, s.batch(keyed(s, 2, b"z", b"6")))
     s.wait("it is compacted", lambda: offsets_of(s, topic) == [1, 3, 4, 5], within_s=60)
-    s.read(topic)
-    for offset in range(6):
-        s.fetch(topic, offset)
+    s.observe("the records that are left", records_of(s, topic))
 
 
 @history({"protocol 1": 1, "protocol 2": 2}, slow=True)
@@ -137,5 +159,5 @@ def compacted_transactions(s: Session, protocol: int) -> None:
     t.run("abort")
     s.produce(topic, s.batch(new_record(b"z", b"6", timestamp=s.at(600_000))))
     s.wait("it is compacted", lambda: 1 not in offsets_of(s, topic), within_s=60)
-    s.fetch(topic, isolation_level=1)
-    s.fetch(topic, 1, isolation_level=1)
+    s.observe("the offsets that are left", offsets_of(s, topic))
+    s.list_offsets(topic, -1, version=7, isolation=1)

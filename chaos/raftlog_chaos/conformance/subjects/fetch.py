@@ -16,6 +16,7 @@ MAX32: Final = 2**31 - 1
 MAX64: Final = 2**63 - 1
 BY_ID: Final = 13
 """The first version that names topics by their ids."""
+MADE_UP_SESSION: Final = 77
 MADE_UP_ID: Final = "00000000-0000-0000-0000-00000000002a"
 LONG_WAIT_MS: Final = 15_000
 SEGMENT_MS: Final = 1_000
@@ -175,27 +176,6 @@ def a_waiting_fetch_gets_what_comes(s: Session) -> None:
     observe_promptness(s, began)
 
 
-@history({"read committed": 1, "read uncommitted": 0})
-def a_waiting_fetch_and_deleted_records(s: Session, isolation: int) -> None:
-    """A fetch at the end is not disturbed by records that are deleted before it."""
-    topic = s.topic()
-    s.produce(topic, s.batch(b"a"))
-    topics = [{"topic": topic, "partitions": [wanted(0, 1)]}]
-    s.send(
-        "Fetch",
-        12,
-        on="reader",
-        node=s.leader(topic),
-        max_wait=1000,
-        min_bytes=1,
-        max_bytes=1000,
-        isolation_level=isolation,
-        topics=topics,
-    )
-    delete_to(s, topic, 1)
-    s.receive(on="reader", node=s.leader(topic))
-
-
 @history(
     {f"from {offset} for {least}": (offset, least) for offset in range(4) for least in (1, 150, 100_000)}
 )
@@ -290,7 +270,7 @@ WORDS: Final[Mapping[str, Callable[[FetchSession], None]]] = {
     "far-0": lambda f: f.next(wanted(0, 99)),
     "close": lambda f: f.ask(session_epoch=-1),
     "sessionless": lambda f: f.ask(wanted(), session_id=0, session_epoch=-1),
-    "other-id": lambda f: f.ask(session_id=f.id + 1000, session_epoch=1),
+    "other-id": lambda f: f.ask(session_id=MADE_UP_SESSION, session_epoch=1),
     "no-id": lambda f: f.ask(session_id=0, session_epoch=1),
     "negative-epoch": lambda f: f.ask(session_epoch=-2),
     "last-epoch": lambda f: f.ask(session_epoch=MAX32),
@@ -372,8 +352,8 @@ def epochs_after_a_restart(s: Session) -> None:
     """Each leadership has an epoch, and older readers are refused."""
     topic = s.topic()
     s.produce(topic, s.batch(b"a", b"b"))
-    s.world.kill(1)
-    s.world.restart()
+    s.kill(1)
+    s.restart()
 
     def is_led() -> bool:
         wanted_offsets = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
