@@ -10,6 +10,7 @@ from raftlog_chaos.conformance.session import Session
 
 MADE_UP: Final = {"plain-0": 77_000_000, "plain-1": 77_000_001, "txn-0": 77_000_002, "txn-1": 77_000_003}
 """Producer ids that no broker gave out, for slots that were not filled."""
+GROUPS: Final = ("group-0", "group-1")
 INTERNAL: Final = "__consumer_offsets"
 SESSION_MS: Final = 60_000
 ALL_TOPICS: Final = 2
@@ -32,9 +33,20 @@ class GroupWords:
         self._names: dict[str, str] = {}
 
     def name(self, word: str | None) -> str:
-        """Return the name of a transactional id or a group of this history."""
+        """Return the name of a transactional id or a group of this history. Groups go at its end."""
         assert word is not None
-        return self._names.setdefault(word, self.s.name(word))
+        if word not in self._names:
+            self._names[word] = self.s.name(word)
+            if word in GROUPS:
+                self.s.at_end(lambda: self._delete(word))
+        return self._names[word]
+
+    def _delete(self, group: str) -> None:
+        name, node = self.name(group), self.s.coordinator(self.name(group))
+        if group in self.members:
+            leaving = [{"member_id": self.members[group][0]}]
+            self.s.look("LeaveGroup", 5, node=node, group_id=name, members=leaving)
+        self.s.look("DeleteGroups", 2, node=node, groups_names=[name])
 
     def holder(self, producer: str) -> tuple[int, int]:
         """Return the producer id and epoch of a slot."""

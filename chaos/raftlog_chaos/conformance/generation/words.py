@@ -11,7 +11,7 @@ from raftlog_chaos.conformance.generation.plan import Phrase, Plan, Step, Word, 
 PLAIN: Final = ("plain-0", "plain-1")
 TRANSACTIONAL: Final = ("txn-0", "txn-1")
 PRODUCERS: Final = (None, None, *PLAIN, "plain-0", "plain-0", *TRANSACTIONAL, "txn-0")
-GROUPS: Final = ("group-0", "group-0", "group-1")
+USUAL_GROUPS: Final = ("group-0", "group-0", "group-1")
 SPECIAL_TIMES: Final = (-1, -2, -3, -4, -5, -6, -7)
 CONFIGS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("max.message.bytes", ("200", "1048588", "-1", "0", "many")),
@@ -105,7 +105,7 @@ def _add_partitions(random: Random) -> Mapping[str, Any]:
 
 
 def _add_offsets(random: Random) -> Mapping[str, Any]:
-    return {**_of_transaction(random), "group": random.choice(GROUPS), "version": random.randint(0, 4)}
+    return {**_of_transaction(random), "group": random.choice(USUAL_GROUPS), "version": random.randint(0, 4)}
 
 
 def _txn_offset_commit(random: Random) -> Mapping[str, Any]:
@@ -128,7 +128,7 @@ def _end_txn(random: Random) -> Mapping[str, Any]:
 
 def _offset_commit(random: Random) -> Mapping[str, Any]:
     return {
-        "group": random.choice(GROUPS),
+        "group": random.choice(USUAL_GROUPS),
         "partition": _partition(random),
         "offset": random.choice((0, 1, 3, 100, -1, -2)),
         "metadata": random.choice((None, "", "note", "x" * 5000)) if random.random() < 0.3 else "",
@@ -139,7 +139,7 @@ def _offset_commit(random: Random) -> Mapping[str, Any]:
 
 def _offset_fetch(random: Random) -> Mapping[str, Any]:
     return {
-        "group": random.choice(GROUPS),
+        "group": random.choice(USUAL_GROUPS),
         "partitions": random.choice((None, [0], [0, 1], [0, 5])),
         "is_stable": random.random() < 0.4,
         "version": random.randint(1, 10),
@@ -170,7 +170,7 @@ def _topic_again(random: Random) -> Mapping[str, Any]:
 
 def _join(random: Random) -> Mapping[str, Any]:
     return {
-        "group": random.choice(GROUPS),
+        "group": random.choice(USUAL_GROUPS),
         "version": random.choice((2, 3, 4, 5, 7, 9)),
         "member": mostly(random, "own", "", "unknown"),
         "protocol": mostly(random, "range", "other"),
@@ -179,7 +179,7 @@ def _join(random: Random) -> Mapping[str, Any]:
 
 def _group_word(random: Random) -> Mapping[str, Any]:
     return {
-        "group": random.choice(GROUPS),
+        "group": random.choice(USUAL_GROUPS),
         "version": random.randint(1, 3),
         "member": mostly(random, "own", "", "unknown"),
         "generation": mostly(random, "own", -1, 7),
@@ -218,7 +218,7 @@ def _transaction(random: Random) -> list[Step]:
     """A whole transaction in one of the two protocols, now and then with a step missing."""
     slot, version = random.choice(TRANSACTIONAL), random.choice((1, 2))
     usual = {"producer": slot, "epoch": 0, "is_transactional": True, "sequence": "next"}
-    group = random.choice(GROUPS)
+    group = random.choice(USUAL_GROUPS)
     made = [Step("init_txn", {"producer": slot, "claim": "none", "timeout_ms": 60_000, "version": 4})]
     partition = random.choice((0, 0, 1))
     if version == 1:
