@@ -30,7 +30,7 @@ CLAIM: Final = "Drawn by chance."
 
 
 class Drawn(NamedTuple):
-    """What to draw: histories from a number on, until there are enough or the time is over (0: no limit)."""
+    """Histories to draw, from the number `first` on. None begins after so many seconds; 0 is no limit."""
 
     seed: int
     histories: int
