@@ -1,4 +1,4 @@
-"""Sarama, kafka-go and franz-go: records, topics and groups, compacted logs to their end, and a leader that is killed."""
+"""Sarama, kafka-go and franz-go: records, topics and groups, compacted logs to their end, a leader that is killed."""
 
 from __future__ import annotations
 
