@@ -45,6 +45,15 @@ class Verification:
     def void(self) -> None:
         self._void = True
 
+    @property
+    def is_void(self) -> bool:
+        """Whether it is over, and says no more about the epochs of its producer."""
+        return self._void
+
+    def deny(self) -> None:
+        """The coordinator said no: it knows of no such producer or epoch, so this one fences no other."""
+        self._void = self._void or not self._answered
+
 
 class Verifications:
     """The questions of one partition by producer id."""
@@ -61,7 +70,7 @@ class Verifications:
         """Return the question of this epoch, the one under way if there is one. InvalidProducerEpoch for an older."""
         self.check_epoch(producer_id, epoch)
         found = self._asked.get(producer_id)
-        if found is None or found.epoch < epoch:
+        if found is None or found.is_void or found.epoch < epoch:
             self.end(producer_id)
             if len(self._asked) >= MAX_VERIFICATIONS:
                 self.end(next(iter(self._asked)))
@@ -71,7 +80,7 @@ class Verifications:
     def check_epoch(self, producer_id: int, epoch: int) -> None:
         """Raise InvalidProducerEpoch where a newer epoch is asked about: its producer has taken over."""
         found = self._asked.get(producer_id)
-        if found is not None and found.epoch > epoch:
+        if found is not None and found.epoch > epoch and not found.is_void:
             raise InvalidProducerEpoch(f"epoch {epoch} is older than {found.epoch}")
 
     def holds(self, producer_id: int, epoch: int) -> bool:

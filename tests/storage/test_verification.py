@@ -63,6 +63,26 @@ def test_a_transaction_begins_only_when_it_was_confirmed() -> None:
     write(state, 1)
 
 
+def test_an_epoch_that_the_coordinator_denies_fences_no_other() -> None:
+    """A producer that made up an epoch would shut out the right one, whose epoch is below."""
+    state = ProducerState()
+    asked = state.begin_verification(PRODUCER, 5)
+    assert asked is not None
+    asked.deny()
+    confirm(state, 0)
+    write(state, 0)
+
+
+def test_a_producer_that_is_confirmed_stays_so_when_another_question_is_denied() -> None:
+    """Questions of one epoch are one question; a late refusal takes back nothing."""
+    state = ProducerState()
+    confirm(state, 5)
+    asked = state.begin_verification(PRODUCER, 5)
+    assert asked is None
+    state.verifications.begin(PRODUCER, 5).deny()
+    write(state, 0, epoch=5)
+
+
 def test_a_marker_voids_what_was_confirmed_before_it() -> None:
     """A batch that was under way while its transaction was aborted would open one that hangs for ever (KAFKA-14402)."""
     state = ProducerState()

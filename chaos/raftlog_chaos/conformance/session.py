@@ -166,6 +166,10 @@ class Session:
         """Observe any plain data, such as what a stock client returned."""
         self._note(what, None, self._normal.answered(value))
 
+    def remark(self, text: str) -> None:
+        """Say more about the last question, for the list of known differences."""
+        self.steps[-1] = self.steps[-1]._replace(asked=f"{self.steps[-1].asked} {text}")
+
     # --- names and times
 
     def name(self, word: str) -> str:
@@ -203,6 +207,11 @@ class Session:
         self._normal.add_name(answer["topic_id"], f"{word}-id")
         self._find_leaders(name)
         return name
+
+    def grown(self, name: str, partitions: int) -> None:
+        """Wait until a topic has that many partitions, each with a leader. Raises NotReady."""
+        self._topics[name] = partitions
+        self._find_leaders(name)
 
     def has_topic(self, name: str) -> bool:
         """Whether this session made a topic."""
@@ -336,7 +345,7 @@ class Session:
 
         After nodes were hurt it waits until one leads that answers. Raises NotReady.
         """
-        if topic in self._topics and (topic, partition) not in self._leaders:
+        if partition < self._topics.get(topic, 0) and (topic, partition) not in self._leaders:
             self._find_leaders(topic)
         return self._leaders.get((topic, partition))
 

@@ -35,8 +35,6 @@ LAG_CHECKS_PER_LAG_TIME = 2
 """A laggard leaves the ISR at most half of replica.lag.time.max.ms late."""
 REAP_INTERVAL = 15.0
 """Seconds between two looks for files whose file.delete.delay.ms is over."""
-EXPIRE_INTERVAL = 600.0
-"""Seconds between two looks for silent producers (Kafka's producer.id.expiration.check.interval.ms)."""
 PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
@@ -97,7 +95,7 @@ class Housekeeping:
             (each_ms("log_flush_offset_checkpoint_interval_ms"), self.checkpoint_logs),
             (each_ms("log_flush_start_offset_checkpoint_interval_ms"), self.checkpoint_log_starts),
             (each_ms("log_retention_check_interval_ms"), self.retain),
-            (lambda: EXPIRE_INTERVAL, self.expire_producers),
+            (each_ms("producer_id_expiration_check_interval_ms"), self.expire_producers),
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
             (lambda: ROOM_INTERVAL, self._replicas.logs.look_for_room),

@@ -453,6 +453,20 @@ def test_a_fair_share_is_the_most_that_all_can_have(counts: list[int], most: int
     assert fair_share(counts, most) == share
 
 
+def test_silent_producers_are_looked_for_as_often_as_the_setting_says() -> None:
+    """producer.id.expiration.check.interval.ms, whose default is ten minutes."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        cluster[1].host.call(produce_as, cluster[1].partition(), 7)
+        await cluster.pass_time(3)
+        assert 7 not in cluster[1].partition().log.producers
+
+    often = {"producer_id_expiration_ms": "1000", "producer_id_expiration_check_interval_ms": "500"}
+    run_scenario(scenario, size=1, **often)
+
+
 def test_intervals_and_limits_that_change_while_the_broker_runs_are_heeded() -> None:
     """Kafka changes log.cleaner.* and producer.id.expiration.ms at run time."""
 
