@@ -1,4 +1,4 @@
-"""Members of groups and transactional producers of every library: Python's, KafkaJS, Go's, Apache Kafka's own on the JVM."""
+"""Group members and transactional producers of every library: Python's, KafkaJS, Go's, and Apache Kafka's own."""
 
 from __future__ import annotations
 

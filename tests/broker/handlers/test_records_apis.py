@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import InvalidRequest, OffsetNotAvailable
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker import handlers
 from raftlog.broker.handlers import LIKELY, delete_records, find_handler, served, warm_up
 from raftlog.broker.handlers.api_versions import TELEMETRY
@@ -196,6 +197,14 @@ async def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(
     fake.partition.config = replace(fake.partition.config, cleanup_policy=policy)
     assert await delete(fake.connect(), (0, 2)) == [answer]
     assert fake.partition.log_start_offset == start
+
+
+async def test_records_of_internal_topics_are_not_deleted() -> None:
+    """INVALID_TOPIC_EXCEPTION as in Kafka, whatever the topic's policy: committed offsets would be gone."""
+    fake = FakePartitionServer(filled())
+    fake.partition.topic = CONSUMER_OFFSETS_TOPIC
+    assert await delete(fake.connect(), (0, 2)) == [(17, -1)]
+    assert fake.partition.log_start_offset == 0
 
 
 async def init_producer_id(

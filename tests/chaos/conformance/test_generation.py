@@ -16,7 +16,7 @@ PLANS = [draw_plan(7, number) for number in range(300)]
 
 
 def test_a_seed_and_a_number_make_one_history() -> None:
-    """A difference of one machine can be looked at on another one."""
+    """A finding of one machine is looked at on another."""
     assert draw_plan(7, 133) == PLANS[133]
     assert draw_plan(8, 133) != PLANS[133]
     assert draw_plan(7, 134) != PLANS[133]
@@ -44,7 +44,7 @@ def test_a_plan_can_be_played_in_part() -> None:
 
 @pytest.mark.parametrize("needed", [{3}, {0, 19}, {5, 6, 7}, set(range(20))])
 def test_a_difference_is_shrunk_to_the_steps_that_it_needs(needed: set[int]) -> None:
-    """Every step that matters stays, and no other one does."""
+    """Steps that do not matter are left out, and no others."""
     asked: list[Sequence[int]] = []
 
     def fails(steps: Sequence[int]) -> bool:

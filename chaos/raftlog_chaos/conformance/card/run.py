@@ -18,6 +18,7 @@ from raftlog_chaos.conformance.card.cleanup import Cleanup
 from raftlog_chaos.conformance.card.guest import ChangesSharedState, GuestSession, Host, HostSession
 from raftlog_chaos.conformance.card.judging import REFUSED, UNSUPPORTED, judged, steps_of
 from raftlog_chaos.conformance.card.result import GONE, NO_RIGHT, Card, Result, summed
+from raftlog_chaos.conformance.card.shared_state import changed_by
 from raftlog_chaos.conformance.card.versions import NotServed, as_in_older_versions, versions_of
 from raftlog_chaos.conformance.compare import Observation, observe_in
 from raftlog_chaos.conformance.history import History
@@ -115,6 +116,8 @@ class CardRun:
         recorded = recordings.read(history.subject)["histories"].get(history.name)
         if recorded is None:
             return _not_run(history, "Kafka's answers are not recorded")
+        if not self._host.cluster_wide and (what := changed_by(recorded)):
+            return _not_run(history, f"it changes {what}")
         began, session = time.monotonic(), GuestSession(self._host)
         self._marks.add(session.mark)
         result = self._asked(history, session, recorded)

@@ -52,6 +52,14 @@ def shared_state(api: str, fields: Mapping[str, Any], *, mark: str = "") -> str:
     return _of_topics(fields) if api in _WRITES else ""
 
 
+def changed_by(recorded: Iterable[Mapping[str, Any]]) -> str:
+    """Return what the recorded requests of a history change for all clients, "" if nothing."""
+    found = (
+        shared_state(str(step["asked"]).partition(" ")[0], step.get("fields") or {}) for step in recorded
+    )
+    return next(filter(None, found), "")
+
+
 _WRITES: Final = (
     "Produce",
     "DeleteRecords",

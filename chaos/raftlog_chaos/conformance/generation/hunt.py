@@ -50,7 +50,7 @@ class Pair(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The first difference without its numbers, so that equal ones can be counted; empty for none."""
+        """The first difference without its numbers, so that equal ones can be counted; empty if there is none."""
         if self.unknown:
             first = self.unknown[0]
             words = (first.asked.partition(" ")[0], first.path, first.kafka, first.other)

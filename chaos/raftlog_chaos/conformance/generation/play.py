@@ -246,7 +246,7 @@ class Play(GroupWords):
 def _shown(partition: Message) -> Message:
     """Return what a client takes from the answer for a partition.
 
-    An error stands alone. Else there are whole batches, and the aborted transactions among them.
+    It takes an error alone; else whole batches, and the aborted transactions among them.
     """
     if partition["error_code"] != "NONE":
         return {"error_code": partition["error_code"]}

@@ -148,7 +148,7 @@ SCRIPTS: Final = {
     "an old epoch after a deletion": "e1:0 delete e1:1 1",
     "an empty partition with a start": "plain delete 3 4",
 }
-"""Scripts by the name of the history."""
+"""The batches that are sent, by the name of the history."""
 
 
 @history(SCRIPTS)
@@ -165,7 +165,7 @@ def with_append_time(s: Session, script: str) -> None:
 
 @history({f"v{version}": version for version in (3, 5, 8, 9, 11, 13)})
 def version(s: Session, version: int) -> None:
-    """All versions name the same fault of a sequence or an epoch."""
+    """A wrong sequence or epoch is answered alike in all versions."""
     sending = Sending(s)
     for word in ("e1:0", "e1:0", "e1:2", "0", "e2:1"):
         sending.send(word, version=version)

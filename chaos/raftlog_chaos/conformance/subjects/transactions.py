@@ -62,7 +62,7 @@ SCRIPTS: Final = {
     "offsets by an old one": "init offsets init as-before commit-offset add-offsets fetch-offset",
     "offsets after the commit": "init offsets commit commit-offset fetch-offset",
 }
-"""What a producer does, by the name of the history; each runs in both protocols."""
+"""The words of a producer, by the name of the history; each runs in both protocols."""
 
 LATE: Final = {
     "a late commit": "init begin send late commit read",
@@ -73,7 +73,7 @@ LATE: Final = {
     "a late offset": "init offsets late commit-offset fetch-stable",
     "a new start after the time-out": "init begin send late init begin send commit read",
 }
-"""What a producer does whose transaction takes longer than it may."""
+"""The words of a producer whose transaction takes longer than it may."""
 
 
 def in_both(scripts: Mapping[str, str]) -> Mapping[str, tuple[str, int]]:
@@ -191,7 +191,7 @@ ADDED: Final[dict[str, Any]] = {
 
 @history(ADDED)
 def added(s: Session, topics: Any) -> None:
-    """What is no partition is not added, and nothing else with it."""
+    """A partition that is not there is not added, nor any other with it."""
     t = Transacting(s, 1)
     t.init()
     fields = {**t.ids, "topics": topics(t.topic, s.name("missing"))}

@@ -167,7 +167,7 @@ def leave_much(s: GuestSession) -> list[str]:
     first = s.look(
         "JoinGroup", 9, node=s.coordinator(group), group_id=group, session_timeout=30_000, **fields
     )
-    again = {**fields, "group_id": group, "member_id": first["member_id"], "rebalance_timeout": 1000}
+    again = {**fields, "group_id": group, "member_id": first["member_id"], "rebalance_timeout": 30_000}
     s.look("JoinGroup", 9, node=s.coordinator(group), session_timeout=30_000, **again)
     s.look(
         "ConsumerGroupHeartbeat",
