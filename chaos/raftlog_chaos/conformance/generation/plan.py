@@ -22,7 +22,7 @@ CONFIGS: Final[tuple[Mapping[str, str | int], ...]] = (
     {"max.message.bytes": 200},
     {"message.timestamp.after.max.ms": 3_600_000},
 )
-"""The batches with which a topic begins."""
+"""The settings with which a topic is made."""
 
 
 class Step(NamedTuple):
