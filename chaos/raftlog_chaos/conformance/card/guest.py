@@ -69,7 +69,8 @@ class GuestSession(HostSession):
         if version is None or (api, version) == THE_SESSIONS_OWN:
             used = self._host.versions.newest(key, wanted)
             if used != wanted:
-                self.lowered[len(self.steps)] = Lowered(key, wanted, used)
+                self.lowered[len(self.steps)] = lowered = Lowered(key, wanted, used)
+                lowered.require_fields(fields)
             version = used
         self._host.versions.require(key, version)
         super().send(api, version, **options, **fields)

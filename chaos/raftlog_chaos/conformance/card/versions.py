@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -65,6 +65,11 @@ class Lowered(NamedTuple):
 
     def __str__(self) -> str:
         return f"{_name(self.key)} v{self.version}"
+
+    def require_fields(self, fields: Iterable[str]) -> None:
+        """Raise NotServed if the older version lacks one of a request's fields: it would ask something else."""
+        if missing := _dropped(self, "request").intersection(fields):
+            raise NotServed(f"{self} has no {' and no '.join(sorted(missing))}")
 
 
 def as_in_older_versions(kafka: Observation, lowered: Mapping[int, Lowered]) -> Observation:

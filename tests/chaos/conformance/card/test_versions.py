@@ -35,6 +35,14 @@ def test_a_version_that_a_history_names_is_never_replaced() -> None:
         SERVED.require(ApiKey.PRODUCE, 8)
 
 
+def test_a_request_is_not_asked_in_a_version_that_lacks_its_fields() -> None:
+    """Without the id and the epoch that it claims, a producer asks for another thing."""
+    lowered = Lowered(ApiKey.INIT_PRODUCER_ID, 4, 1)
+    lowered.require_fields(["transactional_id", "transaction_timeout"])
+    with pytest.raises(NotServed, match="InitProducerId v1 has no producer_epoch and no producer_id"):
+        lowered.require_fields(["transactional_id", "producer_id", "producer_epoch"])
+
+
 def test_fields_that_an_older_version_lacks_are_taken_out_of_kafkas_answer() -> None:
     """record_errors came with version 8; what both versions have must be equal."""
     answer: Any = {"responses": [{"partition_responses": [{"error_code": "NONE", "record_errors": [1]}]}]}
