@@ -17,7 +17,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
-	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-record growth slow nightly docs wheel clean
+	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(STAMP)
@@ -149,6 +149,10 @@ compare: $(STAMP)
 # KAFKA_DIFF="--only produce --strict" compares some.
 kafka-diff: $(STAMP)
 	$(BIN)/python -m raftlog_chaos.conformance diff $(KAFKA_DIFF)
+
+# Histories that are drawn by chance, on both: GENERATED="--seed 7 --count 5000 --seconds 1200 --jobs 6".
+kafka-generated: $(STAMP)
+	$(BIN)/python -m raftlog_chaos.conformance generated $(GENERATED)
 
 # Writes down what Kafka answers, for tests without Java. KAFKA_DIFF="--only produce" asks some again.
 kafka-record: $(STAMP)

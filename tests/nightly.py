@@ -56,6 +56,11 @@ PARTS = (
     Part("interop-go", needs=("go",), variables=("RAFTLOG_SOAK_SECONDS=3600",)),
     Part("interop-java", needs=("java", "mvn")),
     Part("kafka-diff", needs=("java", "mvn")),
+    Part(
+        "kafka-generated",
+        needs=("java", "mvn"),
+        variables=("GENERATED=--seed 1 --count 20000 --seconds 1200 --jobs 6",),
+    ),
     Part("test-spark", needs=("java",)),
     Part("interop-spark", needs=("java", "mvn")),
     Part("pipeline-demo", needs=("java",)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,8 @@ from raftlog.base.memory import Account
 
 AT_ONCE: Final = 256
 """Objects that are handed over in one round, if so many have arrived."""
+CUT_AT_ONCE: Final = 8 << 10
+"""Bytes that are looked at in one turn of the loop: each bracket and quote is a step of Python's."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _MARK: Final = re.compile(rb'[{}\[\]"]')
 _MARK_IN_STRING: Final = re.compile(rb'["\\]')
@@ -112,16 +114,16 @@ class Objects:
 
 
 async def rounds(
-    content: Chunks, kind: Any, limits: Limits, bodies: Account
+    content: Chunks, kind: Any, limits: Limits, bodies: Account, *, turn: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[Sequence[Any], None]:
     """Yield what has arrived: a `kind` for each object, an ApiError in place of each that is none.
 
     Text that is no JSON at all, comes too slowly, lasts too long or finds no room in `bodies` is an ApiError too, and
-    the last.
+    the last. `turn` waits for a turn of the loop.
     """
     objects = Objects(limits.record_bytes, bodies)
     try:
-        async with aclosing(_rounds(content, kind, limits, objects)) as arriving:
+        async with aclosing(_rounds(content, kind, limits, objects, turn=turn)) as arriving:
             async for each in arriving:
                 yield each
     finally:
@@ -129,7 +131,7 @@ async def rounds(
 
 
 async def _rounds(
-    content: Chunks, kind: Any, limits: Limits, objects: Objects
+    content: Chunks, kind: Any, limits: Limits, objects: Objects, *, turn: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[Sequence[Any], None]:
     clock = asyncio.get_running_loop().time
     over_at = clock() + limits.stream_s
@@ -143,9 +145,9 @@ async def _rounds(
         except ApiError as error:  # the stream's place was needed for a newer one
             yield [error]
             return
-        texts = objects.feed(chunk)
+        texts = await _cut(objects, chunk, turn)
         for start in range(0, len(texts), AT_ONCE):
-            found = [_read(each, kind) for each in texts[start : start + AT_ONCE]]
+            found = [await _read(each, kind, turn) for each in texts[start : start + AT_ONCE]]
             bad = next((number for number, each in enumerate(found) if _ends_all(each)), None)
             yield found if bad is None else found[: bad + 1]
             if bad is not None:
@@ -166,9 +168,20 @@ async def _chunk(content: Chunks, until: float, clock: Callable[[], float]) -> b
         return await content.readany()
 
 
-def _read(text: bytes, kind: Any) -> Any:
+async def _cut(objects: Objects, chunk: bytes, turn: Callable[[], Awaitable[None]]) -> list[bytes]:
+    """Return the objects that are complete with a chunk."""
+    texts = objects.feed(chunk[:CUT_AT_ONCE])
+    for start in range(CUT_AT_ONCE, len(chunk), CUT_AT_ONCE):
+        if objects.fault is not None:
+            break
+        await turn()
+        texts += objects.feed(chunk[start : start + CUT_AT_ONCE])
+    return texts
+
+
+async def _read(text: bytes, kind: Any, turn: Callable[[], Awaitable[None]]) -> Any:
     try:
-        return read_json(text, kind, what="record")
+        return await read_json(text, kind, what="record", turn=turn)
     except ApiError as error:
         return error
 

@@ -250,7 +250,7 @@ class AdminServer:
                 call = self._call(route, request, authorize(caller, route.needs))
                 self._demand(route, call)
                 call.query = _query(route, request, most=self._limits.parameters)
-                call.body = None if route.body is None or route.streams else await self._body(route, request)
+                call.body = None if route.body is None or route.streams else await self._body(route, call)
                 answer = await (route.handler(call) if changes else _patiently(route, call))
                 outcome = call.outcome
             except Denied as error:
@@ -318,7 +318,8 @@ class AdminServer:
             caller=caller,
         )
 
-    async def _body(self, route: Route, request: web.Request) -> Any:
+    async def _body(self, route: Route, call: Call) -> Any:
+        request = call.raw
         if request.content_type != "application/json":
             raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
         if request.headers.get("Content-Encoding", "identity") != "identity":
@@ -328,7 +329,7 @@ class AdminServer:
                 text = await self._read(request.content)
         except TimeoutError:
             raise ApiError(408, f"the body did not arrive within {self._limits.body_s:g} s") from None
-        return read_json(text, route.body, what="body")
+        return await read_json(text, route.body, what="body", turn=call.take_turn)
 
     async def _read(self, stream: StreamReader) -> bytes:
         """Return a body, whose bytes count among those of all bodies until it is complete."""

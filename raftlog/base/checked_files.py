@@ -94,10 +94,10 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
                 write_checked(disk, path, content, copy=True)
                 _log.warning("rotten_copy_restored", path=path + CHECKSUMS)
         return content
-    if checksums is not None and checksums.copy and _checksum(checksums.copy) in checksums.known:
-        write_checked(disk, path, checksums.copy, copy=True)
+    if (copy := read_copy(disk, path)) is not None:
+        write_checked(disk, path, copy, copy=True)
         _log.warning("rotten_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
-        return checksums.copy
+        return copy
     _log.error("rotten_file_ignored", path=path, reason=_reason(checksums))
     return None
 
@@ -138,6 +138,14 @@ def remove_checked(disk: Disk, path: str) -> bool:
     if disk.exists(path + CHECKSUMS):
         disk.remove(path + CHECKSUMS)
     return there
+
+
+def read_copy(disk: Disk, path: str) -> bytes | None:
+    """Return the sound copy of a file that was written with `copy`, whether or not the file is there; else None."""
+    checksums = _read_checksums(disk, path)
+    if checksums is None or not checksums.copy or _checksum(checksums.copy) not in checksums.known:
+        return None
+    return checksums.copy
 
 
 def has_checksums(disk: Disk, path: str) -> bool:

@@ -19,7 +19,7 @@ from raftlog.base.config_kafka import KAFKA_SETTINGS
 from raftlog.base.config_network import Listener
 from raftlog.base.config_oauth import OAUTH_OF_LISTENERS, split_oauth_override
 from raftlog.base.config_security import LISTENER_PREFIX, LOGINS_OF_LISTENERS, split_override
-from raftlog.base.config_setting import Setting, settings_of
+from raftlog.base.config_setting import LONG_MAX, Setting, settings_of
 from raftlog.base.config_tls import TlsSettings, admin_tls_names, split_tls_override
 from raftlog.base.config_topic import GZIP_LEVEL_RULE, TopicConfig
 from raftlog.base.errors import InvalidConfig
@@ -301,6 +301,8 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
             "cleanup.policy",
             "internal topics must stay compacted: without that they grow for ever, or forget",
         )
+    if values.get("min.compaction.lag.ms", 0) > values.get("max.compaction.lag.ms", LONG_MAX):
+        yield "min.compaction.lag.ms", "must be at most max.compaction.lag.ms"
     if values.get("compression.gzip.level") == 0:
         yield "compression.gzip.level", GZIP_LEVEL_RULE
     if values.get("remote.storage.enable"):

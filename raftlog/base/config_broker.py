@@ -304,6 +304,13 @@ class NodeConfig(
         at_least=1,
         update="cluster-wide",
     )
+    producer_id_expiration_check_interval_ms: int = setting(
+        "producer.id.expiration.check.interval.ms",
+        "int",
+        600_000,
+        "How often a broker looks for producers to forget",
+        at_least=1,
+    )
 
     raftlog_clock_leap_max_ms: int = _node(
         "raftlog.clock.leap.max.ms",

@@ -80,7 +80,7 @@ class ConnectionSettings:
         "int",
         INT_MAX,
         "Most client connections at once; never more than files and memory allow. Brokers come on top",
-        at_least=0,
+        at_least=1,
         update="cluster-wide",
     )
     max_connections_per_ip: int = setting(

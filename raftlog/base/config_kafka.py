@@ -170,7 +170,6 @@ _FAMILIES: Final = (
         "brokers verify every transaction, and coordinators keep their own pace",
         """
         add.partitions.to.txn.retry.backoff.max.ms:int add.partitions.to.txn.retry.backoff.ms:int
-        producer.id.expiration.check.interval.ms:int
         transaction.abort.timed.out.transaction.cleanup.interval.ms:int
         transaction.partition.verification.enable:boolean*
         """,

@@ -30,6 +30,8 @@ Kafka bounds only the first, and by what its records hold. But names are hashed,
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""The quorum's own log, which is no topic of the cluster."""
 
 
 class TopicPartition(NamedTuple):

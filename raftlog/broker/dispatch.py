@@ -133,7 +133,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         return
     handler = find_handler(api_key, of_controllers=connection.to_controller)
     if api_key == ApiKey.API_VERSIONS and not api.handles(version):
-        refusal = api_versions.refuse_version(correlation_id, of_controllers=connection.to_controller)
+        refusal = api_versions.refuse_version(correlation_id)
         connection.respond((refusal,))
         return
     request = RequestContext(

@@ -72,10 +72,10 @@ NEEDED: Final[dict[int, tuple[Right, ...]]] = {
     ApiKey.SASL_HANDSHAKE: (),  # anybody
     ApiKey.API_VERSIONS: (),  # anybody
     ApiKey.CREATE_TOPICS: (),  # CREATE of the cluster, or of each topic
-    ApiKey.DELETE_TOPICS: (),  # DELETE of each topic
+    ApiKey.DELETE_TOPICS: (),  # DELETE of the cluster, or of each topic
     ApiKey.DELETE_RECORDS: (),  # DELETE of each topic
     ApiKey.INIT_PRODUCER_ID: (),  # WRITE of the transactional id; else IDEMPOTENT_WRITE, or WRITE of any topic
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (),  # DESCRIBE of each topic
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (),  # CLUSTER_ACTION, or DESCRIBE of each topic
     ApiKey.ADD_PARTITIONS_TO_TXN: (),  # WRITE of the transactional id and of each topic
     ApiKey.ADD_OFFSETS_TO_TXN: (_WRITE_TRANSACTION, _READ_GROUP),
     ApiKey.END_TXN: (_WRITE_TRANSACTION,),

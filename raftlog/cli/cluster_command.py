@@ -68,12 +68,18 @@ def noun(help: str) -> typer.Typer:
     return typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, help=help)
 
 
-def verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Callable[..., Any]:
+def verb(
+    app: typer.Typer,
+    name: str,
+    *,
+    prints_rows: bool = False,
+    shared: Mapping[str, tuple[Any, Any]] = SHARED,
+) -> Callable[..., Any]:
     """Make a command of `body(target, …)`; with `prints_rows`, of `body(target, …, form=…)`. It returns its exit code
     (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer."""
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        add_command(app, name, body, reach=target_of, shared=SHARED, prints_rows=prints_rows)
+        add_command(app, name, body, reach=target_of, shared=shared, prints_rows=prints_rows)
         return body
 
     return decorate

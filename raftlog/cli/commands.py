@@ -102,6 +102,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "compare": Entry(
         _PROVE, "raftlog.cli.compare:run", "Measure raftlog beside Kafka, NATS, Redis and the machine."
     ),
+    "conformance": Entry(
+        _PROVE, "raftlog.cli.conformance:conformance", "Compare any broker's answers with Kafka 4.3's."
+    ),
     "version": Entry(_RUN, "raftlog.cli.version:version", "Print the version."),
 }
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import secrets
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, KafkaError, from_code
 from raftlog.cli import exits
@@ -94,16 +94,13 @@ class Wire:
 
 def reach(servers: str, settings: Mapping[str, str], timeout_s: float) -> Wire:
     """Return a connection to the first of some servers that lets us in. Raises Failure."""
-    protocol = settings.get("security.protocol", PROTOCOLS[0]).upper()
-    if protocol not in PROTOCOLS:
-        raise Failure(f"security.protocol: must be one of {', '.join(PROTOCOLS)}", exits.USAGE)
-    login = _login_of(settings) if protocol.startswith("SASL_") else None
-    context = _context_of(settings) if protocol.endswith("SSL") else None
-    addresses = [each.strip() for each in servers.split(",") if each.strip()]
+    door = door_of(settings)
+    addresses = addresses_of(servers)
     reasons = ["none is named"]
-    for address in addresses:
+    for host, port in addresses:
+        address = f"{host}:{port}"
         try:
-            return _reach_one(address, context, login, timeout_s / len(addresses))
+            return Wire(door.connect(host, port, timeout_s / len(addresses)))
         except ssl.SSLCertVerificationError:
             raise Failure(f"{address}: {UNPROVEN}", exits.DENIED) from None
         except OSError as error:
@@ -115,24 +112,44 @@ def reach(servers: str, settings: Mapping[str, str], timeout_s: float) -> Wire:
     raise Failure(f"no broker answers at {servers} ({reasons[-1]})", exits.UNREACHABLE)
 
 
-def _reach_one(
-    address: str, context: ssl.SSLContext | None, login: Sequence[str] | None, timeout_s: float
-) -> Wire:
-    host, colon, port = address.rpartition(":")
-    if not colon or "]" in port:  # as librdkafka, which names no port either then
-        host, port = address, DEFAULT_PORT
-    host = host.strip("[]")
-    connection = socket.create_connection((host, int(port)), timeout_s)
-    try:
-        if context is not None:
-            connection = context.wrap_socket(connection, server_hostname=host)
-        wire = Wire(connection)
-        if login is not None:
-            wire.log_in(*login)
-    except BaseException:
-        connection.close()
-        raise
-    return wire
+class Door(NamedTuple):
+    """How to connect to a listener: with TLS or without, with a login or without."""
+
+    context: ssl.SSLContext | None = None
+    login: tuple[str, str, str] | None = None
+
+    def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
+        """Return a connection that has let us in. Raises OSError, KafkaError or ServerUnproven."""
+        connection = socket.create_connection((host, port), timeout_s)
+        try:
+            if self.context is not None:
+                connection = self.context.wrap_socket(connection, server_hostname=host)
+            if self.login is not None:
+                Wire(connection).log_in(*self.login)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def door_of(settings: Mapping[str, str]) -> Door:
+    """Return how to connect with these settings. Raises Failure."""
+    protocol = settings.get("security.protocol", PROTOCOLS[0]).upper()
+    if protocol not in PROTOCOLS:
+        raise Failure(f"security.protocol: must be one of {', '.join(PROTOCOLS)}", exits.USAGE)
+    login = _login_of(settings) if protocol.startswith("SASL_") else None
+    return Door(_context_of(settings) if protocol.endswith("SSL") else None, login)
+
+
+def addresses_of(servers: str) -> list[tuple[str, int]]:
+    """Return the hosts and ports in a list with commas between, as librdkafka reads it."""
+    found: list[tuple[str, int]] = []
+    for each in filter(None, (each.strip() for each in servers.split(","))):
+        host, colon, port = each.rpartition(":")
+        if not colon or "]" in port:  # no port is named
+            host, port = each, DEFAULT_PORT
+        found.append((host.strip("[]"), int(port)))
+    return found
 
 
 def _login_of(settings: Mapping[str, str]) -> tuple[str, str, str]:

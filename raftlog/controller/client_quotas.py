@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from collections import Counter
 from typing import Final
 
 from raftlog.base.config import NodeConfig
@@ -25,6 +26,8 @@ from raftlog.security.quotas import (
 )
 
 MAX_NAME_CHARS: Final = 249
+MAX_WHOLE_NUMBER: Final = 2**63
+"""Kafka's limit, the nearest double to its largest long."""
 
 
 def decide_alter_client_quotas(
@@ -33,12 +36,12 @@ def decide_alter_client_quotas(
     """Set and remove quotas; with `validate_only`, say what would happen."""
     limits = MetadataLimits(image, config)
     records: list[ClientQuotaChanged] = []
-    results, seen = [], set()
+    results = []
+    times = Counter(each.entity for each in request.alterations)
     for alteration in request.alterations:
         try:
-            if alteration.entity in seen:
+            if times[alteration.entity] > 1:
                 raise InvalidRequest("entity: is named more than once in this request")
-            seen.add(alteration.entity)
             changes = _changes(image, alteration)
             limits.add_quotas(alteration.entity, _further(image, alteration.entity, changes))
         except KafkaError as error:
@@ -92,8 +95,8 @@ def _changes(image: MetadataImage, asked: QuotaAlteration) -> dict[str, float | 
             raise InvalidRequest(f"key: {key} is named more than once")
         if value is not None and not (math.isfinite(value) and value > 0):
             raise InvalidRequest(f"value: {key} must be more than 0, not {value}")
-        if value is not None and key in WHOLE_NUMBERS and value != int(value):
-            raise InvalidRequest(f"value: {key} must be a whole number, not {value}")
+        if value is not None and key in WHOLE_NUMBERS and not (value == int(value) <= MAX_WHOLE_NUMBER):
+            raise InvalidRequest(f"value: {key} must be a whole number up to 2**63, not {value}")
         changes[key] = value
     return {key: value for key, value in changes.items() if value != before.get(key)}
 

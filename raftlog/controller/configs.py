@@ -33,7 +33,12 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.controller.decisions import UPDATE_ALL_PARTITIONS, LogEvent
 from raftlog.controller.leader_and_isr import UNCLEAN_KEY
-from raftlog.controller.metadata_limits import MetadataLimits, check_group_name, checked_value
+from raftlog.controller.metadata_limits import (
+    MetadataLimits,
+    check_group_name,
+    check_topic_name,
+    checked_value,
+)
 from raftlog.metadata.controller_api import (
     APPEND,
     DELETE,
@@ -115,6 +120,9 @@ def warnings_of(records: Iterable[ConfigChanged]) -> list[LogEvent]:
 def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     name = alteration.resource_name
     if alteration.resource_type == "topic":
+        if not name:
+            raise InvalidRequest("topics have no default: the configs of a topic need its name")
+        check_topic_name(name)
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     elif alteration.resource_type == "group":
@@ -180,7 +188,9 @@ def _value_after(
     named = [item.strip() for item in checked_value(op.key, op.value or "").split(",") if item.strip()]
     if op.op == APPEND:
         present = set(items)
-        return checked_value(op.key, ",".join([*items, *(item for item in named if item not in present)]))
+        return checked_value(
+            op.key, ",".join([*items, *(item for item in dict.fromkeys(named) if item not in present)])
+        )
     gone = set(named)
     return ",".join(item for item in items if item not in gone)
 

@@ -7,6 +7,7 @@ lowered. The cluster's own topics are never refused: without them no group and n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -17,9 +18,10 @@ from raftlog.base.errors import (
     InvalidPartitions,
     InvalidRegistration,
     InvalidRequest,
+    InvalidTopic,
     PolicyViolation,
 )
-from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS
 from raftlog.controller.decisions import BatchLimit
 from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.effective_config import effective_broker_config
@@ -39,6 +41,8 @@ from raftlog.metadata.usage import (
 from raftlog.security.acls import Acl
 from raftlog.security.quotas import Entity
 from raftlog.security.tokens import DelegationToken
+
+_LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 MAX_BROKERS: Final = 1_000
 """Registered brokers, stopped ones too."""
@@ -183,6 +187,20 @@ def checked_value(key: str, value: str) -> str:
     if len(value) > MAX_VALUE_LENGTH:
         raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_LENGTH} characters")
     return value
+
+
+def check_topic_name(name: str) -> None:
+    """Raise InvalidTopic, with the rule, for a name that no topic can have."""
+    if not name:
+        raise InvalidTopic("the empty string is not a topic name")
+    if name in (".", ".."):
+        raise InvalidTopic(f"{name!r} is not a topic name: it cannot be . or ..")
+    if len(name) > NAME_MAX_CHARS:
+        raise InvalidTopic(f"a topic name has at most {NAME_MAX_CHARS} characters, this one {len(name)}")
+    if not _LEGAL_NAME.fullmatch(name):
+        raise InvalidTopic(
+            f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed"
+        )
 
 
 def check_group_name(name: str) -> None:

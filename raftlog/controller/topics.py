@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -23,10 +23,10 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.machine import Decision
-from raftlog.base.types import INTERNAL_TOPICS, NAME_MAX_CHARS, NO_BROKER
+from raftlog.base.types import INTERNAL_TOPICS, METADATA_TOPIC, NO_BROKER
 from raftlog.controller.configs import warnings_of
 from raftlog.controller.decisions import BatchLimit, LogEvent
-from raftlog.controller.metadata_limits import MetadataLimits
+from raftlog.controller.metadata_limits import MetadataLimits, check_topic_name
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.replica_placer import ReplicaPlacer
 from raftlog.metadata.controller_api import (
@@ -50,22 +50,7 @@ from raftlog.metadata.metadata_records import (
     TopicDeleted,
 )
 
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 COLLISION: Final = "in metrics . and _ are the same, so names must differ in more"
-
-
-def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic, with the rule, for a name that no topic can have."""
-    if not name:
-        raise InvalidTopic("the empty string is not a topic name")
-    if name in (".", ".."):
-        raise InvalidTopic(f"{name!r} is not a topic name: it cannot be . or ..")
-    if len(name) > NAME_MAX_CHARS:
-        raise InvalidTopic(f"a topic name has at most {NAME_MAX_CHARS} characters, this one {len(name)}")
-    if not _LEGAL_NAME.fullmatch(name):
-        raise InvalidTopic(
-            f"{name!r} is not a topic name: only ASCII letters, digits, '.', '_' and '-' are allowed"
-        )
 
 
 class _Plan(NamedTuple):
@@ -94,6 +79,8 @@ def decide_create_topics(
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
             check_topic_name(topic.name)
+            if topic.name == METADATA_TOPIC:
+                raise InvalidRequest(f"{topic.name} is the name of the quorum's own log")
             if topic.name not in image.topics and (other := index.at(image).colliding_topic(topic.name)):
                 raise InvalidTopic(
                     f"topic {topic.name!r} collides with existing topic {other!r}: {COLLISION}"
@@ -177,10 +164,10 @@ def _automatic(
     partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
     factor = topic.replication_factor
     factor = config.default_replication_factor if factor == -1 else factor
-    if partitions <= 0:
-        raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
     if factor <= 0:
         raise InvalidReplicationFactor(f"a replication factor is at least 1, not {factor}")
+    if partitions <= 0:
+        raise InvalidPartitions(f"a topic has at least 1 partition, not {partitions}")
     bounds.check_topic(0, partitions)
     return placement.place(partitions, factor)
 
@@ -246,6 +233,15 @@ def find_topic(image: MetadataImage, topic: TopicRef) -> TopicState:
     return by_name
 
 
+def _times_named(image: MetadataImage, refs: Iterable[TopicRef]) -> Counter[UUID]:
+    """Return how often each topic is named, by its name or its id."""
+    times: Counter[UUID] = Counter()
+    for ref in refs:
+        with suppress(KafkaError):
+            times[find_topic(image, ref).topic_id] += 1
+    return times
+
+
 def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: NodeConfig) -> Decision:
     """Delete topics with their configs."""
     if not config.delete_topic_enable:
@@ -253,10 +249,11 @@ def decide_delete_topics(image: MetadataImage, request: DeleteTopics, config: No
     room = BatchLimit()
     results: list[TopicResult] = []
     deleted: dict[UUID, str] = {}
+    times = _times_named(image, request.topics)
     for ref in request.topics:
         try:
             topic = find_topic(image, ref)
-            if topic.topic_id in deleted:
+            if times[topic.topic_id] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
             room.reserve(others=1)
         except KafkaError as error:

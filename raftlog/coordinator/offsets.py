@@ -71,7 +71,7 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
     if request.generation <= NO_GENERATION and group.state in (EMPTY, DEAD):
         return
     if not group.exists:
-        raise IllegalGeneration
+        raise GroupIdNotFound if request.may_name_epoch else IllegalGeneration
     anonymous = (
         request.generation <= NO_GENERATION and not member.member_id and member.group_instance_id is None
     )

@@ -79,7 +79,8 @@ class PendingRebalance:
             self.membership = msgspec.structs.replace(
                 self.membership, protocol_type=join.request.protocol_type
             )
-        self.members[member.member_id] = member
+        shown = self.members.get(member.member_id, member)
+        self.members[member.member_id] = msgspec.structs.replace(member, assignment=shown.assignment)
         former = self.joins.get(member.member_id)
         self.joins[member.member_id] = join
         return former

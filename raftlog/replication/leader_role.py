@@ -360,7 +360,8 @@ class LeaderRole(ReplicaRole):
         partition = self.partition
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
             start = log.log_start_offset
-            return start, NO_TIMESTAMP, log.epoch_at(start)
+            is_of_this_epoch = start >= self.epoch_start_offset  # also where no record is yet
+            return start, NO_TIMESTAMP, self.leader_epoch if is_of_this_epoch else log.epoch_at(start)
         if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return None
         if replica:

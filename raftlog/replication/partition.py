@@ -430,8 +430,8 @@ class Partition:
         return self.role.low_watermark()
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KIP-320: the asker's epoch must be this replica's; -1 does not ask."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.role.leader_epoch:
+        """KIP-320: the asker's epoch must be this replica's; -1 does not ask, and of a fetch no negative one does."""
+        if current_leader_epoch in (NO_EPOCH, self.role.leader_epoch):
             return
         if type(self.role) is OfflineRole:
             raise self.role.error()

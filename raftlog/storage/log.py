@@ -554,8 +554,13 @@ class Log(LogReads):
             recovery.write_epoch_checkpoint(self.disk, self.directory, self._epochs)
         self._save_producers()
         self.recovery_point = self.flushed_end_offset
-        self._truncation_mark.count_checkpoint()
+        self._truncation_mark.note_checkpoint()
         return self.recovery_point
+
+    def recovery_point_written(self, offset: int) -> None:
+        """Note that a file with this recovery point is durable; it may have been drawn up before the last cut."""
+        if offset <= self.recovery_point:
+            self._truncation_mark.note_written_point()
 
     def close(self, *, clean: bool) -> None:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -21,6 +22,7 @@ from raftlog.base.checked_files import (
     has_checksums,
     read_checked,
     read_checked_lines,
+    read_copy,
     remove_checked,
     write_checked,
 )
@@ -99,8 +101,8 @@ class LogDirectory:
         properties = _read_properties(disk, f"{path}/{META_PROPERTIES}")
         if "node.id" not in properties and not is_older and (data := _data_in(disk, path)):
             raise ForeignLogDirectory(
-                f"{path} holds data ({data}), but {META_PROPERTIES} is missing there or says no node.id: put that file "
-                f"back from a backup, with its directory.id, or give node {node_id} an empty folder"
+                f"{path} holds data ({data}), but {META_PROPERTIES} is missing there or says no node.id: "
+                f"{_way_back(disk, f'{path}/{META_PROPERTIES}')}, or give node {node_id} an empty folder"
             )
         expected = {"version": "1", "node.id": str(node_id)}
         if cluster_id:
@@ -310,6 +312,18 @@ def _read_incarnations(path: str, properties: Mapping[str, str]) -> tuple[UUID, 
 def _data_in(disk: Disk, path: str) -> str | None:
     """Return the name of something in a folder that a node writes only after meta.properties, or None."""
     return next((name for name in disk.listdir(path) if name in _DATA or _FOLDER_OF_DATA.search(name)), None)
+
+
+def _way_back(disk: Disk, path: str) -> str:
+    """Say how a missing meta.properties comes back. A start does not write it: it may be gone on purpose."""
+    copy = read_copy(disk, path)
+    if copy is None or b"node.id=" not in copy:
+        return "put that file back from a backup, with its directory.id"
+    ids = ", ".join(line for line in copy.decode(errors="replace").splitlines() if ".id=" in line)
+    from_, to = shlex.quote(path + CHECKSUMS), shlex.quote(path)
+    return (
+        f"its copy is in {META_PROPERTIES}{CHECKSUMS} ({ids}): put it back by `sed '1,/^$/d' {from_} > {to}`"
+    )
 
 
 def _check_directory_id(path: str, text: str) -> None:

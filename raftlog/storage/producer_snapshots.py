@@ -9,7 +9,7 @@ from raftlog.storage.index_check import boundary_before
 from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.producers import BatchMetadata, ProducerState
 from raftlog.storage.segment import Segment
-from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES
+from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanner
 from raftlog.storage.transaction_index import TransactionIndex
 
 _log = get_logger("storage")
@@ -61,7 +61,8 @@ def load(
 ) -> tuple[ProducerState, int]:
     """Return the producer state at the log's end and the offset of the snapshot it came from (-1: none).
 
-    Transactions that turn out to be aborted on the way are added to `aborted`.
+    Transactions that turn out to be aborted on the way are added to `aborted`. CorruptMessage if a batch since the
+    snapshot is not sound; one before it is no batch of its producer then.
     """
     first, end_offset = segments[0].base_offset, segments[-1].end_offset
     for offset in reversed(offsets_in_names(disk.listdir(directory), ".snapshot")):
@@ -92,7 +93,7 @@ def _replay(state: ProducerState, segments: list[Segment], offset: int, aborted:
             continue
         found = segment.locate(offset, cached=False)
         assert found is not None
-        for position, header in segment.iter_headers(found[0]):
+        for position, header in SegmentScanner(segment).headers(found[0]):
             if header.producer_id < 0:
                 continue
             if not header.is_control:
@@ -110,9 +111,11 @@ def _recall_batches(state: ProducerState, segments: list[Segment], offset: int) 
         return
     recalled: dict[int, list[BatchMetadata]] = {}
     for segment, begin, stop in _stretch_before(segments, offset, SEQUENTIAL_READ_BYTES):
-        for _, header in segment.iter_headers(begin, stop):
+        scanner = SegmentScanner(segment)
+        for position, header in segment.iter_headers(begin, stop):
             producer = state.get(header.producer_id)
-            if producer is not None and header.producer_epoch == producer.epoch and header.base_sequence >= 0:
+            is_recalled = producer is not None and header.producer_epoch == producer.epoch
+            if is_recalled and header.base_sequence >= 0 and scanner.valid_header_at(position) is not None:
                 recalled.setdefault(header.producer_id, []).append(BatchMetadata.of(header))
     for producer_id, batches in recalled.items():
         state.restore_batches(producer_id, batches)

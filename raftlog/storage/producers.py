@@ -237,13 +237,27 @@ class ProducerState:
         """Raise InvalidTxnState for a batch that would begin a transaction which its coordinator has not confirmed.
 
         A retry of what is in the log already begins nothing. InvalidProducerEpoch for one that is fenced.
+        OutOfOrderSequenceNumber where batches before it are missing: the earlier ones of requests in flight.
         """
         producer_id, epoch = header.producer_id, header.producer_epoch
-        if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
+        if self.in_transaction(producer_id, epoch):
+            return
+        if self.verifications.holds(producer_id, epoch):
+            if header.base_sequence > 0 and self.verifications.must_begin_with_0(producer_id):
+                self._check_first_sequence(header)
             return
         if self.check_sequence(header) is None:
             self.verifications.check_epoch(producer_id, epoch)
             raise InvalidTxnState("the partition is not part of the producer's transaction")
+
+    def _check_first_sequence(self, header: BatchHeader) -> None:
+        if self.refused_batches:
+            self.refused_batches.check(header)
+        producer = self.get(header.producer_id)
+        if producer is None or not producer.batches:
+            raise OutOfOrderSequenceNumber(
+                f"a transaction of version 2 begins with sequence 0, not {header.base_sequence}"
+            )
 
     def check_marker(
         self, producer_id: int, epoch: int, *, coordinator_epoch: int, transaction_version: int

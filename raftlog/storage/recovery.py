@@ -242,15 +242,15 @@ def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
 class TruncationMark:
     """The file that says that records below a recovery point were cut on purpose.
 
-    It stays until the recovery point that follows the cut is written, which is so at the second checkpoint.
+    It stays until the recovery point that follows the cut is written, and goes with the next checkpoint.
     """
 
-    __slots__ = ("_checkpoints_left", "_directory", "_disk", "begin", "until")
+    __slots__ = ("_directory", "_disk", "_is_checkpointed", "_is_superseded", "begin", "until")
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._checkpoints_left = 0
+        self._is_checkpointed = self._is_superseded = False
         self.until: int | None = None
         """The offset of the lowest cut; None without the file. No checkpoint beyond it is believed, as a recovery point
         may be from before all cuts.
@@ -265,7 +265,7 @@ class TruncationMark:
         path = f"{directory}/{TRUNCATION_MARK}"
         if not disk.exists(path):
             return mark
-        mark.until, mark._checkpoints_left = 0, 2
+        mark.until = 0
         try:
             content = read_checked(disk, path, unchecked_ok=unchecked_ok) or b""
             offsets = [int(line) for line in content.splitlines()[1:]]
@@ -286,14 +286,18 @@ class TruncationMark:
         self.until, self.begin = offset if self.until is None else min(offset, self.until), begin
         content = f"0\n{self.until}\n{begin}\n".encode()
         write_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}", content, copy=True)
-        self._checkpoints_left = 2
+        self._is_checkpointed = self._is_superseded = False
 
-    def count_checkpoint(self) -> None:
-        """Remove the file if it is no longer needed."""
-        if self._checkpoints_left == 1:
+    def note_checkpoint(self) -> None:
+        """Note a checkpoint of the log, and remove the file if it is no longer needed."""
+        if self._is_superseded and self.until is not None:
             remove_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}")
             self.until = None
-        self._checkpoints_left = max(0, self._checkpoints_left - 1)
+        self._is_checkpointed = True
+
+    def note_written_point(self) -> None:
+        """Note that the recovery point is durable. The next checkpoint removes the file if one has been made before."""
+        self._is_superseded = self._is_checkpointed
 
 
 def _rebuild_epochs(contents: LoadedLog) -> None:

@@ -62,6 +62,7 @@ class Segment:
         "_indexed",
         "_saved",
         "_time_indexed",
+        "_written",
         "base_offset",
         "boundaries",
         "created_ms",
@@ -133,6 +134,8 @@ class Segment:
         self._bytes_since_index = 0
         self._indexed = self._time_indexed = create
         self._saved = (0, 0)
+        self._written: tuple[int, int] | None = None
+        """The entries of both index files when this process last wrote them; a cut since then lowers `_saved`."""
 
     def configure(
         self, *, index_interval_bytes: int, index_bytes: int, segment_bytes: int, roll_ms: int
@@ -426,11 +429,14 @@ class Segment:
             self.time_index.end(self.max_timestamp, self.max_timestamp_offset, end_offset=self.end_offset)
         if self.has_untimed and self.written_ms > self.file.modified_ms():
             self.file.set_modified_ms(self.written_ms)  # see `segment_age`
+        entries = (len(self.index), len(self.time_index))
+        if self._saved == entries == self._written and not sync:
+            return  # a roll that the disk refused goes on where it ended, so that it needs fewer files each time
         offsets_saved, times_saved = self._saved
         offsets, times = self.index.encode(offsets_saved), self.time_index.encode(times_saved)
         self._extend(".index", offsets, offsets_saved * OFFSET_ENTRY_BYTES, sync=sync)
         self._extend(".timeindex", times, times_saved * TIME_ENTRY_BYTES, sync=sync)
-        self._saved = (len(self.index), len(self.time_index))
+        self._saved = self._written = entries
 
     def index_file_contents(self) -> dict[str, bytes]:
         """Return the whole contents of the index files by suffix, and count them as written: the caller does that."""

@@ -66,9 +66,8 @@ class SegmentScanner:
             self._chunk, self._start = self._segment.file.pread(wanted, position), position
         return self._chunk
 
-    def headers(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of every batch. CorruptMessage at the first that is not sound."""
-        position = 0
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Yield (position, header) of every batch from a boundary on. CorruptMessage at the first that is not sound."""
         while position < self._segment.size:
             header = self.header_at(position)
             yield position, header

@@ -22,10 +22,12 @@ MAX_VERIFICATIONS: Final = 10_000
 class Verification:
     """One question to the coordinator. `confirm` when it said yes; void once a marker or a newer epoch came."""
 
-    __slots__ = ("_answered", "_void", "epoch")
+    __slots__ = ("_answered", "_void", "epoch", "supports_epoch_bump")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
+        self.supports_epoch_bump = False
+        """Whether the producer keeps to transaction.version 2, in which every transaction begins with sequence 0."""
         self._answered = False
         self._void = False
 
@@ -34,13 +36,23 @@ class Verification:
         """Whether the coordinator confirmed it and nothing has ended it since."""
         return self._answered and not self._void
 
-    def confirm(self) -> bool:
+    def confirm(self, *, supports_epoch_bump: bool = False) -> bool:
         """The coordinator has the partition in its transaction. False: it was asked before a marker that came since."""
         self._answered = True
+        self.supports_epoch_bump = supports_epoch_bump
         return self.holds
 
     def void(self) -> None:
         self._void = True
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it is over, and says no more about the epochs of its producer."""
+        return self._void
+
+    def deny(self) -> None:
+        """The coordinator said no: it knows of no such producer or epoch, so this one fences no other."""
+        self._void = self._void or not self._answered
 
 
 class Verifications:
@@ -58,7 +70,7 @@ class Verifications:
         """Return the question of this epoch, the one under way if there is one. InvalidProducerEpoch for an older."""
         self.check_epoch(producer_id, epoch)
         found = self._asked.get(producer_id)
-        if found is None or found.epoch < epoch:
+        if found is None or found.is_void or found.epoch < epoch:
             self.end(producer_id)
             if len(self._asked) >= MAX_VERIFICATIONS:
                 self.end(next(iter(self._asked)))
@@ -68,13 +80,18 @@ class Verifications:
     def check_epoch(self, producer_id: int, epoch: int) -> None:
         """Raise InvalidProducerEpoch where a newer epoch is asked about: its producer has taken over."""
         found = self._asked.get(producer_id)
-        if found is not None and found.epoch > epoch:
+        if found is not None and found.epoch > epoch and not found.is_void:
             raise InvalidProducerEpoch(f"epoch {epoch} is older than {found.epoch}")
 
     def holds(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this epoch may begin."""
         found = self._asked.get(producer_id)
         return found is not None and found.epoch == epoch and found.holds
+
+    def must_begin_with_0(self, producer_id: int) -> bool:
+        """Whether a producer without any batch here begins with sequence 0 (Kafka: ProducerAppendInfo)."""
+        found = self._asked.get(producer_id)
+        return found is not None and found.supports_epoch_bump
 
     def end(self, producer_id: int) -> None:
         """The transaction began, or it is over."""

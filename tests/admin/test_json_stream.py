@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raftlog.admin.errors import ApiError
-from raftlog.admin.json_stream import AT_ONCE, Objects, rounds
-from raftlog.admin.json_text import read_json
+from raftlog.admin.json_stream import AT_ONCE, CUT_AT_ONCE, Objects, rounds
+from raftlog.admin.json_text import FLOATS_AT_ONCE, read_json
 from raftlog.admin.limits import Limits
 from raftlog.base.memory import Account
 from raftlog_chaos.simulator.loop import Run, SimLoop, simulate
@@ -57,9 +57,27 @@ def read(body: Dripping, limits: Limits | None = None, bodies: Account | None = 
     """Return all rounds, in virtual time."""
 
     async def scenario(_: object) -> list[Any]:
-        return [list(each) async for each in rounds(body, Numbered, limits or Limits(), bodies or ROOM)]
+        arriving = rounds(body, Numbered, limits or Limits(), bodies or ROOM, turn=Turns().take)
+        return [list(each) async for each in arriving]
 
     return simulate(scenario)
+
+
+class Turns:
+    """A loop without other work; it counts the turns that were taken."""
+
+    def __init__(self) -> None:
+        self.taken = 0
+
+    async def take(self) -> None:
+        self.taken += 1
+
+
+def read_body(text: bytes, turns: Turns | None = None) -> Numbered:
+    """Return a body that is an object with a number."""
+    found = asyncio.run(read_json(text, Numbered, what="body", turn=(turns or Turns()).take))
+    assert isinstance(found, Numbered)
+    return found
 
 
 def fault(found: Any) -> tuple[int, str]:
@@ -190,7 +208,7 @@ def test_many_records_are_handed_over_in_rounds() -> None:
 @pytest.mark.parametrize("text", [b"2062.0", b"2062.000e0", b"20620E-1", b"2.062e3"])
 def test_whole_number_may_be_written_with_a_fraction_of_zero(text: bytes) -> None:
     """To JSON Schema it is an integer. Values beside it keep their digits."""
-    found = read_json(b'{"n": %s, "data": [1.0, "2.0"]}' % text, Numbered, what="body")
+    found = read_body(b'{"n": %s, "data": [1.0, "2.0"]}' % text)
     assert found.n == 2062
     assert bytes(found.data) == b'[1.0, "2.0"]'
 
@@ -200,19 +218,64 @@ def test_what_is_no_whole_number_is_refused(text: bytes) -> None:
     """Neither rounded, nor read out of a string; and no digits are made of an exponent."""
     for more in (b"", b', "m": 1.0', b', "data": 1.0'):
         with pytest.raises(ApiError) as caught:
-            read_json(b'{"n": %s%s}' % (text, more), Numbered, what="body")
+            read_body(b'{"n": %s%s}' % (text, more))
         assert caught.value.status == 422
 
 
 def test_digits_that_a_float_has_no_room_for_stay() -> None:
     """Data is not read, so that nothing is lost on the way."""
-    found = read_json(b'{"n": 1, "data": 0.10000000000000000000001}', Numbered, what="body")
+    found = read_body(b'{"n": 1, "data": 0.10000000000000000000001}')
     assert bytes(found.data) == b"0.10000000000000000000001"
+
+
+@pytest.mark.parametrize(
+    ("each", "turns"),
+    [(b"1.5,", 1), (b"-2.0e0,", 1), (b'"2.0",', 0.05), (b"7,", 0.05), (b"[[]],", 0.001)],
+)
+def test_whole_numbers_are_looked_for_in_turns(each: bytes, turns: float) -> None:
+    """A body of a megabyte has as many numbers and strings as fit, and other requests are answered meanwhile."""
+    number, taken = 40_000, Turns()
+    found = read_body(b'{"n": 2.0, "data": [%s0]}' % (each * number), taken)
+    assert found.n == 2
+    assert bytes(found.data) == b"[%s0]" % (each * number)
+    assert taken.taken >= turns * number // FLOATS_AT_ONCE
+
+
+@pytest.mark.parametrize("rest", [b'"\\' * 300_000, b'"' * 300_001, b'"a":[' + b'"\\",' * 200_000])
+def test_quotes_without_an_end_behind_a_number_are_looked_at_once(rest: bytes) -> None:
+    """The parser stops at the number, so that the rest may be no JSON. A search from each quote would take minutes."""
+    with pytest.raises(ApiError) as caught:
+        read_body(b'{"n": 2.0, ' + rest)
+    assert caught.value.status == 400
+
+
+def test_turn_that_fails_ends_the_reading_of_a_body() -> None:
+    """A client that left is not read for."""
+
+    async def leave() -> None:
+        raise ConnectionResetError("the client left")
+
+    with pytest.raises(ConnectionResetError):
+        asyncio.run(read_json(b'{"n": 2.0}', Numbered, what="body", turn=leave))
+
+
+@pytest.mark.parametrize("each", [b"[", b'""', b"{}", b'"a",'])
+def test_brackets_and_quotes_of_a_stream_are_looked_at_in_turns(each: bytes) -> None:
+    """Each is a step of Python's; a piece of a stream may have a quarter of a million."""
+    turns = Turns()
+
+    async def scenario(_: object) -> list[Any]:
+        body = Dripping([b'{"n": 1, "data": [' + each * 50_000])
+        arriving = rounds(body, Numbered, Limits(), ROOM, turn=turns.take)
+        return [found async for found in arriving]
+
+    simulate(scenario)
+    assert turns.taken >= len(each) * 50_000 // CUT_AT_ONCE
 
 
 def test_an_exponent_beyond_all_numbers_is_left_alone() -> None:
     """It is data, or its type refuses it; it does not make the request crash."""
-    found = read_json(b'{"n": 2.0, "data": 1e9999999999999999999}', Numbered, what="body")
+    found = read_body(b'{"n": 2.0, "data": 1e9999999999999999999}')
     assert (found.n, bytes(found.data)) == (2, b"1e9999999999999999999")
 
 

@@ -83,6 +83,12 @@ def test_resolving_twice_gives_the_same_object():
         ({"retention.ms": "a week"}, "retention.ms: must be a whole number, but is 'a week'"),
         ({"retention.ms": "-2"}, "must be at least -1"),
         ({"min.insync.replicas": "0"}, "must be at least 1"),
+        ({"retention.ms": "1_000"}, "must be a whole number"),
+        ({"min.cleanable.dirty.ratio": "0.2_5"}, "must be a number"),
+        (
+            {"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"},
+            "must be at most max.compaction.lag.ms",
+        ),
         ({"retention.m": "1"}, "there is no such topic config; did you mean retention.ms?"),
         ({"remote.storage.enable": "true"}, "no tiered storage"),
         ({"min.cleanable.dirty.ratio": "nan"}, "must be at least 0"),

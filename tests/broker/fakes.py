@@ -246,12 +246,22 @@ class FakeReplicas:
         self.broker_id = 1
         self.early_batches = EarlyBatches(lambda: 0.0)
         self.sent = ReplicationQuota(lambda: 0.0)
+        self.to_wake: list[FakePartition] = []
+
+    def wake_now(self) -> None:
+        for partition in self.to_wake:
+            for waiter in tuple(partition.parked):
+                waiter.wake(partition)
+        self.to_wake.clear()
 
     def get(self, topic: str, partition: int) -> FakePartition:
         found = self.partitions.get((topic, partition))
         if found is not None:
             return found
         raise NotLeaderOrFollower() if partition in self.elsewhere else UnknownTopicOrPartition()
+
+    def was_deleted(self, topic: str) -> bool:
+        return False
 
 
 class FakeTransport(asyncio.Transport):

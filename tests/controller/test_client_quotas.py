@@ -62,7 +62,16 @@ def test_nothing_is_named_twice(twice: str) -> None:
         return
     same = QuotaAlteration(AL, ((PRODUCE, 1.0),))
     results = cluster.ask(AlterClientQuotas((same, same))).results
-    assert [each.error_code for each in results] == [0, InvalidRequest.code]
+    assert [each.error_code for each in results] == [InvalidRequest.code] * 2
+    assert cluster.image.quotas == {}
+
+
+def test_bytes_per_second_have_kafkas_limit() -> None:
+    """2**63, which is a double; the next larger one is refused."""
+    cluster = ControllerCluster()
+    cluster.start(1)
+    assert alter(cluster, AL, (PRODUCE, 2.0**63)) == 0
+    assert alter(cluster, AL, (PRODUCE, 2.0**64)) == InvalidRequest.code
 
 
 def charge(quotas: MutationQuotas, now: float, *sizes: int, strict: bool = True) -> MutationsCharged:

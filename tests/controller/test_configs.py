@@ -11,6 +11,7 @@ from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
     InvalidRequest,
+    InvalidTopic,
     KafkaError,
     PolicyViolation,
     UnknownTopicOrPartition,
@@ -63,6 +64,14 @@ def test_replacing_drops_what_is_not_named(cluster: ControllerCluster) -> None:
     assert cluster.image.config("topic", "t") == {"retention.ms": "2"}
 
 
+def test_an_item_that_is_appended_twice_at_once_is_there_once(cluster: ControllerCluster) -> None:
+    """As in Kafka, and as if it were appended by two operations."""
+    cluster.create("doubled")
+    op = ConfigOp("cleanup.policy", "compact,compact", APPEND)
+    assert alter(cluster, op, resource=("topic", "doubled")) == 0
+    assert cluster.image.config("topic", "doubled") == {"cleanup.policy": "delete,compact"}
+
+
 def test_append_and_subtract_start_from_what_holds(cluster: ControllerCluster) -> None:
     """Lists grow from the default when nothing is set; items are not repeated (KIP-339)."""
     offsets = ("topic", "__consumer_offsets")
@@ -100,6 +109,8 @@ def test_faulty_operations_change_nothing(
     ("resource", "error"),
     [
         (("topic", "x"), UnknownTopicOrPartition),
+        (("topic", "a b"), InvalidTopic),
+        (("topic", ""), InvalidRequest),
         (("broker", "9"), BrokerIdNotRegistered),
         (("broker", "one"), BrokerIdNotRegistered),
         (("group", ""), InvalidRequest),

@@ -209,7 +209,7 @@ def test_nothing_is_created_while_no_broker_is_in_service() -> None:
 
 
 def test_deleting_by_name_and_by_id(cluster: ControllerCluster) -> None:
-    """Each topic on its own; unknown names and ids have their own codes; named twice is refused the second time."""
+    """Each topic on its own; unknown names and ids have their own codes; one that is named twice stays."""
     cluster.create("a")
     cluster.create("b")
     b = cluster.image.topics["b"].topic_id
@@ -223,13 +223,25 @@ def test_deleting_by_name_and_by_id(cluster: ControllerCluster) -> None:
     results = cluster.ask(DeleteTopics(refs)).results
     assert [each.error_code for each in results] == [
         0,
-        0,
+        InvalidRequest.code,
         InvalidRequest.code,
         UnknownTopicOrPartition.code,
         UnknownTopicId.code,
     ]
-    assert (results[1].name, results[1].topic_id) == ("b", b)
+    assert cluster.image.topics.keys() == {"b"}
+    (by_id,) = cluster.ask(DeleteTopics((TopicRef(topic_id=b),))).results
+    assert (by_id.error_code, by_id.name, by_id.topic_id) == (0, "b", b)
     assert cluster.image.topics == {}
+
+
+def test_the_name_of_the_quorums_log_is_no_topics(cluster: ControllerCluster) -> None:
+    """INVALID_REQUEST, as from Kafka, also where it is only validated."""
+    assert codes(cluster, NewTopic("__cluster_metadata", 1, 1)) == [InvalidRequest.code]
+
+
+def test_of_two_wrong_numbers_the_replication_factor_is_named(cluster: ControllerCluster) -> None:
+    """The order is Kafka's."""
+    assert codes(cluster, NewTopic("t", 0, 0)) == [InvalidReplicationFactor.code]
 
 
 def test_topic_made_again_has_another_id(cluster: ControllerCluster) -> None:

@@ -170,8 +170,9 @@ class GroupCoordinatorSetup:
         commits = changes.pop(
             "commits", (OffsetCommit("t", 0, CommittedOffset(offset, 3, metadata, self.now_ms)),)
         )
+        group_id, may_name_epoch = changes.pop("group_id", "g"), changes.pop("may_name_epoch", True)
         request = CommitOffsets(
-            changes.pop("group_id", "g"), MemberRef(member_id, **changes), generation, commits
+            group_id, MemberRef(member_id, **changes), generation, commits, may_name_epoch
         )
         return self.ask(self.coordinator.commit_offsets, request, at=self.moment)
 

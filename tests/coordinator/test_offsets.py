@@ -56,7 +56,9 @@ def test_assign_only_consumers_commit_with_generation_minus_one() -> None:
 def test_who_is_not_in_the_generation_may_not_commit() -> None:
     """The errors of Apache Kafka's validateOffsetCommit, and nothing is written."""
     bench = GroupCoordinatorSetup()
-    assert isinstance(bench.commit_offset(1, member_id="x", generation=1), IllegalGeneration)
+    assert isinstance(bench.commit_offset(1, member_id="x", generation=1), GroupIdNotFound)
+    before_epochs = bench.commit_offset(1, member_id="x", generation=1, may_name_epoch=False)
+    assert isinstance(before_epochs, IllegalGeneration)
     member_id = bench.join().member_id
     generation = bench.join(member_id).generation
     refused = bench.commit_offset(1, member_id=member_id, generation=generation)

@@ -67,7 +67,7 @@ OURS = {
     "raftlog/broker/replicas/replicas.py: self._flush_due": "our own disk",
     "raftlog/broker/replicas/replicas.py: raise_failure": "our own replicas",
     "raftlog/broker/replicas/replicas.py: self._note_damage": "our own replicas",
-    "raftlog/broker/replicas/replicas.py: self._wake_told": "sessions that are woken run under guards of their own",
+    "raftlog/broker/replicas/replicas.py: self.wake_now": "sessions that are woken run under guards of their own",
     "raftlog/broker/replicas/replicas.py: self.logs.report": "our own disk",
     "raftlog/broker/network/server.py: self._sweep": "each connection is swept under its guard",
     "raftlog/broker/coordination/shards.py: answer": "sets a future",

@@ -83,7 +83,7 @@ class Writer:
         self.name = command[-3]
         self.acknowledged: list[str] = []
         self.lost: list[str] = []
-        """What the client gave up, and why."""
+        """The work that the client gave up, and why."""
         self.complaints: deque[str] = deque(maxlen=MOST_COMPLAINTS)
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

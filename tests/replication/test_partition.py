@@ -560,10 +560,19 @@ def test_fetches_are_fenced_by_leader_epoch() -> None:
     assert partition.read(0, 100, current_leader_epoch=1).error_code == FencedLeaderEpoch.code
     assert partition.read(0, 100, current_leader_epoch=2).error_code == 0
     assert partition.read(0, 100, current_leader_epoch=3).error_code == UnknownLeaderEpoch.code
-    with pytest.raises(FencedLeaderEpoch):
-        partition.offset_for_timestamp(-1, current_leader_epoch=0)
+    for older in (0, -2):
+        with pytest.raises(FencedLeaderEpoch):
+            partition.offset_for_timestamp(-1, current_leader_epoch=older)
     with pytest.raises(UnknownLeaderEpoch):
         partition.epoch_end(0, current_leader_epoch=3)
+
+
+def test_the_start_of_an_empty_log_is_of_the_leaders_epoch() -> None:
+    """ListOffsets -2, as Kafka's leaders note their epoch before its first record."""
+    cluster = ReplicaCluster()
+    cluster.elect(2)
+    cluster.elect(1)
+    assert cluster[1].partition.offset_for_timestamp(-2) == (0, -1, 2)
 
 
 def test_a_new_leader_has_what_was_read_though_its_high_watermark_lags() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from raftlog.base.checked_files import CHECKSUMS, write_checked
+from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
 from raftlog.storage.log_directory import (
     MAX_INCARNATIONS,
@@ -315,4 +318,43 @@ def test_an_identity_that_rotted_with_its_copy_is_refused() -> None:
     disk.flip_bit("/data/meta.properties", 4)
     disk.flip_bit(f"/data/meta.properties{CHECKSUMS}", 30)
     with pytest.raises(ForeignLogDirectory, match=r"meta\.properties has rotted, and so has its copy"):
+        open_()
+
+
+def test_refused_folder_says_how_its_meta_properties_comes_back(tmp_path: Path) -> None:
+    """The command in the message puts the copy in place, and the folder is this node's again with its ids."""
+
+    def open_(new_id: UUID) -> LogDirectory:
+        return LogDirectory.open(
+            RealDisk(), folder, node_id=1, cluster_id="c", new_directory_id=lambda: new_id
+        )
+
+    folder = str(tmp_path / "it's data")
+    directory = open_(ID)
+    directory.write_log_starts({TopicPartition("t", 0): 5})
+    meta = Path(folder, "meta.properties")
+    written = meta.read_bytes()
+    meta.unlink()
+    with pytest.raises(ForeignLogDirectory, match=r"its copy is in meta\.properties\.crc32c") as refused:
+        open_(UUID(int=5))
+    assert f"directory.id={encode_uuid(ID)}" in str(refused.value)
+    _, command, _ = str(refused.value).split("`")
+    subprocess.run(["/bin/sh", "-c", command], check=True)
+    assert meta.read_bytes() == written
+    assert open_(UUID(int=5)).directory_id == ID
+
+
+@pytest.mark.parametrize("lost", ["", "rotten"])
+def test_refused_folder_without_a_sound_copy_asks_for_a_backup(tmp_path: Path, lost: str) -> None:
+    """A copy that is not there, or has rotted, is not to be put in place."""
+    folder = str(tmp_path / "data")
+
+    def open_() -> LogDirectory:
+        return LogDirectory.open(RealDisk(), folder, node_id=1, cluster_id="c", new_directory_id=lambda: ID)
+
+    open_().write_log_starts({TopicPartition("t", 0): 5})
+    Path(folder, "meta.properties").unlink()
+    copy = Path(folder, "meta.properties" + CHECKSUMS)
+    copy.write_bytes(copy.read_bytes().replace(b"node.id=1", b"node.id=2") if lost else b"")
+    with pytest.raises(ForeignLogDirectory, match="put that file back from a backup"):
         open_()

@@ -112,6 +112,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def checkpoint(self) -> None:
         self.recovery_point = self.log.checkpoint()
+        self.log.recovery_point_written(self.recovery_point)
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raftlog.base.config import TopicConfig
-from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError
+from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError, OutOfOrderSequenceNumber
 from raftlog.records.batch import iter_headers
 from raftlog.storage.damage import Damage
 from raftlog.storage.log import Log
@@ -320,6 +320,33 @@ def test_a_log_that_ends_before_its_recovery_point_after_a_clean_stop_is_damaged
     assert log.damage == Damage(header.base_offset, 24)
 
 
+SEQUENCE = 56
+"""The last byte of a batch's base sequence."""
+
+
+def test_producers_are_not_replayed_from_a_batch_that_rotted() -> None:
+    """A clean start checks no batch, but the snapshots are gone, and sequences from the records are believed."""
+    disk, _ = filled_disk()
+    for name in disk.listdir(FOLDER):
+        if name.endswith(".snapshot"):
+            disk.remove(f"{FOLDER}/{name}")
+    overwrite(disk, f"{FOLDER}/00000000000000000008.log", 122 + SEQUENCE, b"\x63")
+    log = sim_log(disk, clean=True)
+    assert log.damage is not None
+    assert log.damage.offset == 10
+
+
+def test_batch_that_rotted_is_no_retry() -> None:
+    """The batches before a producer's last are read from the log's end: not this one, whose sequence is another now."""
+    disk, _ = filled_disk()
+    overwrite(disk, f"{FOLDER}/00000000000000000008.log", 3 * 122 + SEQUENCE, b"\x63")
+    log = sim_log(disk, clean=True)
+    assert append(log, b"a", b"b", leader_epoch=2, producer=(9, 0, 18)).duplicate
+    for sequence in (14, 0x63):
+        with pytest.raises(OutOfOrderSequenceNumber):
+            append(log, b"a", b"b", leader_epoch=2, producer=(9, 0, sequence))
+
+
 def test_a_truncation_is_not_taken_for_lost_records() -> None:
     """After truncate_to below the recovery point the directory's checkpoint may still name the old one."""
     disk, _ = filled_disk()
@@ -329,6 +356,10 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
     log = sim_log(disk, recovery_point=24)
     assert (log.log_end_offset, log.damage) == (10, None)
     log.checkpoint()
+    log.recovery_point_written(24)  # drawn up before the cut
+    log.checkpoint()
+    assert any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
+    log.recovery_point_written(10)
     log.checkpoint()
     assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.errors import InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced
+from raftlog.base.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
 from raftlog.records.batch import EndTransactionMarker, build_end_marker, read_header
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage import verification
@@ -58,6 +63,26 @@ def test_a_transaction_begins_only_when_it_was_confirmed() -> None:
     write(state, 1)
 
 
+def test_an_epoch_that_the_coordinator_denies_fences_no_other() -> None:
+    """A producer that made up an epoch would shut out the right one, whose epoch is below."""
+    state = ProducerState()
+    asked = state.begin_verification(PRODUCER, 5)
+    assert asked is not None
+    asked.deny()
+    confirm(state, 0)
+    write(state, 0)
+
+
+def test_a_producer_that_is_confirmed_stays_so_when_another_question_is_denied() -> None:
+    """Questions of one epoch are one question; a late refusal takes back nothing."""
+    state = ProducerState()
+    confirm(state, 5)
+    asked = state.begin_verification(PRODUCER, 5)
+    assert asked is None
+    state.verifications.begin(PRODUCER, 5).deny()
+    write(state, 0, epoch=5)
+
+
 def test_a_marker_voids_what_was_confirmed_before_it() -> None:
     """A batch that was under way while its transaction was aborted would open one that hangs for ever (KAFKA-14402)."""
     state = ProducerState()
@@ -91,6 +116,21 @@ def test_each_transaction_of_an_epoch_is_confirmed_by_itself() -> None:
         write(state, 1)
     confirm(state)
     write(state, 1)
+
+
+@pytest.mark.parametrize("supports_epoch_bump", [True, False])
+def test_a_producer_of_version_2_begins_with_sequence_0(supports_epoch_bump: bool) -> None:
+    """A later request that arrives before the first one waits for it; older producers may begin anywhere (KIP-360)."""
+    state = ProducerState()
+    asked = state.begin_verification(PRODUCER, 0)
+    assert asked is not None
+    assert asked.confirm(supports_epoch_bump=supports_epoch_bump)
+    if supports_epoch_bump:
+        with pytest.raises(OutOfOrderSequenceNumber, match="begins with sequence 0, not 3"):
+            write(state, 3)
+        write(state, 0)
+    else:
+        write(state, 3)
 
 
 def test_what_was_confirmed_for_one_epoch_is_nothing_to_another() -> None:

@@ -16,10 +16,12 @@ from raftlog.base.crc import crc32c
 from raftlog.base.errors import KafkaError
 from raftlog.records.batch import Record, build_batch, iter_records
 from raftlog.records.header import (
+    CONTROL_BIT,
     CRC_START,
     HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
+    LOG_APPEND_TIME_BIT,
     iter_headers,
     read_header,
 )
@@ -81,6 +83,17 @@ def end_offset(batches: bytes) -> int:
     return max((header.end_offset for _, header in iter_headers(batches)), default=0)
 
 
+def whole(batches: bytes) -> bytes:
+    """Return what is left without a batch that is cut off at the end, as fetches with limits may have it."""
+    end = max((position + header.length for position, header in iter_headers(batches)), default=0)
+    return batches[:end]
+
+
+def header_of(batch: bytes) -> Mapping[str, int]:
+    """Return the header of a batch, by the names of its fields."""
+    return dict(zip(FIELDS, HEADER.unpack_from(batch), strict=True))
+
+
 def _odd(rest: bytes) -> Mapping[str, Any]:
     if len(rest) < HEADER_BYTES:
         return {"bytes": text(rest)}
@@ -96,6 +109,10 @@ def _batch(batch: bytes) -> Mapping[str, Any]:
     shown = {name: value for name, value in fields.items() if value != usual[name]}
     if "crc" in shown:
         shown["crc"] = "wrong"
+    if fields["attributes"] & CONTROL_BIT and fields["attributes"] & LOG_APPEND_TIME_BIT:
+        shown.pop(
+            "base_timestamp", None
+        )  # the coordinator's time, which is the leader's or a millisecond before it
     return shown | {"records": records}
 
 

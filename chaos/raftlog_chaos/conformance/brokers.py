@@ -19,10 +19,12 @@ from raftlog_chaos.conformance.session import Session
 SETTINGS: Final = {
     "auto.create.topics.enable": "false",
     "delete.topic.enable": "true",
+    "group.consumer.assignment.interval.ms": "0",
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "100",
     "log.retention.check.interval.ms": "500",
     "offsets.topic.num.partitions": "4",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.state.log.num.partitions": "4",
 }
 """The settings of both sides: what makes a broker do at once what it would do in minutes, and fewer partitions."""

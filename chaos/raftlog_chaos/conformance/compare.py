@@ -35,7 +35,11 @@ def observe(history: History, servers: Sequence[str], *, world: World | None = N
 
     A history that stops because an answer lacks what it needs ends with a step that says so. Raises NotReady.
     """
-    session = Session(servers, world=world if history.needs.restarts else None)
+    return observe_in(Session(servers, world=world if history.needs.restarts else None), history)
+
+
+def observe_in(session: Session, history: History) -> Observation:
+    """Run a history in a session of its own, and close it. See `observe`."""
     try:
         history.run(session)
     except (LookupError, OSError) as error:
@@ -79,23 +83,46 @@ def is_broken(observation: Observation) -> bool:
     return bool(observation) and observation[-1]["asked"] == STOPPED
 
 
+class Told(NamedTuple):
+    """One step of a history for a reader. `answer` is empty where the two answers differ, and then `differing` is not.
+
+    `fields` and `answer` are texts.
+    """
+
+    asked: str
+    fields: str
+    answer: str
+    differing: list[tuple[str, str, str]]
+    """Paths, with Kafka's value and the other one."""
+
+
+def told(kafka: Observation, other: Observation) -> list[Told]:
+    """Return the steps of a history, with what differs."""
+    found: list[Told] = []
+    for one, two in _pairs(kafka, other):
+        step = one or two
+        differing_here = [(path, _inner(mine), _inner(others)) for path, mine, others in differing(one, two)]
+        answer = "" if differing_here else short(step.get("answer"))
+        found.append(Told(str(step.get("asked")), short(step.get("fields")), answer, differing_here))
+    return found
+
+
 def story(history: History, kafka: Observation, other: Observation, *, names: tuple[str, str]) -> list[str]:
     """Return a history as lines: each step once, and under it what differs, the two sides below each other."""
-    lines = [f"{history.label}: {history.claim}"]
-    differing: dict[int, list[Difference]] = {}
-    for each in differences(history.label, kafka, other):
-        differing.setdefault(each.step, []).append(each)
+    return [f"{history.label}: {history.claim}", *lines_of(told(kafka, other), names)]
+
+
+def lines_of(steps: Sequence[Told], names: tuple[str, str]) -> Iterator[str]:
+    """Yield the lines of a story."""
     width = max(map(len, names))
-    for number, (one, two) in enumerate(_pairs(kafka, other), 1):
-        step = one or two
-        lines.append(f"  {number:2} {step.get('asked')} {short(step.get('fields'))}".rstrip())
-        if number not in differing:
-            lines.append(f"     both: {short(step.get('answer'))}")
-        for each in differing.get(number, ()):
-            lines.append(f"     {each.path}")
-            lines.append(f"       {names[0]:{width}}  {_inner(each.kafka)}")
-            lines.append(f"       {names[1]:{width}}  {_inner(each.other)}")
-    return lines
+    for number, step in enumerate(steps, 1):
+        yield f"  {number:2} {step.asked} {step.fields}".rstrip()
+        if not step.differing:
+            yield f"     both: {step.answer}"
+        for path, kafka, other in step.differing:
+            yield f"     {path}"
+            yield f"       {names[0]:{width}}  {kafka}"
+            yield f"       {names[1]:{width}}  {other}"
 
 
 def short(value: Any) -> str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from raftlog_chaos.conformance.compare import Difference
 
 Kind = Literal["by design", "kafka's own fault", "not built", "open"]
 """`open` is for a fault of raftlog's that is not mended yet: `--strict` fails for it, and the page leaves it out."""
+
+
+DRAWN: Final = "generated/"
+"""The subject of histories that are drawn by chance."""
 
 
 class Known(NamedTuple):
@@ -36,6 +40,11 @@ class Known(NamedTuple):
     def is_about(self, labels: Iterable[str]) -> bool:
         """Whether one of these histories should show the difference."""
         return any(fnmatchcase(label, each) for label in labels for each in self.histories.split())
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether only histories that are drawn by chance show it, and perhaps none of those that ran."""
+        return all(each.startswith(DRAWN) for each in self.histories.split())
 
     def explains(self, difference: Difference) -> bool:
         """Whether this entry is about a difference."""

@@ -22,11 +22,21 @@ Run = Callable[..., None]
 
 
 class Needs(NamedTuple):
-    """The broker that a history needs. Histories with equal needs share a broker, unless they restart nodes."""
+    """The broker that a history needs. Histories with equal needs share a broker, unless they restart nodes.
+
+    `cluster_wide`: it changes, or lists, what all clients of a cluster share, such as broker configs, default quotas,
+    features or internal topics. `raftlog conformance` does that to a cluster only if it is asked to.
+    """
 
     nodes: int = 1
     restarts: bool = False
     settings: tuple[tuple[str, str], ...] = ()
+    cluster_wide: bool = False
+
+    @property
+    def is_any_broker(self) -> bool:
+        """Whether any broker will do, so that the history can be asked of one that was not started for it."""
+        return self._replace(cluster_wide=False) == Needs()
 
 
 class History(NamedTuple):
@@ -54,13 +64,14 @@ def history(
     nodes: int = 1,
     restarts: bool = False,
     settings: Mapping[str, str] | None = None,
+    cluster_wide: bool = False,
     slow: bool = False,
 ) -> Callable[[Run], Run]:
     """Register a function as a history, or, with `rows`, as one for each row, which is its second argument.
 
     Its name is the history's, and the first line of its docstring the claim.
     """
-    needs = Needs(nodes, restarts, tuple(sorted((settings or {}).items())))
+    needs = Needs(nodes, restarts, tuple(sorted((settings or {}).items())), cluster_wide)
 
     def register(run: Run) -> Run:
         subject = run.__module__.rpartition(".")[2].replace("_", "-")

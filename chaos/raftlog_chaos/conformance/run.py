@@ -47,7 +47,7 @@ class Findings:
     def stale(self, histories: Sequence[History]) -> list[Known]:
         """Return the entries that no history showed, of those whose histories all ran."""
         others = load().keys() - {each.label for each in histories}
-        unused = [each for each in known.load() if each.histories and each not in self.used]
+        unused = [each for each in known.load() if not each.is_drawn and each not in self.used]
         return [each for each in unused if not each.is_about(others)]
 
     def end(self, histories: Sequence[History], *, strict: bool) -> int:

@@ -64,6 +64,7 @@ class Session:
         self._nodes: dict[int, tuple[str, int]] = {}
         self._leaders: dict[tuple[str, int], int] = {}
         self._topics: dict[str, int] = {}
+        self._at_end: list[Callable[[], object]] = []
         self._ids: dict[str, str] = {}
         self._sent: list[tuple[str, int | None, str, int]] = []
 
@@ -156,9 +157,18 @@ class Session:
         came = self._comes(holds, within_s)
         self._note(f"wait until {what}", None, "it came" if came else f"not within {within_s:.0f} s")
 
+    def expect(self, what: str, holds: Callable[[], object]) -> None:
+        """Look until `holds()`, without observing it. Raises NotReady if it does not come."""
+        if not self._comes(holds, WAIT_S):
+            raise NotReady(f"not within {WAIT_S:.0f} s: {what}")
+
     def observe(self, what: str, value: Any) -> None:
         """Observe any plain data, such as what a stock client returned."""
         self._note(what, None, self._normal.answered(value))
+
+    def remark(self, text: str) -> None:
+        """Say more about the last question, for the list of known differences."""
+        self.steps[-1] = self.steps[-1]._replace(asked=f"{self.steps[-1].asked} {text}")
 
     # --- names and times
 
@@ -198,9 +208,22 @@ class Session:
         self._find_leaders(name)
         return name
 
+    def grown(self, name: str, partitions: int) -> None:
+        """Wait until a topic has that many partitions, each with a leader. Raises NotReady."""
+        self._topics[name] = partitions
+        self._find_leaders(name)
+
+    def has_topic(self, name: str) -> bool:
+        """Whether this session made a topic."""
+        return name in self._ids
+
     def topic_id(self, name: str) -> str:
         """Return the id of a topic that this session made."""
         return self._ids[name]
+
+    def at_end(self, tidy: Callable[[], object]) -> None:
+        """Have `tidy` called when the history has ended, the latest first. It may raise NotReady."""
+        self._at_end.append(tidy)
 
     # --- what most histories ask
 
@@ -322,7 +345,7 @@ class Session:
 
         After nodes were hurt it waits until one leads that answers. Raises NotReady.
         """
-        if topic in self._topics and (topic, partition) not in self._leaders:
+        if partition < self._topics.get(topic, 0) and (topic, partition) not in self._leaders:
             self._find_leaders(topic)
         return self._leaders.get((topic, partition))
 
@@ -366,22 +389,26 @@ class Session:
     # --- its end
 
     def close(self) -> None:
-        """Delete the topics that it made, and close its connections."""
-        try:
-            if self._topics:
-                self.look("DeleteTopics", 5, topic_names=list(self._topics), timeout=TIMEOUT_MS)
-        except (NotReady, OSError):
-            pass  # the broker is gone, or a broken one: nothing is left to tidy
+        """Delete the topics that have its names, undo the rest, and close its connections."""
+        for tidy in (self._delete_topics, *self._at_end)[::-1]:
+            try:
+                tidy()
+            except (NotReady, OSError, LookupError):
+                pass  # the broker is gone, or a broken one: nothing is left to tidy
         for on, node in list(self._connections):
             self._hang_up(on, node)
+
+    def _delete_topics(self) -> None:
+        found = [each["name"] for each in self.look("Metadata", 9, topics=None)["topics"]]
+        if own := [name for name in found if self._mark in name]:
+            self.look("DeleteTopics", 5, topic_names=own, timeout=TIMEOUT_MS)
 
     # --- within
 
     def _note(self, asked: str, fields: Any, answer: Any) -> None:
         self.steps.append(Step(asked, fields, answer))
 
-    @staticmethod
-    def _version(api: str, version: int | None) -> tuple[int, int]:
+    def _version(self, api: str, version: int | None) -> tuple[int, int]:
         key = api_key(api)
         return key, BY_NAME.get(api, APIS[key].max_version) if version is None else version
 
@@ -394,14 +421,17 @@ class Session:
     def _connect(self, node: int | None) -> Connection:
         """Connect to a node, or to the first address that answers."""
         if node is not None:
-            return Connection(*self._nodes[node])
+            return self._open(*self._nodes[node])
         for server in self.servers:
             host, _, port = server.rpartition(":")
             try:
-                return Connection(host, int(port))
+                return self._open(host, int(port))
             except OSError:
                 continue
         raise ConnectionError(f"none of {', '.join(self.servers)} answers")
+
+    def _open(self, host: str, port: int) -> Connection:
+        return Connection(host, port)
 
     def _hang_up(self, on: str, node: int | None) -> None:
         self._connections.pop((on, node)).close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Final
 
@@ -16,6 +17,10 @@ ANSWER_S: Final = 20.0
 CLIENT_ID: Final = "conformance"
 _LENGTH: Final = struct.Struct(">i")
 _WITHOUT_SIZE: Final = 4
+
+
+Dial = Callable[[str, int, float], socket.socket]
+"""Returns a connection to a host and port, ready for Kafka's requests. The third argument limits it and each answer."""
 
 
 class Closed(Exception):
@@ -39,8 +44,9 @@ class Undecodable(Exception):
 class Connection:
     """A connection; `send` and `receive` are apart, so that requests can be pipelined."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), patient(ANSWER_S))
+    def __init__(self, host: str, port: int, *, dial: Dial | None = None, answer_s: float = ANSWER_S) -> None:
+        limit_s = patient(answer_s)
+        self._socket = dial(host, port, limit_s) if dial else socket.create_connection((host, port), limit_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._numbers = count(1)
 

@@ -210,6 +210,7 @@ class OneLog:
     def _checkpoint(self) -> None:
         self._log.checkpoint()
         self._recovery_point = self._log.recovery_point
+        self._log.recovery_point_written(self._recovery_point)
 
     def _cut(self) -> None:
         """As a follower does if its leader has other records behind the high watermark."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, get_args, get_origin
@@ -20,6 +21,18 @@ LONGEST_ARRAY: Final = 200_000
 LONG_STRING: Final = 200
 
 LARGEST_PAGE: Final = {"page_size": 10_000}
+HURTFUL: Final[Mapping[str, bytes]] = {
+    "numbers with fractions": b"1.5,",
+    "whole numbers with fractions": b"1.0,",
+    "exponents": b"1e18,",
+    "short strings": b'"",',
+    "escapes": b'"\\\\\\\\",',
+    "braces": b"{},",
+    "brackets without an end": b"[",
+    "quotes without an end": b'"\\',
+    "digits": b"9",
+}
+"""Parts of an array, as many as a body has room for, behind numbers of the body that have a fraction of zero."""
 NO_LIMIT_IN_IT: Final[tuple[Mapping[str, Any], ...]] = ({},)
 QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "Page": (LARGEST_PAGE,),
@@ -76,15 +89,15 @@ def largest_calls(route: Route, path: Mapping[str, str]) -> Iterator[Asked]:
         if route.body is None:
             yield Asked(what, _limit(query), route.method, target)
             continue
+        named = "record_bytes" if route.streams else "body_bytes"
+        most = getattr(Limits(), named)
+        limit = f"{named} {most}"
         for string in ("x", "x" * LONG_STRING):
             make = partial(_body, route.body, string)
-            yield Asked(
-                f"{what} strings of {len(string)}",
-                f"body_bytes {Limits().body_bytes}",
-                route.method,
-                target,
-                make,
-            )
+            yield Asked(f"{what} strings of {len(string)}", limit, route.method, target, make)
+        for shape, part in HURTFUL.items():
+            make = partial(_hurtful, route.body, part, most - 1_000)
+            yield Asked(f"{what} {shape}", limit, route.method, target, make)
 
 
 def _limit(query: Mapping[str, Any]) -> str:
@@ -96,6 +109,13 @@ def _body(kind: Any, string: str) -> bytes:
     few, more = (len(json.dumps(_value(kind, length, string))) for length in (10, 20))
     length = 10 + 10 * (BODY_BYTES - few) // max(1, more - few)
     return json.dumps(_value(kind, max(1, min(length, LONGEST_ARRAY)), string)).encode()
+
+
+def _hurtful(kind: Any, part: bytes, most: int) -> bytes:
+    """Return a body with its numbers as fractions of zero, and behind them an array of nothing but `part`."""
+    body = re.sub(rb"(?<=[ \[])-?[0-9]+(?=[],}])", rb"\g<0>.0", json.dumps(_value(kind, 1, "x")).encode())
+    body = body.removesuffix(b"}") + b', "more": [0.'
+    return body + b"0," + part * ((most - len(body)) // len(part)) + b"0]}"
 
 
 def _value(kind: Any, length: int, string: str) -> Any:

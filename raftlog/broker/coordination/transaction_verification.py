@@ -323,7 +323,9 @@ class VerificationRequests:
                     refused[each.tp] = NotLeaderOrFollower()
                 elif error is not None:
                     refused[each.tp] = error
-                elif not each.verification.confirm():
+                    if not error.retriable:
+                        each.verification.deny()
+                elif not each.verification.confirm(supports_epoch_bump=dialect is ProducerApiLevel.ADDS):
                     refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
                 await pace.did()
         return refused

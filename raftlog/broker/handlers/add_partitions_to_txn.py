@@ -21,7 +21,7 @@ from raftlog.base.errors import (
     TransactionAbortable,
     UnknownTopicOrPartition,
 )
-from raftlog.base.types import TopicPartition
+from raftlog.base.types import INTERNAL_TOPICS, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.handlers.fenced_producer import error_for_version
@@ -56,7 +56,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             await _topic_partitions(broker, message.v3_and_below_topics),
         )
         demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, wanted.transactional_id)
-        topics = {each.topic for each in wanted.partitions}
+        topics = {each.topic for each in wanted.partitions} - INTERNAL_TOPICS  # only brokers write there
         codes = _denied(
             wanted, await among(broker, request, Operation.WRITE, TOPIC, topics, log_if_denied=True)
         )

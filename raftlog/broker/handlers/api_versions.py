@@ -41,18 +41,16 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     if version >= FIRST_NAMED_VERSION and not (
         _is_name(message.client_software_name) and _is_name(message.client_software_version)
     ):
-        return _body(version, InvalidRequest.code, served_here, levels, image.features_epoch)
+        return _body(version, InvalidRequest.code, frozenset(), levels, image.features_epoch)
     if version >= FIRST_NAMED_VERSION and request.connection is not None:
         name, number = message.client_software_name, message.client_software_version
         request.connection.software = (name[:SOFTWARE_CHARACTERS], number[:SOFTWARE_CHARACTERS])
     return _body(version, 0, served_here, levels, image.features_epoch)
 
 
-def refuse_version(correlation_id: int, *, of_controllers: bool) -> bytes:
-    """Answer an ApiVersions version that is not known: version 0 with error 35 and the list (KIP-511)."""
-    body = _body(
-        LOWEST_VERSION, UnsupportedVersion.code, _listed(of_controllers=of_controllers, telemetry=False)
-    )
+def refuse_version(correlation_id: int) -> bytes:
+    """Answer an ApiVersions version that is not known: version 0 with error 35 and the known ones (KIP-511)."""
+    body = _body(LOWEST_VERSION, UnsupportedVersion.code, frozenset({API_KEY}))
     return encode_response(API_KEY, LOWEST_VERSION, correlation_id, body)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -13,10 +14,11 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.rights import GROUP, TOPIC, among, demand
+from raftlog.broker.rights import GROUP, TOPIC, among, demand, operations
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
+from raftlog.coordinator.consumer.reconcile import union
 from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -47,6 +49,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
             answer, size = await _describe(broker, request, make, group_id, pace)
+            if message.include_authorized_operations:
+                answer = replace(answer, authorized_operations=operations(broker, request, GROUP, group_id))
             told += size
         except KafkaError as error:
             answer = make.DescribedGroup(
@@ -95,7 +99,9 @@ async def _describe(
 async def _member(
     make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage, pace: TurnCounter
 ) -> Any:
+    """A member has what it was told to give up, until it has confirmed that."""
     it, current = membership.members[member_id], membership.current_assignment_of(member_id)
+    held = union(current.assigned, current.revoking) if current.revoking else current.assigned
     return make.Member(
         member_id=member_id,
         instance_id=it.instance_id,
@@ -104,8 +110,8 @@ async def _member(
         client_id=it.client_id,
         client_host=it.client_host,
         subscribed_topic_names=it.topics,
-        subscribed_topic_regex=it.regex,
-        assignment=await _assignment(make, current.assigned, image, pace),
+        subscribed_topic_regex=it.regex or "",
+        assignment=await _assignment(make, held, image, pace),
         target_assignment=await _assignment(make, membership.target_assignment_of(member_id), image, pace),
         member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )

@@ -12,7 +12,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import TOPIC, among, refusal, viewer
 from raftlog.coordinator.consumer.consumer_membership import Partitions
 from raftlog.coordinator.consumer.decision_builder import MAX_SUBSCRIBED_TOPICS
-from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeat
+from raftlog.coordinator.consumer.heartbeat_requests import LEAVE_EPOCHS, ConsumerGroupHeartbeat
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
@@ -53,7 +53,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         request.api_version,
         member_id=heard.member_id,
         member_epoch=heard.epoch,
-        heartbeat_interval=configs.consumer_heartbeat_interval_ms,
+        heartbeat_interval=0
+        if message.member_epoch in LEAVE_EPOCHS
+        else configs.consumer_heartbeat_interval_ms,
         assignment=assignment,
     )
 

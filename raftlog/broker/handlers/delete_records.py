@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut
+from raftlog.base.errors import InvalidTopic, KafkaError, PolicyViolation, RequestTimedOut
+from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import MAX_TIMEOUT_S
 from raftlog.broker.partition_lookup import locate
@@ -53,6 +54,8 @@ class Deletion:
         try:
             demand(broker, request, Operation.DELETE, TOPIC, topic)
             partition = locate(broker, topic, self.index)
+            if partition.topic in INTERNAL_TOPICS:
+                raise InvalidTopic(f"records of {partition.topic} are deleted by brokers only")
             if partition.config.cleanup_policy == ("compact",):
                 raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
             self._target = partition.delete_records(wanted.offset)

@@ -11,7 +11,7 @@ from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisable
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.mutation_quota import within_mutation_quota
-from raftlog.broker.rights import TOPIC, may, refusal
+from raftlog.broker.rights import CLUSTER, TOPIC, may, refusal
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
@@ -87,7 +87,12 @@ async def _checked(
 
 
 def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> TopicResult | None:
-    """Return the refusal of a topic that the sender may not delete; one by id is not named to who may not see it."""
+    """Return the refusal of a topic that the sender may not delete; one by id is not named to who may not see it.
+
+    The right to delete in the cluster is that to delete every topic.
+    """
+    if may(broker, request, Operation.DELETE, CLUSTER):
+        return None
     name = asked.name if asked.topic_id is None else broker.image().topic_names.get(asked.topic_id)
     if name is None or may(broker, request, Operation.DELETE, TOPIC, name, log_if_denied=True):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, InvalidRequest
+from raftlog.base.errors import NONE, InvalidRequest, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
@@ -45,8 +45,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def _check(components: Sequence[Any]) -> None:
     kinds = [each.entity_type for each in components]
     for each in components:
+        if not each.entity_type:
+            raise InvalidRequest("entity_type: is empty")
         if each.entity_type not in (USER, CLIENT_ID, IP):
-            raise InvalidRequest(
+            raise UnsupportedVersion(
                 f"entity_type: must be user, client-id or ip, not {each.entity_type[:100]!r}"
             )
         if each.match_type not in (EXACT, DEFAULT, SPECIFIED):

@@ -99,7 +99,7 @@ async def _tell_history(broker: BrokerContext, request: RequestContext, group_id
 
 
 async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...]:
-    """The members' topics are shown of a stable group only: before, they are not decided."""
+    """Subscriptions are shown of a stable group only; in a rebalance the assignments are those before it."""
     is_stable = group.state == STABLE
     members = []
     for each in group.membership.members.values():
@@ -109,7 +109,7 @@ async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...
             client_id=each.client_id,
             client_host=each.client_host,
             member_metadata=each.subscription if is_stable else b"",
-            member_assignment=each.assignment if is_stable else b"",
+            member_assignment=each.assignment,
         )
         members.append(member)
         await pace.did()

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
+from raftlog.base.types import METADATA_TOPIC
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.broker.turns import TurnCounter, in_turns
@@ -14,9 +15,6 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 
 API_KEY: Final = ApiKey.DESCRIBE_QUORUM
-
-METADATA_TOPIC: Final = "__cluster_metadata"
-"""The name that Kafka's tools ask for; its only partition is 0."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import partial
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, InvalidTopic, TopicAuthorizationFailed, UnknownTopicOrPartition
+from raftlog.base.errors import (
+    NONE,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
@@ -27,10 +34,8 @@ PARTITIONS_MAX: Final = 2000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer from the newest image, up to the limit; the cursor says where to go on."""
     image = broker.image()
-    first, first_partition = _start(message)
     asked = {topic.name async for topic in in_turns(broker.env, message.topics)}
-    if first and asked:
-        asked.add(first)
+    first, first_partition = _start(message, asked)
     visible = await among(
         broker, request, Operation.DESCRIBE, TOPIC, asked or image.topics, log_if_denied=bool(asked)
     )
@@ -57,9 +62,28 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     )
 
 
-def _start(message: Any) -> tuple[str, int]:
+def error_response(_request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say the same of each topic."""
+    make = response_builders(API_KEY, 0)
+    return make.DescribeTopicPartitionsResponse(
+        throttle_time=0,
+        topics=tuple(
+            make.DescribeTopicPartitionsResponseTopic(error_code=error.code, name=name, topic_id=None)
+            for name in sorted({topic.name for topic in message.topics})
+        ),
+    )
+
+
+def _start(message: Any, asked: Container[str]) -> tuple[str, int]:
+    """Return where the answer begins. Raises InvalidRequest for a cursor that no answer to this question had."""
     cursor = message.cursor
-    return ("", 0) if cursor is None else (cursor.topic_name, max(cursor.partition_index, 0))
+    if cursor is None:
+        return "", 0
+    if cursor.partition_index < 0:
+        raise InvalidRequest(f"the cursor's partition is {cursor.partition_index}; it is at least 0")
+    if asked and cursor.topic_name not in asked:
+        raise InvalidRequest(f"the cursor is at topic {cursor.topic_name!r}, which is not asked for")
+    return cursor.topic_name, cursor.partition_index
 
 
 class _Page:

@@ -180,6 +180,10 @@ class PendingFetch(Slot):
         """Open or continue the session; return the answer that says why there is none."""
         connection, request = self.connection, self.request
         server = connection.server
+        if server.broker.replicas.to_wake:
+            # uvloop reads from sockets before it calls what is to be called soon: a producer that heard that a record
+            # is committed would not see it in its session.
+            server.broker.replicas.wake_now()
         try:
             replica = self.replica = None if request.replica_id < 0 else replica_of(connection, request)
             if replica is not None and server.broker.session is not None:

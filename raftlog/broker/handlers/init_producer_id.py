@@ -33,7 +33,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
     elif not may_any(broker, request, Operation.WRITE, TOPIC):
         demand(broker, request, Operation.IDEMPOTENT_WRITE, CLUSTER)
-    producer = await (_give(broker) if message.transactional_id is None else _init(broker, message))
+    before = ProducerIdAndEpoch(
+        getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_EPOCH)
+    )
+    if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
+        raise InvalidRequest("producer id and epoch are given together or not at all")
+    producer = await (_give(broker) if message.transactional_id is None else _init(broker, message, before))
     return build_response(
         API_KEY,
         request.api_version,
@@ -47,16 +52,11 @@ async def _give(broker: BrokerContext) -> ProducerIdAndEpoch:
     return ProducerIdAndEpoch(await broker.producer_ids.next(), FIRST_EPOCH)
 
 
-async def _init(broker: BrokerContext, message: Any) -> ProducerIdAndEpoch:
+async def _init(broker: BrokerContext, message: Any, before: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
     if getattr(message, "keep_prepared_txn", False):
         raise UnsupportedVersion("transactions cannot be kept prepared (KIP-939)")
     if getattr(message, "enable2_pc", False):
         raise TransactionalIdAuthorizationFailed("two-phase commit is not enabled (KIP-939)")
-    before = ProducerIdAndEpoch(
-        getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_EPOCH)
-    )
-    if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
-        raise InvalidRequest("producer id and epoch are given together or not at all")
     request = InitProducerId(message.transactional_id, message.transaction_timeout, before)
     found: ProducerIdAndEpoch = await broker.transactions.init_producer(request)
     return found

@@ -104,7 +104,7 @@ def _joined(request: RequestContext, reply: JoinGroupResult) -> Any:
     return make.JoinGroupResponse(
         generation_id=reply.generation,
         protocol_type=reply.protocol_type,
-        protocol_name=reply.protocol,
+        protocol_name=reply.protocol or _no_protocol(request),
         leader=reply.leader,
         member_id=reply.member_id,
         members=members,
@@ -116,14 +116,17 @@ def _joined(request: RequestContext, reply: JoinGroupResult) -> Any:
     )
 
 
+def _no_protocol(request: RequestContext) -> str | None:
+    return None if request.api_version >= FIRST_NULLABLE_PROTOCOL_VERSION else ""
+
+
 def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
-    nullable = request.api_version >= FIRST_NULLABLE_PROTOCOL_VERSION
     return build_response(
         API_KEY,
         request.api_version,
         error_code=error_code,
         generation_id=-1,
-        protocol_name=None if nullable else "",
+        protocol_name=_no_protocol(request),
         leader="",
         member_id=member_id,
         members=(),

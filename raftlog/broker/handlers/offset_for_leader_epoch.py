@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.rights import TOPIC, demand
+from raftlog.broker.rights import CLUSTER, TOPIC, demand, may
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Operation
@@ -31,7 +31,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def _end_of(broker: BrokerContext, request: RequestContext, make: Any, topic: str, wanted: Any) -> Any:
     try:
-        demand(broker, request, Operation.DESCRIBE, TOPIC, topic)
+        if not may(broker, request, Operation.CLUSTER_ACTION, CLUSTER):
+            demand(broker, request, Operation.DESCRIBE, TOPIC, topic)
         end = locate(broker, topic, wanted.partition).epoch_end(
             wanted.leader_epoch, current_leader_epoch=wanted.current_leader_epoch
         )

@@ -339,7 +339,7 @@ class FetchSessions:
         known = self._sessions.get(request.session_id)
         if known is not None and known.owner != owner:
             known = None
-        if request.session_epoch > INITIAL_EPOCH:
+        if request.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._continue(known, request, version, now)
         if known is not None:
             self.end(request.session_id)

@@ -22,6 +22,7 @@ from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.replication.leader_role import LeaderRole
+from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import MAX_IDLE_PRODUCERS
 from raftlog.storage.segment_age import bytes_looked_at
@@ -34,8 +35,6 @@ LAG_CHECKS_PER_LAG_TIME = 2
 """A laggard leaves the ISR at most half of replica.lag.time.max.ms late."""
 REAP_INTERVAL = 15.0
 """Seconds between two looks for files whose file.delete.delay.ms is over."""
-EXPIRE_INTERVAL = 600.0
-"""Seconds between two looks for silent producers (Kafka's producer.id.expiration.check.interval.ms)."""
 PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
@@ -70,7 +69,9 @@ class Housekeeping:
         self._written_high_watermarks = OffsetCheckpoint(env, LogDirectory.write_high_watermarks)
         self._written_starts = OffsetCheckpoint(env, LogDirectory.write_log_starts)
         self._written_cleaned = OffsetCheckpoint(env, LogDirectory.write_cleaner_offsets)
-        self._written_points = OffsetCheckpoint(env, LogDirectory.write_recovery_points)
+        self._written_points = OffsetCheckpoint(
+            env, LogDirectory.write_recovery_points, written=Log.recovery_point_written
+        )
         self._expiries: list[tuple[int, int, Partition]] = []
         """When the oldest segment of a log grows too old (wall ms), a number, and the replica."""
         self._expires: dict[Partition, int] = {}
@@ -94,7 +95,7 @@ class Housekeeping:
             (each_ms("log_flush_offset_checkpoint_interval_ms"), self.checkpoint_logs),
             (each_ms("log_flush_start_offset_checkpoint_interval_ms"), self.checkpoint_log_starts),
             (each_ms("log_retention_check_interval_ms"), self.retain),
-            (lambda: EXPIRE_INTERVAL, self.expire_producers),
+            (each_ms("producer_id_expiration_check_interval_ms"), self.expire_producers),
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
             (lambda: ROOM_INTERVAL, self._replicas.logs.look_for_room),

@@ -22,11 +22,21 @@ if TYPE_CHECKING:
 
 
 class OffsetCheckpoint:
-    """The files of one kind, one on each volume. `write` is the directory's method for it."""
+    """The files of one kind, one on each volume. `write` is the directory's method for it.
 
-    def __init__(self, env: Env, write: Callable[[LogDirectory, Offsets], None]) -> None:
+    `written` is called for each log of a file once that is durable.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        write: Callable[[LogDirectory, Offsets], None],
+        *,
+        written: Callable[[Log, int], None] | None = None,
+    ) -> None:
         self._env = env
         self._write = write
+        self._written = written
         self._offsets: dict[LogVolume, dict[TopicPartition, tuple[Log, int]]] = {}
         self._changed: set[LogVolume] = set()
 
@@ -57,3 +67,6 @@ class OffsetCheckpoint:
         finally:
             if not written:
                 self._changed.add(volume)
+        if written and self._written is not None:
+            for log, offset in kept.values():
+                self._written(log, offset)

@@ -104,7 +104,8 @@ class Replicas:
         self.logs = LogDirectories(env, config, self._volume_failed)
         self._volumes: dict[Partition, LogVolume] = {}
         self._due_to_flush: set[Partition] = set()
-        self._told: list[Partition] = []
+        self.to_wake: list[Partition] = []
+        """Partitions in which waiting consumers have something to read, and do not know it yet."""
         self._removing: set[TopicPartition] = set()
         self._missing: dict[TopicPartition, None] = {}
         self.refused = RefusedReplicas(loop, self._create_refused)
@@ -490,13 +491,14 @@ class Replicas:
             self.mark_unflushed([partition])
 
     def wake_waiters(self, partition: Partition) -> None:
-        if not self._told:
-            self._loop.call_soon(self._wake_told)
-        self._told.append(partition)
+        if not self.to_wake:
+            self._loop.call_soon(self.wake_now)
+        self.to_wake.append(partition)
 
-    def _wake_told(self) -> None:
-        told, self._told = self._told, []
-        for partition in told:
+    def wake_now(self) -> None:
+        """Wake the waiters of all partitions in `to_wake`; fine if there is none."""
+        partitions, self.to_wake = self.to_wake, []
+        for partition in partitions:
             partition.wake_parked()
 
     def submit_isr_change(self, partition: Partition) -> None:

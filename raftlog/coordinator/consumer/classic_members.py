@@ -103,21 +103,30 @@ def _take_place(draft: DecisionBuilder, who: MemberRef, member_id: str) -> None:
         draft.replace_static_member(holder, member_id, rejoined(draft.state.current_assignment_of(holder)))
 
 
-def find_member(state: ConsumerMembership, who: MemberRef, *, by_instance_alone: bool = False) -> str:
-    """Return the id of the classic member that speaks. Raises UnknownMemberId, FencedInstanceId.
+def find_member(state: ConsumerMembership, who: MemberRef) -> str:
+    """Return the id of the classic member that speaks. Raises UnknownMemberId, FencedInstanceId."""
+    member_id = find_leaving_member(state, who)
+    if member_id != who.member_id:
+        raise FencedInstanceId
+    if state.members[member_id].classic is None:
+        raise UnknownMemberId
+    return member_id
 
-    `by_instance_alone`: admin tools that take a static member out have no member id.
+
+def find_leaving_member(state: ConsumerMembership, who: MemberRef) -> str:
+    """Return the id of a member of either protocol to be taken out. Raises UnknownMemberId, FencedInstanceId.
+
+    Admin tools take members of all kinds out with LeaveGroup, static ones without their member ids.
     """
     member_id = who.member_id
     if who.group_instance_id is not None:
         holder = state.static_member_id(who.group_instance_id)
         if holder is None:
             raise UnknownMemberId
-        if holder != member_id and not (by_instance_alone and not member_id):
+        if member_id not in (holder, ""):
             raise FencedInstanceId
         member_id = holder
-    found = state.members.get(member_id)
-    if found is None or found.classic is None:
+    if member_id not in state.members:
         raise UnknownMemberId
     return member_id
 

@@ -231,6 +231,7 @@ class ConsumerGroup:
             check_join(request)
             subscription = classic_members.check_protocols(group.consumer, request)
             if needs_id:
+                self._check_room(group.consumer)
                 return Decision(reply=MemberIdRequired(new_member_id))
             return self._decision(
                 group,
@@ -245,6 +246,12 @@ class ConsumerGroup:
         self._note_alive(member_id, at, is_here=True)
         if self.recorded is not None and member_id in self.recorded.members:
             self._sessions.schedule(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
+
+    def _check_room(self, state: ConsumerMembership) -> None:
+        """Raises GroupMaxSizeReached for one member too many, which is given no id."""
+        most = self._config.group_consumer_max_size
+        if len(state.members) >= most:
+            raise GroupMaxSizeReached(f"group.consumer.max.size is {most}")
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
         """Answered with Synced."""
@@ -280,7 +287,7 @@ class ConsumerGroup:
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
-            member_id = classic_members.find_member(group.consumer, ref, by_instance_alone=True)
+            member_id = classic_members.find_leaving_member(group.consumer, ref)
             return self._decision(group, lambda draft: decide_fence_members(draft, (member_id,)), at)
 
         self._run(decide, answer, at, detail=reason)

@@ -65,7 +65,10 @@ def decide_init(
     if tail.state is TransactionState.ONGOING:
         if request.producer not in (NO_PRODUCER, tail.producer):
             raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
-        fence = decide_fence_producer(tail, now_ms=now_ms)
+        # The holder of the epoch is not fenced by its own bump: it asks again with the same epoch. After an exhausted
+        # epoch comes none that a client may have.
+        holder_epoch = NO_EPOCH if tail.is_exhausted else request.producer.epoch
+        fence = _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms, last_epoch=holder_epoch)
         return fence._replace(reply=ConcurrentTransactions("the transaction before is being aborted"))
     fresh = _next_producer(tail, request, take_id)
     after = msgspec.structs.replace(
@@ -250,12 +253,14 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
 def decide_timeout(tail: Transaction, *, now_ms: int) -> Decision:
     """Abort an open transaction that took too long: its epoch is over.
 
-    A client of version 2 is told the next one when it aborts it as well, as Apache Kafka does: nobody else has the id.
+    Its client gets the next one when it asks for it with that epoch (KIP-360), and in version 2 also when it aborts it
+    as well. Apache Kafka does so too: no other producer has the id.
     """
-    goes_on = tail.client_version is ClientTransactionVersion.TV_2 and not tail.is_exhausted
-    return _take_epoch(
-        tail, ClientTransactionVersion.TV_2 if goes_on else ClientTransactionVersion.TV_0, now_ms
-    )
+    if tail.is_exhausted:
+        return _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms)
+    goes_on = tail.client_version is ClientTransactionVersion.TV_2
+    version = ClientTransactionVersion.TV_2 if goes_on else ClientTransactionVersion.TV_0
+    return _take_epoch(tail, version, now_ms, last_epoch=tail.producer.epoch)
 
 
 def decide_fence_producer(tail: Transaction, *, now_ms: int) -> Decision:
@@ -266,14 +271,16 @@ def decide_fence_producer(tail: Transaction, *, now_ms: int) -> Decision:
     return _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms)
 
 
-def _take_epoch(tail: Transaction, client_version: ClientTransactionVersion, now_ms: int) -> Decision:
+def _take_epoch(
+    tail: Transaction, client_version: ClientTransactionVersion, now_ms: int, *, last_epoch: int = NO_EPOCH
+) -> Decision:
     if tail.state is not TransactionState.ONGOING:
         return Decision()
     after = msgspec.structs.replace(
         tail,
         # The last one is left only by a record from elsewhere: nobody who has it is let in any more.
         producer=tail.producer if tail.producer.epoch >= MAX_PRODUCER_EPOCH else _bumped(tail.producer),
-        last_epoch=NO_EPOCH,
+        last_epoch=last_epoch,
         update_ms=now_ms,
         client_version=client_version,
     )

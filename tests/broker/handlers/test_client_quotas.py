@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.config import load_config
-from raftlog.base.errors import InvalidRequest, NotController, ThrottlingQuotaExceeded
+from raftlog.base.errors import InvalidRequest, NotController, ThrottlingQuotaExceeded, UnsupportedVersion
 from raftlog.controller.client_quotas import decide_alter_client_quotas
 from raftlog.controller.mutation_quotas import MutationQuotas
 from raftlog.metadata.controller_api import (
@@ -193,7 +193,7 @@ async def test_quotas_are_described_by_what_matches() -> None:
 @pytest.mark.parametrize(
     "components",
     [
-        (("host", SPECIFIED, None),),
+        (("", SPECIFIED, None),),
         (("user", 3, None),),
         (("user", EXACT, None),),
         (("user", DEFAULT, "al"),),
@@ -207,6 +207,12 @@ async def test_a_question_that_makes_no_sense_is_refused(
     """INVALID_REQUEST, as from Kafka."""
     with pytest.raises(InvalidRequest):
         await QuotaSetup().describe(*components, version=version)
+
+
+async def test_a_question_about_an_unknown_kind_of_entity_is_not_supported() -> None:
+    """UNSUPPORTED_VERSION, as from Kafka: a later version might know it."""
+    with pytest.raises(UnsupportedVersion):
+        await QuotaSetup().describe(("host", SPECIFIED, None), version=1)
 
 
 # --- controller mutations

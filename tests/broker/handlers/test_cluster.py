@@ -9,8 +9,9 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from raftlog.base.errors import BrokerIdNotRegistered, RequestTimedOut
+from raftlog.base.errors import BrokerIdNotRegistered, InvalidRequest, RequestTimedOut
 from raftlog.base.types import TopicPartition
+from raftlog.broker.handlers import describe_topic_partitions
 from raftlog.metadata.controller_api import (
     DescribeQuorum,
     Done,
@@ -169,11 +170,25 @@ async def test_pages_join_to_the_whole(limit: int) -> None:
 
 
 async def test_a_cursor_holds_for_named_topics_too() -> None:
-    """Names before the cursor are done; a topic that vanished meanwhile is told as unknown."""
+    """Names before the cursor are done; a topic that vanished meanwhile is told as unknown.
+
+    A cursor that no answer can have had is refused, as by Kafka.
+    """
     response = await describe_partitions(HandlerSetup(), "a", "b", limit=10, cursor=("b", 2))
     assert told(response) == [("b", [2])]
-    gone = await describe_partitions(HandlerSetup(), "a", limit=10, cursor=("aa", 2))
+    gone = await describe_partitions(HandlerSetup(), "a", "aa", limit=10, cursor=("aa", 2))
     assert [(each.name, each.error_code) for each in gone.topics] == [("aa", 3)]
+    for wrong in (("aa", 0), ("a", -1)):
+        with pytest.raises(InvalidRequest):
+            await describe_partitions(HandlerSetup(), "a", limit=10, cursor=wrong)
+
+
+def test_a_refused_question_about_partitions_names_each_topic_once() -> None:
+    """The answer has no error of its own, and without one the connection would be closed."""
+    message = SimpleNamespace(topics=tuple(SimpleNamespace(name=each) for each in ("b", "a", "b")))
+    request: Any = None
+    response = describe_topic_partitions.error_response(request, message, InvalidRequest())
+    assert [(each.name, each.error_code) for each in response.topics] == [("a", 42), ("b", 42)]
 
 
 class FakeVolumes:

@@ -16,6 +16,8 @@ from raftlog.broker.handlers import (
     consumer_group_heartbeat,
     delete_groups,
     describe_groups,
+    join_group,
+    leave_group,
     list_groups,
     offset_commit,
     offset_fetch,
@@ -58,7 +60,7 @@ def test_heartbeat(version: int) -> None:
         stayed = await beat(node, 1, version, topic_partitions=owned)
         assert (stayed.member_epoch, stayed.assignment) == (1, None)
         left = await beat(node, -1, version)
-        assert (int(left.error_code), left.member_epoch) == (0, -1)
+        assert (int(left.error_code), left.member_epoch, int(left.heartbeat_interval)) == (0, -1, 0)
         assert (await node.groups.read("g")).state == "Empty"
 
     run_scenario(scenario)
@@ -115,6 +117,81 @@ def test_heartbeat_errors(version: int) -> None:
 
 
 @versions(consumer_group_describe)
+def test_a_member_is_described_with_what_it_has_not_given_up_yet(version: int) -> None:
+    """It still reads what it was told to give up, until it confirms (as in Kafka 4.3)."""
+
+    async def scenario(node: GroupBroker) -> None:
+        owned = [{"_": "TopicPartitions", "topic_id": TOPIC_ID, "partitions": [0, 1, 2]}]
+        await beat(node, 0)
+        await beat(node, 1, topic_partitions=owned)
+        await beat(node, 0, member_id="other")
+        kept = await beat(node, 1, topic_partitions=owned)
+        assert len(kept.assignment.topic_partitions[0].partitions) < 3
+        response = await node.call(consumer_group_describe, version, group_ids=["g"])
+        (member,) = (each for each in response.groups[0].members if each.member_id == "m")
+        assert tuple(member.assignment.topic_partitions[0].partitions) == (0, 1, 2)
+
+    run_scenario(scenario)
+
+
+@versions(consumer_group_describe)
+def test_a_group_is_described_with_what_the_asker_may_do(version: int) -> None:
+    """If it asks for that, as with DescribeGroups."""
+
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
+        asked = await node.call(
+            consumer_group_describe, version, group_ids=["g"], include_authorized_operations=True
+        )
+        plain = await node.call(consumer_group_describe, version, group_ids=["g"])
+        described = await node.call(describe_groups, 5, groups=["g"], include_authorized_operations=True)
+        assert asked.groups[0].authorized_operations == described.groups[0].authorized_operations > 0
+        assert plain.groups[0].authorized_operations == -(2**31)
+
+    run_scenario(scenario)
+
+
+def test_an_admin_takes_a_member_of_the_consumer_protocol_out() -> None:
+    """removeMembersFromConsumerGroup of Kafka's admin client sends LeaveGroup, for members of both protocols."""
+
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
+        await beat(node, 0, member_id="static", instance_id="one")
+        members = [
+            {"_": "MemberIdentity", "member_id": "m"},
+            {"_": "MemberIdentity", "member_id": "other", "group_instance_id": "one"},
+            {"_": "MemberIdentity", "member_id": "", "group_instance_id": "one"},
+        ]
+        left = await node.call(leave_group, 5, group_id="g", members=members)
+        assert [int(each.error_code) for each in left.members] == [0, 82, 0]
+        assert (await node.groups.read("g")).state == "Empty"
+
+    run_scenario(scenario)
+
+
+def test_a_full_consumer_group_gives_no_id_to_a_classic_member() -> None:
+    """It is refused at once, not after it came again."""
+
+    async def scenario(node: GroupBroker) -> None:
+        await beat(node, 0)
+        refused = await node.call(
+            join_group,
+            5,
+            group_id="g",
+            member_id="",
+            protocol_type="consumer",
+            session_timeout=10_000,
+            rebalance_timeout=60_000,
+            protocols=[
+                {"_": "JoinGroupRequestProtocol", "name": "range", "metadata": bytes(6) + b"\xff" * 4}
+            ],
+        )
+        assert int(refused.error_code) == 81
+
+    run_scenario(scenario, group_consumer_max_size=1)
+
+
+@versions(consumer_group_describe)
 def test_describe(version: int) -> None:
     """Epochs, assignor, members with what they have and shall have; other groups are not found."""
 
@@ -130,6 +207,7 @@ def test_describe(version: int) -> None:
         assert (member.member_id, member.instance_id, member.rack_id) == ("m", "one", "r")
         assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
         assert tuple(member.subscribed_topic_names) == ("t",)
+        assert member.subscribed_topic_regex == "", "a text in Kafka, also where there is none"
         for each in (member.assignment, member.target_assignment):
             (topic,) = each.topic_partitions
             assert (topic.topic_name, topic.topic_id) == ("t", TOPIC_ID)

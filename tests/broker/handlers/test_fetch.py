@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.errors import NotLeaderOrFollower, UnknownLeaderEpoch
+from raftlog.base.errors import InvalidFetchSessionEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
 from raftlog.base.types import NAME_MAX_CHARS, EpochEnd
 from raftlog.broker.handlers import fetch as fetch_handler
 from raftlog.broker.links.peer_auth import HELLO
@@ -310,6 +310,34 @@ def session_of(pipe: FakeClient) -> tuple[int, dict[int, Any]]:
     return answer.session_id, {
         each.partition_index: each for topic in answer.responses for each in topic.partitions
     }
+
+
+async def test_a_session_has_what_was_committed_before_the_request() -> None:
+    """A producer is answered before the session is woken, and its client may fetch before that (Kafka reads anew)."""
+    one = filled(0)
+    fake = FakePartitionServer(one)
+    pipe = fake.connect()
+    pipe.send(fetch(1, (0, 3), session=(0, 0)))
+    session, _ = session_of(pipe)
+    one.auto_commit = False
+    one.append_produced(memoryview(batch()), acks=-1, now_ms=0)
+    one.high_watermark = one.log_end_offset
+    fake.broker.replicas.to_wake.append(one)  # type: ignore[arg-type]
+    pipe.send(fetch(2, session=(session, 1)))
+    assert len(session_of(pipe)[1][0].records) == 61
+
+
+@pytest.mark.parametrize("epoch", [-2, 5])
+async def test_an_epoch_that_is_not_the_next_one_leaves_the_session_as_it_is(epoch: int) -> None:
+    """Only -1 ends a session; INVALID_FETCH_SESSION_EPOCH otherwise, as Kafka answers."""
+    fake = FakePartitionServer(filled(0))
+    pipe = fake.connect()
+    pipe.send(fetch(1, (0, 3), session=(0, 0)))
+    session, _ = session_of(pipe)
+    pipe.send(fetch(2, session=(session, epoch)))
+    assert pipe.answer(1, 12).error_code == InvalidFetchSessionEpoch.code
+    pipe.send(fetch(3, session=(session, 1)))
+    assert session_of(pipe) == (session, {})
 
 
 async def test_a_session_tells_only_what_changed() -> None:

@@ -392,6 +392,41 @@ def test_describe_groups(version: int) -> None:
     run_scenario(scenario)
 
 
+def test_members_keep_what_they_were_assigned_while_a_rebalance_gathers_them() -> None:
+    """Tools show which member still reads what, as with Kafka."""
+
+    async def scenario(node: GroupBroker) -> None:
+        member_id, _ = await stable(node)
+        newcomer = await join(node)
+        await join(node)  # a third one is given an id and awaited, so the rebalance goes on
+        waiting = [
+            asyncio.create_task(join(node, member_id=each)) for each in (newcomer.member_id, member_id)
+        ]
+        await asyncio.sleep(0.1)
+        described = (await node.call(describe_groups, 5, groups=["g"])).groups[0]
+        found = {each.member_id: bytes(each.member_assignment) for each in described.members}
+        assert described.group_state == "PreparingRebalance"
+        assert found == {member_id: b"mine", newcomer.member_id: b""}
+        for each in waiting:
+            each.cancel()
+
+    run_scenario(scenario)
+
+
+@versions(join_group)
+def test_a_protocol_without_a_name_is_told_as_none(version: int) -> None:
+    """Versions from 7 on have null for it, also where a protocol has an empty name."""
+
+    async def scenario(node: GroupBroker) -> None:
+        protocols = [{"_": "JoinGroupRequestProtocol", "name": "", "metadata": b"sub"}]
+        joined = await join(node, version, protocols=protocols)
+        if int(joined.error_code) == MemberIdRequired.code:
+            joined = await join(node, version, joined.member_id, protocols=protocols)
+        assert (int(joined.error_code), joined.protocol_name) == (0, None if version >= 7 else "")
+
+    run_scenario(scenario)
+
+
 def test_history_of_a_group_is_told_to_the_admin_api_alone() -> None:
     """It names topics, which the admin API hides from some of its callers. A client has the usual answer."""
 

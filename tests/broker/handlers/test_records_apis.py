@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.errors import OffsetNotAvailable
+from raftlog.base.errors import InvalidRequest, OffsetNotAvailable
+from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker import handlers
 from raftlog.broker.handlers import LIKELY, delete_records, find_handler, served, warm_up
 from raftlog.broker.handlers.api_versions import TELEMETRY
@@ -198,9 +199,20 @@ async def test_records_of_a_topic_that_is_only_compacted_are_not_deleted(
     assert fake.partition.log_start_offset == start
 
 
-async def init_producer_id(pipe: FakeClient, version: int, transactional_id: str | None = None) -> Any:
+async def test_records_of_internal_topics_are_not_deleted() -> None:
+    """INVALID_TOPIC_EXCEPTION as in Kafka, whatever the topic's policy: committed offsets would be gone."""
+    fake = FakePartitionServer(filled())
+    fake.partition.topic = CONSUMER_OFFSETS_TOPIC
+    assert await delete(fake.connect(), (0, 2)) == [(17, -1)]
+    assert fake.partition.log_start_offset == 0
+
+
+async def init_producer_id(
+    pipe: FakeClient, version: int, transactional_id: str | None = None, **claim: int
+) -> Any:
     make = request_builders(22, version)
-    pipe.send(request(22, version, 1, make.InitProducerIdRequest(transactional_id=transactional_id)))
+    message = make.InitProducerIdRequest(transactional_id=transactional_id, **claim)
+    pipe.send(request(22, version, 1, message))
     await asyncio.sleep(0)
     await pipe.wait()
     return pipe.answer(22, version)
@@ -214,6 +226,14 @@ async def test_an_idempotent_producer_gets_an_id_of_its_own(version: int) -> Non
     assert {(each.error_code, each.producer_epoch) for each in answers} == {(0, 0)}
     assert len({each.producer_id for each in answers}) == 3
     assert fake.blocks == 1
+
+
+@pytest.mark.parametrize("claim", [{"producer_id": 5}, {"producer_epoch": 0}])
+async def test_half_a_claim_is_refused(claim: dict[str, int]) -> None:
+    """A producer id without an epoch names no producer, with or without a transactional id: INVALID_REQUEST."""
+    fake = FakePartitionServer()
+    answer = await init_producer_id(fake.connect(), 4, **claim)
+    assert (answer.error_code, answer.producer_id, fake.blocks) == (InvalidRequest.code, -1, 0)
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -168,6 +168,18 @@ def test_add_partitions_to_txn_of_clients(version: int) -> None:
     run_scenario(scenario)
 
 
+@pytest.mark.parametrize("name", [CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC])
+def test_clients_add_no_partition_of_an_internal_topic(name: str) -> None:
+    """A marker there would end what brokers write; Kafka too answers TOPIC_AUTHORIZATION_FAILED, rights or not."""
+
+    async def scenario(node: TransactionBroker) -> None:
+        await init(node)
+        topic = {"_": "AddPartitionsToTxnTopic", "name": name, "partitions": [0]}
+        assert await add(node, 3, topics=[topic]) == {0: 29}
+
+    run_scenario(scenario)
+
+
 @pytest.mark.parametrize("version", [4, 5])
 def test_add_partitions_to_txn_of_brokers(version: int) -> None:
     """Several transactions at once, verified or added to; clients are refused (CLUSTER_AUTHORIZATION_FAILED)."""

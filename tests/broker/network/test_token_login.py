@@ -114,7 +114,8 @@ async def test_no_other_login_with_a_token_succeeds(
     assert (answer.error_code, answer.error_message) == (SaslAuthenticationFailed.code, REFUSED)
     assert pipe.transport.closed
     assert pipe.connection.principal == ANONYMOUS
-    assert [line["event"] for line in logs] == ["authentication_failed"]
+    events = [line["event"] for line in logs if line["event"] != "request_held_the_loop"]  # slow machine
+    assert events == ["authentication_failed"]
 
 
 async def test_a_login_in_the_last_moment_is_not_for_ever() -> None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from functools import partial
 from itertools import pairwise
 
 import pytest
 
+from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.housekeeping import _every, fair_share
 from raftlog.replication.partition import Partition
-from raftlog.storage import segment_age
+from raftlog.storage import log_directory, segment_age
 from raftlog.storage.log_directory import decode_offsets
+from raftlog.storage.partition_files import TRUNCATION_MARK
 from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
 from tests.replication.replica_cluster import NOW_MS, batch
 
 NAME = TopicPartition("t", 0)
+POINTS = "recovery-point-offset-checkpoint"
 PASS_S = 300
 """log.retention.check.interval.ms by default."""
 
@@ -93,6 +97,29 @@ def test_a_log_that_began_anew_has_the_records_before_its_former_log_start() -> 
     run_scenario(scenario, size=1)
 
 
+def test_log_that_began_anew_and_stays_idle_is_not_judged_by_former_checkpoints() -> None:
+    """No chore looks at it before its next batch, so all checkpoints speak of the log as it was; its mark stays."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        await cluster[1].host.start(cluster[1].produce("a", "b", "c"))
+        cluster[1].partition().delete_records(3)
+        await cluster.pass_time(65)
+        cluster[1].host.call(cluster[1].partition().log.truncate_fully_and_start_at, 1)
+        cluster.create("u")
+        for _ in range(4):
+            await cluster[1].host.start(cluster[1].produce("other", topic="u"))
+            await cluster.pass_time(65)
+        assert offsets(cluster, POINTS)[NAME] == offsets(cluster, "log-start-offset-checkpoint")[NAME] == 3
+        cluster[1].host.crash()
+        await cluster.start(1)
+        partition = cluster[1].partition()
+        assert (partition.log.damage, partition.log_start_offset, partition.high_watermark) == (None, 1, 1)
+
+    run_scenario(scenario, size=1)
+
+
 def test_records_that_were_deleted_after_a_cut_stay_deleted() -> None:
     """The mark of the cut doubts what was written before, and not a log start beyond it."""
 
@@ -111,6 +138,48 @@ def test_records_that_were_deleted_after_a_cut_stay_deleted() -> None:
         await cluster.start(1)
         assert cluster[1].partition().log.truncated_to == 2
         assert (cluster[1].partition().log_start_offset, cluster[1].partition().log_end_offset) == (3, 4)
+
+    run_scenario(scenario, size=1)
+
+
+def test_mark_of_a_cut_stays_while_the_recovery_point_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The file still says what was cut: without the mark the log would pass for one that has lost records."""
+    write, is_refused = log_directory.write_checked, False
+
+    def write_unless_refused(disk: Disk, path: str, content: bytes, **more: bool) -> None:
+        if is_refused and path.endswith(POINTS):
+            raise OSError(ENOSPC, "No space left on device", path)
+        write(disk, path, content, **more)
+
+    monkeypatch.setattr(log_directory, "write_checked", write_unless_refused)
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        nonlocal is_refused
+        cluster.create()
+        await cluster.pass_time(0.1)
+        for value in "abcdef":
+            await cluster[1].host.start(cluster[1].produce(value))
+        await cluster.pass_time(65)
+        log, disk = cluster[1].partition().log, cluster[1].host.disk
+        cluster[1].host.call(partial(log.truncate_to, 1, committed=True))
+        is_refused = True
+        for value in "gh":
+            await cluster[1].host.start(cluster[1].produce(value))
+            await cluster.pass_time(65)
+        assert (offsets(cluster, POINTS), log.log_end_offset) == ({NAME: 6}, 3)
+        cluster[1].host.crash()
+        is_refused = False
+        await cluster.start(1)
+        log = cluster[1].partition().log
+        assert (log.damage, log.log_end_offset) == (None, 3)
+        for value in "ij":
+            assert disk.exists(f"/data/t-0/{TRUNCATION_MARK}")
+            await cluster[1].host.start(cluster[1].produce(value))
+            await cluster.pass_time(65)
+        assert offsets(cluster, POINTS) == {NAME: 5}
+        assert not disk.exists(f"/data/t-0/{TRUNCATION_MARK}")
 
     run_scenario(scenario, size=1)
 
@@ -382,6 +451,20 @@ def test_all_partitions_together_remember_no_more_producers_than_the_setting() -
 def test_a_fair_share_is_the_most_that_all_can_have(counts: list[int], most: int, share: int) -> None:
     """A connection that has less keeps it, and the rest is for the others."""
     assert fair_share(counts, most) == share
+
+
+def test_silent_producers_are_looked_for_as_often_as_the_setting_says() -> None:
+    """producer.id.expiration.check.interval.ms, whose default is ten minutes."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        cluster[1].host.call(produce_as, cluster[1].partition(), 7)
+        await cluster.pass_time(3)
+        assert 7 not in cluster[1].partition().log.producers
+
+    often = {"producer_id_expiration_ms": "1000", "producer_id_expiration_check_interval_ms": "500"}
+    run_scenario(scenario, size=1, **often)
 
 
 def test_intervals_and_limits_that_change_while_the_broker_runs_are_heeded() -> None:

@@ -185,6 +185,26 @@ def test_only_the_epoch_in_force_may_abort_by_beginning_anew() -> None:
     assert bench.read().state is TransactionState.PREPARE_ABORT
 
 
+def test_a_bump_within_a_transaction_aborts_it_and_its_retry_gets_the_next_epoch() -> None:
+    """The holder of the epoch asked for the bump, so the fence is not for it (Kafka 4.3 answers the retry)."""
+    bench = TransactionCoordinatorSetup()
+    producer = bench.init()
+    bench.add(producer, 0)
+    assert isinstance(bench.init(producer), ConcurrentTransactions)
+    bench.markers_written()
+    assert bench.init(producer) == ProducerIdAndEpoch(FIRST_ID, 1)
+
+
+def test_a_bump_within_a_transaction_gives_out_no_epoch_after_the_last() -> None:
+    """The epoch that fences an exhausted one is no client's."""
+    bench = TransactionCoordinatorSetup()
+    last = exhaust(bench)
+    bench.add(last, 0)
+    assert isinstance(bench.init(last), ConcurrentTransactions)
+    bench.markers_written()
+    assert isinstance(bench.init(last), ProducerFenced)
+
+
 # -- partitions -------------------------------------------------------------------------------------------
 
 
@@ -380,9 +400,24 @@ def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
         assert isinstance(bench.end(producer, version=version), ProducerFenced)
         assert isinstance(bench.end(producer, commit=False, version=CLASSIC), ProducerFenced)
         bench.markers_written()
-    assert isinstance(bench.init(producer), ProducerFenced)
     assert bench.init() == ProducerIdAndEpoch(FIRST_ID, 2)
+    assert isinstance(bench.init(producer), ProducerFenced), "another producer has the id"
     assert isinstance(bench.end(producer, commit=False, version=version), ProducerFenced)
+
+
+@pytest.mark.parametrize("version", [CLASSIC, BUMPING])
+def test_a_producer_whose_transaction_took_too_long_gets_the_next_epoch_when_it_asks(
+    version: ClientTransactionVersion,
+) -> None:
+    """KIP-360, as Kafka 4.3 answers: no other producer has the id. Its client would stop for ever if it were fenced."""
+    bench = TransactionCoordinatorSetup()
+    producer = bench.init(timeout_ms=10_000)
+    bench.add(producer, 0, version=version)
+    bench.pass_time(11)
+    assert isinstance(bench.init(producer), ConcurrentTransactions)
+    bench.markers_written()
+    assert bench.init(producer) == ProducerIdAndEpoch(FIRST_ID, 1)
+    assert bench.init(producer) == ProducerIdAndEpoch(FIRST_ID, 1), "asked again"
 
 
 def test_who_lost_its_time_in_version_2_may_abort_and_go_on() -> None:

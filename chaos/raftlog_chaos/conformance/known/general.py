@@ -72,13 +72,6 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A producer's second batch waits for its first.** A partition that never held a record takes "
-        "sequence 0 only, as in Kafka from 4.5 on. In a topic that was made again within ten minutes of "
-        "its deletion, producers go on with any sequence, since librdkafka and aiokafka would end "
-        "otherwise.",
-    ),
-    Known(
-        "by design",
         "**Features that only Kafka has** (`kraft.version`, `eligible.leader.replicas.version`, "
         "`share.version`, `streams.version`) are passed over, with a warning, where all features go to a "
         "release's levels.",

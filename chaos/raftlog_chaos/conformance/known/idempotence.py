@@ -6,12 +6,45 @@ from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
 
+_FIRST: Final = (
+    "**A producer's second batch waits for its first.** A partition that never held a record takes "
+    "sequence 0 only, as in Kafka from 4.5 on. In a topic that was made again within ten minutes of "
+    "its deletion, producers go on with any sequence, since librdkafka and aiokafka would end "
+    "otherwise."
+)
+
 KNOWN: Final = (
+    Known(
+        "by design",
+        _FIRST,
+        "idempotence/sent/first?a?sequence?other?than?0",
+        path="answer.responses.*.error_code",
+        kafka="NONE",
+        raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _FIRST,
+        "generated/*",
+        step="*with the first batch of a partition*",
+        path="answer.responses.*.error_code",
+        kafka="NONE",
+        raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        ends=True,
+    ),
+    Known(
+        "kafka's own fault",
+        "After a restart, a producer's last five batches are known. Kafka's snapshots have only the last one, and "
+        "the others are refused if they are sent again.",
+        "idempotence/after-a-restart/again",
+        path="answer.responses.*",
+    ),
     Known(
         "kafka's own fault",
         "A batch that was sent again is answered with a log append time, though the topic has the producers' own "
         "times. raftlog answers it as it answered the first time.",
-        "idempotence/*",
+        "idempotence/* generated/*",
         path="answer.responses.*.log_append_time",
         kafka="start*",
         raftlog="(default)",

@@ -64,6 +64,10 @@ PAIRS: Final[dict[str, Odd]] = {
 }
 
 
+KEPT_FOR_EVER: Final = {"retention.ms": -1}
+"""Records with odd times would be deleted for their age, sooner or later."""
+
+
 def odd_batch(s: Session, odd: Odd, codec: int = 0) -> bytes:
     """Return a batch of two records with these fields in its header."""
     real = {field: value if isinstance(value, int) else s.at(value.after_ms) for field, value in odd.items()}
@@ -73,7 +77,7 @@ def odd_batch(s: Session, odd: Odd, codec: int = 0) -> bytes:
 @history(SINGLE)
 def header(s: Session, odd: Odd) -> None:
     """A batch with an odd field in its header is refused, or stored as the leader makes it right."""
-    topic = s.topic()
+    topic = s.topic(configs=KEPT_FOR_EVER)
     s.produce(topic, odd_batch(s, odd))
     s.produce(topic, s.batch(b"c"))
     s.read(topic)
@@ -82,7 +86,7 @@ def header(s: Session, odd: Odd) -> None:
 @history(PAIRS)
 def headers(s: Session, odd: Odd) -> None:
     """A batch with two odd fields is refused for one of them."""
-    topic = s.topic()
+    topic = s.topic(configs=KEPT_FOR_EVER)
     s.produce(topic, odd_batch(s, odd))
     s.read(topic)
 

@@ -1,0 +1,85 @@
+"""Known differences in ACLs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+
+UNKNOWN: Final = (
+    "Types, operations and permissions of ACLs that do not exist close the connection, are answered with "
+    "UNKNOWN_SERVER_ERROR, or choose nothing. raftlog answers INVALID_REQUEST, for each ACL and filter by itself."
+)
+NEVER: Final = (
+    "**An ACL that could never match is refused**: for a principal without a name, and for a host that is no address. "
+    "Kafka stores it, and compares the text."
+)
+
+KNOWN: Final = (
+    Known(
+        "kafka's own fault",
+        UNKNOWN,
+        "acls/created/*",
+        path="answer.results.*.error_code",
+        kafka="UNKNOWN_SERVER_ERROR",
+        raftlog="INVALID_REQUEST",
+    ),
+    Known(
+        "kafka's own fault",
+        UNKNOWN,
+        "acls/created/* acls/filtered/*",
+        path="answer",
+        kafka="the connection is closed",
+        raftlog="*INVALID_REQUEST*",
+    ),
+    Known(
+        "kafka's own fault",
+        UNKNOWN,
+        "acls/filtered/*",
+        path="answer.error_code",
+        kafka="NONE",
+        raftlog="INVALID_REQUEST",
+    ),
+    Known(
+        "by design",
+        NEVER,
+        "acls/created/*",
+        path="answer.results.0.error_code",
+        kafka="NONE",
+        raftlog="INVALID_REQUEST",
+        ends=True,
+    ),
+    Known(
+        "open",
+        "A fetch that is refused for its rights has null where Kafka has an empty list of aborted transactions.",
+        "rights/*",
+        step="Fetch*",
+        path="answer.responses.0.partitions.0.aborted_transactions",
+        kafka="(default)",
+    ),
+    Known(
+        "open",
+        "A JoinGroup that is refused for its rights has an empty protocol name where Kafka has null.",
+        "rights/group-*/JoinGroup",
+        path="answer.protocol_name",
+    ),
+    Known(
+        "open",
+        "The operations on the cluster are told without the right to describe it; Kafka tells 0.",
+        "rights/cluster-without-rights/*?with?rights",
+        path="answer.cluster_authorized_operations",
+    ),
+    Known(
+        "open",
+        "A refused DescribeClientQuotas has an empty list of entries where Kafka has null.",
+        "rights/cluster-without-rights/DescribeClientQuotas",
+        path="answer.entries",
+    ),
+    Known(
+        "open",
+        "An ACL that two filters of one DeleteAcls choose is told for the first; Kafka tells it for both.",
+        "acls/several-filters",
+        step="DeleteAcls*",
+        path="answer.filter_results.1.matching_acls",
+    ),
+)

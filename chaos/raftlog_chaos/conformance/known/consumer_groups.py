@@ -1,0 +1,90 @@
+"""Known differences in groups of the consumer protocol."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+from raftlog_chaos.conformance.known.groups import LONG_NAMES, NAMED_AGAIN
+
+KNOWN: Final = (
+    Known(
+        "by design",
+        LONG_NAMES,
+        "consumer-groups/join/a?long?group consumer-groups/join/a?long?member",
+        path="answer.error_code",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        NAMED_AGAIN,
+        "consumer-groups/described/*",
+        step="ConsumerGroupDescribe*",
+        path="answer.groups.*",
+    ),
+    Known(
+        "by design",
+        "**A heartbeat to a group that is gone** is answered with UNKNOWN_MEMBER_ID, after which members join again. "
+        "Kafka answers GROUP_ID_NOT_FOUND, which ends them.",
+        "consumer-groups/* static-consumers/* migration/*",
+        path="answer.error_code",
+        kafka="GROUP_ID_NOT_FOUND",
+        raftlog="UNKNOWN_MEMBER_ID",
+    ),
+    Known(
+        "by design",
+        "**Until a member has confirmed its partitions**, answers to its heartbeats repeat them, because an answer may "
+        "be lost or come late. Kafka tells them once.",
+        "consumer-groups/* static-consumers/* migration/*",
+        step="ConsumerGroupHeartbeat*",
+        path="answer.assignment",
+        kafka="(default)",
+    ),
+    Known(
+        "by design",
+        "**An expression is resolved in the heartbeat that brings it**, so the first answer has its topics. Kafka "
+        "resolves it in the background, and begins another epoch then.",
+        "consumer-groups/expression/* consumer-groups/an-expression-and-a-name",
+        step="ConsumerGroup*",
+        path="*",
+    ),
+    Known(
+        "by design",
+        "**A member that reads nothing** begins an epoch as any other does.",
+        "migration/classic-requests/JoinGroup consumer-groups/a-full-group",
+        path="answer.*epoch",
+    ),
+    Known(
+        "by design",
+        "**Epochs and generations of a group are one count**, also when it changes its protocol.",
+        "migration/an-empty-group-that-changes",
+        path="*.generation_id",
+    ),
+    Known(
+        "by design",
+        "**A group whose members all speak the classic protocol** is a classic group, also if its last other member "
+        "changed its protocol. Kafka makes it one when that member leaves.",
+        "migration/classic-requests/JoinGroup?with?its?id",
+        step="ConsumerGroup*",
+        path="answer.*error_code",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A group that becomes classic** shows what its members had, until its rebalance ends. Kafka shows what they "
+        "would have had next.",
+        "migration/the-last-consumer-that-leaves",
+        step="DescribeGroups*",
+        path="answer.groups.0.members.0.member_assignment",
+    ),
+    Known(
+        "kafka's own fault",
+        "A classic member whose metadata is no subscription is given an id by a consumer group, and refused with "
+        "UNKNOWN_SERVER_ERROR when it comes again. raftlog answers INCONSISTENT_GROUP_PROTOCOL at once.",
+        "migration/a-classic-member-that-joins/anything",
+        path="answer.error_code",
+        kafka="MEMBER_ID_REQUIRED",
+        raftlog="INCONSISTENT_GROUP_PROTOCOL",
+        ends=True,
+    ),
+)

@@ -1,0 +1,52 @@
+"""Known differences in the levels of features and the versions of APIs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+
+KNOWN: Final = (
+    Known(
+        "by design",
+        "**The APIs of client telemetry** are listed only while there is a subscription to client metrics.",
+    ),
+    Known(
+        "not built",
+        "a change of voters while the cluster runs",
+        "features/validated/the?kraft?version",
+        path="answer*",
+    ),
+    Known(
+        "kafka's own fault",
+        "A feature that an UpdateFeatures request names twice is refused; Kafka takes the last level.",
+        "features/validated/twice features/update-in/twice*",
+        path="answer*",
+    ),
+    Known(
+        "by design",
+        "**InitProducerId has version 6**, which is not advertised by Kafka 4.3 yet.",
+        "features/versions-in/*",
+        path="answer.22",
+    ),
+    Known(
+        "not built",
+        "tiered storage, fetching from followers, moving replicas between log directories",
+        "features/versions-in/*",
+        path="answer.34",
+        raftlog="(default)",
+    ),
+    Known(
+        "not built",
+        "share groups and streams groups, two-phase commit (KIP-939), eligible leader replicas (KIP-966's ELR)",
+        "features/versions-in/*",
+        path="answer.[789]?",
+        raftlog="(default)",
+    ),
+    Known(
+        "not built",
+        "metadata versions before 4.0",
+        "features/versions-in/*",
+        path="answer.supported_features.metadata.version.min_version",
+    ),
+)

@@ -1,0 +1,135 @@
+"""Known differences that drawn histories show and no other one does yet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+
+_NO_GROUP: Final = (
+    "**A group without members and offsets** is no group. In Kafka one is there until groups are cleaned the next "
+    "time, though its offsets went with their topic, or their transaction was aborted."
+)
+_TWO_FAULTS: Final = (
+    "**A batch with two faults** is refused for one of them, and it is not always the one that Kafka names: a size, a "
+    "sequence or a time that is wrong."
+)
+
+KNOWN: Final = (
+    Known(
+        "kafka's own fault",
+        "An operation on a setting that does not exist is answered with INVALID_REQUEST, in Kafka with "
+        "UNKNOWN_SERVER_ERROR.",
+        "generated/*",
+        step="IncrementalAlterConfigs*",
+        path="answer.responses.*.error_code",
+        kafka="UNKNOWN_SERVER_ERROR",
+        raftlog="INVALID_REQUEST",
+    ),
+    Known(
+        "by design",
+        "**A commit for a topic that was deleted** minutes ago is answered with INVALID_TOPIC_EXCEPTION, which clients "
+        "take as final. In Kafka they try again until they leave their group waiting (KAFKA-13310).",
+        "generated/*",
+        step="OffsetCommit*",
+        path="answer.topics.*.error_code",
+        kafka="UNKNOWN_TOPIC_OR_PARTITION",
+        raftlog="INVALID_TOPIC_EXCEPTION",
+    ),
+    Known(
+        "kafka's own fault",
+        "InitProducerId with an epoch that is not in force is answered with PRODUCER_FENCED, and leaves an open "
+        "transaction alone. Kafka aborts that transaction first.",
+        "generated/*",
+        step="InitProducerId*claims*",
+        path="answer.*",
+        kafka="*",
+        raftlog="PRODUCER_FENCED",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _TWO_FAULTS,
+        "generated/*",
+        step="Produce*",
+        path="answer.responses.*.error_code",
+        kafka="INVALID_*",
+        raftlog="MESSAGE_TOO_LARGE",
+    ),
+    Known(
+        "by design",
+        _TWO_FAULTS,
+        "generated/*",
+        step="Produce*",
+        path="answer.responses.*.error_code",
+        kafka="INVALID_TIMESTAMP",
+        raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
+    Known(
+        "by design",
+        "**A refused batch of a transaction** is answered with the offset at which its log starts, as other refused "
+        "batches are. Kafka leaves it out where the transaction was asked about first.",
+        "generated/*",
+        step="Produce*",
+        path="answer.responses.*.log_start_offset",
+        kafka="(default)",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="OffsetCommit*",
+        path="answer.topics.*.error_code",
+        kafka="UNKNOWN_MEMBER_ID",
+        raftlog="GROUP_ID_NOT_FOUND",
+    ),
+    Known(
+        "by design",
+        "**A transaction without records** that follows another one leaves no marker, if both have the same epoch "
+        "(protocol 1): it ended nothing. Kafka writes the marker.",
+        "generated/*",
+        step="the partitions end after a transaction without records",
+        path="answer.ends.*",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**Settings of a topic that is not there** are answered with UNKNOWN_TOPIC_OR_PARTITION, whatever they are. "
+        "Kafka looks at the values first.",
+        "generated/*",
+        step="IncrementalAlterConfigs*",
+        path="answer.responses.*.error_code",
+        kafka="INVALID_CONFIG",
+        raftlog="UNKNOWN_TOPIC_OR_PARTITION",
+    ),
+    Known(
+        "kafka's own fault",
+        "A commit of a transaction that was aborted is answered with PRODUCER_FENCED, so that its client begins anew. "
+        "Kafka answers INVALID_TXN_STATE, which ends the client (KAFKA-20785).",
+        "generated/*",
+        step="EndTxn*",
+        path="answer.error_code",
+        kafka="INVALID_TXN_STATE",
+        raftlog="PRODUCER_FENCED",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="OffsetCommit*",
+        path="answer.topics.*.error_code",
+        kafka="UNKNOWN_MEMBER_ID",
+        raftlog="ILLEGAL_GENERATION",
+    ),
+    Known(
+        "kafka's own fault",
+        "A producer's plain batches are judged by its last plain ones. Kafka also remembers a batch of a transaction "
+        "that its coordinator did not know, and refuses the second plain batch.",
+        "generated/*",
+        step="Produce*outside a transaction",
+        path="answer.responses.*.error_code",
+        kafka="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        raftlog="NONE",
+        ends=True,
+    ),
+)

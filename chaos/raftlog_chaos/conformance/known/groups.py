@@ -1,0 +1,81 @@
+"""Known differences in groups of the classic protocol."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from raftlog_chaos.conformance.differences import Known
+
+LONG_NAMES: Final = (
+    "**Names are limited**: those of groups, members, group instances and clients have at most 249 characters, as "
+    "names of topics have."
+)
+NAMED_AGAIN: Final = (
+    "**A group that a request names again** is described once, and its offsets are told once, so that a small request "
+    "makes no huge answer."
+)
+NO_PARTITIONS: Final = (
+    "**A topic without partitions** in a request stands in the answer, as it does in other APIs. Kafka leaves it "
+    "out."
+)
+
+KNOWN: Final = (
+    Known("by design", LONG_NAMES, "groups/join/a?long* group-admin/delete/a?long?name", ends=True),
+    Known("by design", NAMED_AGAIN, "group-admin/describe/*", step="DescribeGroups*", path="answer.groups.*"),
+    Known(
+        "kafka's own fault",
+        "A member that joins a new group and is refused leaves an empty group behind, which is listed.",
+        "groups/join/no?protocol* groups/join/neither",
+        step="DescribeGroups*",
+        path="answer.groups.0.*",
+    ),
+    Known(
+        "kafka's own fault",
+        "A group hangs if a consumer's metadata is no subscription, or if it offers a protocol twice: its rebalance "
+        "never ends, and members that join get no answer.",
+        "groups/metadata/*",
+        path="answer",
+        kafka="not within*",
+        raftlog="it came",
+    ),
+    Known(
+        "by design",
+        "**While a leader assigns**, members are described without an assignment, because a generation is recorded "
+        "when it begins. Kafka shows what they had before.",
+        "groups/protocols/* groups/of-a-static-member/a?join?with?its?id",
+        step="DescribeGroups*",
+        path="answer.groups.*.members.*.member_assignment",
+        raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        "**A member that is fenced while it joins** is answered without its id, with which it can do nothing more.",
+        "groups/two-at-once-with-one-instance",
+        path="*member_id",
+    ),
+    Known(
+        "by design",
+        NO_PARTITIONS,
+        "group-admin/delete-offsets/no?partition",
+        step="OffsetDelete*",
+        path="answer.topics",
+        kafka="(default)",
+    ),
+    Known(
+        "by design",
+        "**A group begins with its first member or offset, and ends with the last of both.** A member id that was "
+        "given out makes none, and a group whose last offset is deleted is gone. Kafka keeps such groups until it next "
+        "looks for expired offsets, or its coordinator moves.",
+        "group-admin/delete-with-a-member-that-has-only-an-id group-admin/delete-offsets/*",
+        step="[DO]*",
+        raftlog="*",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**An empty name of a group** to be deleted is refused as such (INVALID_GROUP_ID), as other APIs do. Kafka "
+        "does not find the group.",
+        "group-admin/delete/no?name",
+        path="answer.results.0.error_code",
+    ),
+)
