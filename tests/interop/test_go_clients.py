@@ -60,7 +60,7 @@ def test_records_of_every_codec_are_read_by_their_writer_and_by_librdkafka(
 def test_a_topic_is_made_grown_configured_and_deleted(
     cluster: Cluster, client: Confluent, topic: str, library: str
 ) -> None:
-    """What an admin client asks for is what every other client is told."""
+    """Every other client sees what an admin client changed; what is impossible is refused."""
     with led_client(library, cluster) as led:
         led.take("create", topic, 2, 3, "retention.ms=60000")
         assert client.configs(topic)["retention.ms"].value == "60000"
