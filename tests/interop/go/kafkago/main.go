@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
-	"github.com/segmentio/kafka-go/protocol"
 
 	"raftlog/interop/lines"
 )
@@ -99,6 +98,7 @@ func read(ctx context.Context, words []string, generation *kafka.Generation, fro
 type written struct {
 	partition int
 	done      func(error)
+	again     int
 }
 
 // writer BOOTSTRAP TOPIC NAME PARTITIONS RATE
@@ -116,18 +116,21 @@ func writer(words []string) {
 		}),
 		Completion: func(found []kafka.Message, err error) {
 			for _, each := range found {
-				// a Writer gives up at once where metadata has no leader, as during an election
-				if errors.Is(err, protocol.ErrNoLeader) && writer.WriteMessages(context.Background(), each) == nil {
+				// a Writer gives up at once where metadata has no leader, or where a connection was reset
+				record := each.WriterData.(written)
+				record.again--
+				each.WriterData = record
+				if err != nil && record.again > 0 && writer.WriteMessages(context.Background(), each) == nil {
 					continue
 				}
-				each.WriterData.(written).done(err)
+				record.done(err)
 			}
 		},
 		Transport: &kafka.Transport{MetadataTTL: time.Second},
 	}
 	lines.Paced(words[2], lines.Number[int32](words[3]), lines.Number[int](words[4]),
 		func(partition int32, value string, done func(error)) {
-			record := kafka.Message{Value: []byte(value), WriterData: written{int(partition), done}}
+			record := kafka.Message{Value: []byte(value), WriterData: written{int(partition), done, 100}}
 			if err := writer.WriteMessages(context.Background(), record); err != nil {
 				done(err)
 			}
