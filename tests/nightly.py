@@ -53,7 +53,7 @@ PARTS = (
     Part("slow"),
     Part("console-test", needs=("chromium",)),
     Part("interop-groups", variables=("RAFTLOG_SLOW_SECONDS=600",)),
-    Part("interop-go", needs=("go",)),
+    Part("interop-go", needs=("go",), variables=("RAFTLOG_SOAK_SECONDS=3600",)),
     Part("interop-java", needs=("java", "mvn")),
     Part("kafka-diff", needs=("java", "mvn")),
     Part(

@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("kafkajs") and not _has_kafkajs():
+    if item.get_closest_marker("kafkajs") and not has_kafkajs():
         pytest.skip("KafkaJS is not there: make interop-groups installs it where there is Node.js")
     if item.get_closest_marker("go") and not all(
         Path(go_command(each)[0]).is_file() for each in GO_LIBRARIES
@@ -50,7 +50,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.fail("the Java programs are not compiled: make interop-java does it")
 
 
-def _has_kafkajs() -> bool:
+def has_kafkajs() -> bool:
     return shutil.which("node") is not None and (JAVASCRIPT / "node_modules" / "kafkajs").is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Group members and transactional producers of every library: Python's, KafkaJS, Go's, and Apache Kafka's own."""
+"""Members and transactional producers of every library: Python's, KafkaJS, Go's, Apache Kafka's own on the JVM."""
 
 from __future__ import annotations
 

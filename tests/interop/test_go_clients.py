@@ -1,4 +1,4 @@
-"""Sarama, kafka-go and franz-go: records, topics and groups, compacted logs to their end, a leader that is killed."""
+"""Sarama, kafka-go and franz-go: records, topics, groups, compacted logs to their end, and a leader that is killed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_records_of_every_codec_are_read_by_their_writer_and_by_librdkafka(
 def test_a_topic_is_made_grown_configured_and_deleted(
     cluster: Cluster, client: Confluent, topic: str, library: str
 ) -> None:
-    """Other clients see the topics that an admin client asks for."""
+    """Every other client sees what an admin client changed; what is impossible is refused."""
     with led_client(library, cluster) as led:
         led.take("create", topic, 2, 3, "retention.ms=60000")
         assert client.configs(topic)["retention.ms"].value == "60000"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from raftlog.base.errors import CoordinatorLoadInProgress
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import Heartbeat, MemberRef
@@ -14,8 +15,15 @@ API_KEY: Final = ApiKey.HEARTBEAT
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer whether the member still belongs to its generation."""
+    """Answer whether the member still belongs to its generation.
+
+    While the coordinator loads, a heartbeat succeeds, as in Kafka: aiokafka's consumer ends at that error.
+    """
     member = MemberRef(message.member_id, getattr(message, "group_instance_id", None))
     asked = Heartbeat(message.group_id, member, message.generation_id)
-    await broker.groups.ask(GroupCoordinator.heartbeat, asked)
+    try:
+        waiting = broker.groups.ask(GroupCoordinator.heartbeat, asked)
+    except CoordinatorLoadInProgress:
+        return build_response(API_KEY, request.api_version)
+    await waiting
     return build_response(API_KEY, request.api_version)

@@ -145,6 +145,19 @@ def test_a_join_waits_a_moment_for_a_coordinator_that_is_loading() -> None:
     run_scenario(scenario)
 
 
+def test_a_heartbeat_succeeds_while_the_coordinator_is_loading() -> None:
+    """As in Kafka (GroupCoordinatorService.heartbeat); once it is loaded, it says that a stranger is no member."""
+
+    async def scenario(node: GroupBroker) -> None:
+        fields = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+        node.publish(leader=1)
+        assert int((await node.call(heartbeat, 4, **fields)).error_code) == 0
+        await node.groups.wait_until_loaded("g")
+        assert int((await node.call(heartbeat, 4, **fields)).error_code) == 25
+
+    run_scenario(scenario)
+
+
 def test_a_join_does_not_wait_for_ever_for_a_coordinator_that_is_loading() -> None:
     """It is told so after LOAD_AWAITED_S, and to look elsewhere as soon as the partition has moved."""
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 
 	"raftlog/interop/lines"
 )
@@ -102,7 +103,8 @@ type written struct {
 
 // writer BOOTSTRAP TOPIC NAME PARTITIONS RATE
 func writer(words []string) {
-	writer := kafka.Writer{
+	var writer kafka.Writer
+	writer = kafka.Writer{
 		Addr:         kafka.TCP(brokers(words[0])...),
 		Topic:        words[1],
 		RequiredAcks: kafka.RequireAll,
@@ -114,6 +116,10 @@ func writer(words []string) {
 		}),
 		Completion: func(found []kafka.Message, err error) {
 			for _, each := range found {
+				// a Writer gives up at once where metadata has no leader, as during an election
+				if errors.Is(err, protocol.ErrNoLeader) && writer.WriteMessages(context.Background(), each) == nil {
+					continue
+				}
 				each.WriterData.(written).done(err)
 			}
 		},
