@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -39,7 +40,12 @@ def _history(name: str, steps: Iterable[Mapping[str, Any]]) -> str:
 def read(subject: str) -> Mapping[str, Any]:
     """Return what is recorded of a subject: `kafka`, `date` and `histories`; without histories if nothing is."""
     path = path_of(subject)
-    if not path.exists():
+    packed = path.with_name(f"{path.name}.gz")  # as they are in an image
+    if packed.exists():
+        text = gzip.decompress(packed.read_bytes())
+    elif path.exists():
+        text = path.read_bytes()
+    else:
         return {"kafka": "", "date": "", "histories": {}}
-    found: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found: Mapping[str, Any] = json.loads(text)
     return found
