@@ -98,12 +98,28 @@ func read(ctx context.Context, words []string, generation *kafka.Generation, fro
 type written struct {
 	partition int
 	done      func(error)
-	again     int
+	completed func(error)
 }
 
 // writer BOOTSTRAP TOPIC NAME PARTITIONS RATE
 func writer(words []string) {
 	var writer kafka.Writer
+	var write func(each kafka.Message, attempts int)
+	write = func(each kafka.Message, attempts int) {
+		record := each.WriterData.(written)
+		record.completed = func(err error) {
+			if err != nil && attempts > 0 {
+				// a Writer gives up at once where metadata has no leader, or where a connection was reset
+				time.AfterFunc(lines.Poll, func() { write(each, attempts-1) })
+			} else {
+				record.done(err)
+			}
+		}
+		each.WriterData = record
+		if err := writer.WriteMessages(context.Background(), each); err != nil {
+			record.completed(err)
+		}
+	}
 	writer = kafka.Writer{
 		Addr:         kafka.TCP(brokers(words[0])...),
 		Topic:        words[1],
@@ -116,24 +132,15 @@ func writer(words []string) {
 		}),
 		Completion: func(found []kafka.Message, err error) {
 			for _, each := range found {
-				// a Writer gives up at once where metadata has no leader, or where a connection was reset
-				record := each.WriterData.(written)
-				record.again--
-				each.WriterData = record
-				if err != nil && record.again > 0 && writer.WriteMessages(context.Background(), each) == nil {
-					continue
-				}
-				record.done(err)
+				each.WriterData.(written).completed(err)
 			}
 		},
 		Transport: &kafka.Transport{MetadataTTL: time.Second},
 	}
 	lines.Paced(words[2], lines.Number[int32](words[3]), lines.Number[int](words[4]),
 		func(partition int32, value string, done func(error)) {
-			record := kafka.Message{Value: []byte(value), WriterData: written{int(partition), done, 100}}
-			if err := writer.WriteMessages(context.Background(), record); err != nil {
-				done(err)
-			}
+			data := written{partition: int(partition), done: done}
+			write(kafka.Message{Value: []byte(value), WriterData: data}, 300)
 		})
 	lines.Check(writer.Close())
 }
