@@ -154,14 +154,12 @@ def test_answers_before_a_bad_frame_still_arrive(home: tuple[str, str]) -> None:
 
 
 def test_an_unknown_version_of_api_versions_is_answered_in_version_0(home: tuple[str, str]) -> None:
-    """A v0 body with error 35 and the list, so that newer clients find common ground (KIP-511)."""
+    """A v0 body with error 35 and this API's versions, so that newer clients find common ground (KIP-511)."""
     with RawClient(home[1]) as wire:
         answer = wire.ask(API_VERSIONS, 99, NO_TAGS)
         assert answer.int16() == UNSUPPORTED_VERSION
         ranges = {answer.int16(): (answer.int16(), answer.int16()) for _ in range(answer.int32())}
-        assert ranges[PRODUCE] == (0, 13)
-        assert ranges[FETCH] == (4, 18)
-        assert ranges[API_VERSIONS] == (0, 4)
+        assert ranges == {API_VERSIONS: (0, 4)}
         assert wire.ask(METADATA, 1, struct.pack(">i", 0)).int32() == 3
 
 
@@ -197,8 +195,8 @@ LIES = {
     "two batches": (ONE + ONE, INVALID_RECORD),
     "no batch": (b"", INVALID_RECORD),
     "null": (None, INVALID_RECORD),
-    "half a batch": (ONE[:-10], CORRUPT_MESSAGE),
-    "a batch length that lies": (rewritten(ONE, 8, struct.pack(">i", 2**31 - 1)), CORRUPT_MESSAGE),
+    "half a batch": (ONE[:-10], INVALID_RECORD),
+    "a batch length that lies": (rewritten(ONE, 8, struct.pack(">i", 2**31 - 1)), INVALID_RECORD),
     "a control batch": (rewritten(ONE, 22, b"\x20"), INVALID_RECORD),
     "an unknown codec": (rewritten(ONE, 22, b"\x07"), UNSUPPORTED_COMPRESSION_TYPE),
     "the broker's time type": (rewritten(ONE, 22, b"\x08"), INVALID_TIMESTAMP),
