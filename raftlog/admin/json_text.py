@@ -5,7 +5,7 @@ Nothing else is bent: no number from a string, no truth from a number. A value t
 not read at all, so that its digits stay as they came.
 
 A text with such numbers is gone through in Python, in turns of the loop. The parser has found it to be JSON before, so
-that each string has an end: a search for the end of each of many quotes would look at the rest of the text each time.
+each string in it has an end. In a text of many quotes without an end, each search would look at all that follows.
 """
 
 from __future__ import annotations

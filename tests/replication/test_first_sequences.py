@@ -45,6 +45,7 @@ def test_a_producer_whose_records_were_deleted_goes_on_with_any_sequence() -> No
     leader.host.flush()
     leader.partition.delete_records(1)
     produce(leader, 17)
+    assert leader.partition.log.log_end_offset == 2
 
 
 def test_a_producer_of_a_topic_that_was_deleted_goes_on_in_its_successor() -> None:

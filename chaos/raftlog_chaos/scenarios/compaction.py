@@ -39,15 +39,7 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
     await loop.host("admin").start(create_topic(client, HOSTILE, partitions=1, configs=hostile))
     await write_impossible(scene)
     writer = KeyedWriter(loop.stream("keyed"))
-    end = loop.time() + seconds
-    while loop.time() < end:
-        await asyncio.sleep(scene.a_while(0.005, 0.02))
-        scene.cluster.check()
-        write_to_table(scene, writer)
-        if scene.chance.random() < 0.01:
-            crash_one(scene)
-    scene.stop()
-    await scene.whole()
+    await write_between_crashes(scene, writer, seconds, crashes=0.01)
     await clean_all(scene, writer)
     report = await scene.end()
     assert writer.transactions, (
@@ -85,7 +77,22 @@ def write_to_table(scene: Choreography, writer: KeyedWriter) -> None:
         scene.cluster.nodes[state.leader].host.call(writer.step, replica)
 
 
-def crash_one(scene: Choreography) -> None:
+async def write_between_crashes(
+    scene: Choreography, writer: KeyedWriter, seconds: float, *, crashes: float
+) -> None:
+    """Write to the table while nodes crash, with this chance at each write, and wait until all are there again."""
+    end = scene.loop.time() + seconds
+    while scene.loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.005, 0.02))
+        scene.cluster.check()
+        write_to_table(scene, writer)
+        if scene.chance.random() < crashes:
+            _crash_one(scene)
+    scene.stop()
+    await scene.whole()
+
+
+def _crash_one(scene: Choreography) -> None:
     """A leader for a moment, or a follower for so long that the others go on and clean without it."""
     running = [each.node_id for each in scene.cluster.running()]
     if len(running) < len(scene.cluster.nodes):

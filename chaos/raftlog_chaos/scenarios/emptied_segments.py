@@ -14,7 +14,13 @@ from typing import Any, Final
 
 from raftlog.records.batch import iter_headers
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
-from raftlog_chaos.scenarios.compaction import CONFIGS, TABLE, cleanings, crash_one, write_to_table
+from raftlog_chaos.scenarios.compaction import (
+    CONFIGS,
+    TABLE,
+    cleanings,
+    write_between_crashes,
+    write_to_table,
+)
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.keyed import KeyedWriter
@@ -118,15 +124,7 @@ async def emptied_segments(loop: SimLoop, seconds: float = 4.0) -> Report:
     ]
     walking = [loop.host(f"walker{at}").start(each.run()) for at, each in enumerate(walkers)]
     writer = KeyedWriter(loop.stream("keyed"))
-    end = loop.time() + seconds
-    while loop.time() < end:
-        await asyncio.sleep(scene.a_while(0.005, 0.02))
-        scene.cluster.check()
-        write_to_table(scene, writer)
-        if scene.chance.random() < 0.005:
-            crash_one(scene)
-    scene.stop()
-    await scene.whole()
+    await write_between_crashes(scene, writer, seconds, crashes=0.005)
     await _clean_soon(scene, writer)
     walked = [each.walks for each in walkers]
     await scene.cluster.until(

@@ -377,7 +377,8 @@ class PendingFetch(Slot):
         session = self.session
         if session.fetch is not self or self._is_taking_turns:
             return
-        if self.min_bytes > 1 and not self._withheld and self._may_have() < self.min_bytes:
+        wanted = self.min_bytes - self._gathered_bytes
+        if self.min_bytes > 1 and not self._withheld and session.estimate_new_bytes(wanted) < wanted:
             for entry in session.ready:
                 session.park(entry)
         elif len(session.ready) > PARTITIONS_AT_ONCE:
@@ -393,16 +394,6 @@ class PendingFetch(Slot):
             entry.read = None
             self.session.park(entry)
         self._wait_for_memory()
-
-    def _may_have(self) -> int:
-        """Estimate how many bytes a gather would bring; a partition that no longer leads counts as enough."""
-        total = self._gathered_bytes
-        for entry in self.session.ready:
-            partition = entry.partition
-            if partition is None or not partition.is_leader:
-                return self.min_bytes
-            total += max(0, partition.log.size_bytes - entry.seen_bytes)
-        return total
 
     def _answer(self) -> None:
         self._take_back()

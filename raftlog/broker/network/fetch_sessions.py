@@ -295,6 +295,16 @@ class FetchSession(Guard):
         except Exception:
             self.crash("log_start_moved")
 
+    def estimate_new_bytes(self, enough: int) -> int:
+        """Return about how many bytes are new in `ready`; `enough` if a partition there no longer leads."""
+        total = 0
+        for entry in self.ready:
+            partition = entry.partition
+            if partition is None or not partition.is_leader:
+                return enough
+            total += max(0, partition.log.size_bytes - entry.seen_bytes)
+        return total
+
     def close(self) -> None:
         """Leave all partitions."""
         for entry in self.entries.values():
