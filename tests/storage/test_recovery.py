@@ -15,6 +15,7 @@ from raftlog.base.errors import CorruptMessage, KafkaError, KafkaStorageError, O
 from raftlog.records.batch import iter_headers
 from raftlog.storage.damage import Damage
 from raftlog.storage.log import Log
+from raftlog.storage.recovery import TruncationMark
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, read_all
@@ -554,3 +555,18 @@ def test_rot_under_a_running_process_is_found_by_the_first_read_that_waits_for_t
     with pytest.raises(CorruptMessage):
         log.read(0, 1 << 20, end_offset=6, cached=False)
     assert log.damage is not None
+
+
+def test_the_mark_of_a_cut_outlives_a_recovery_point_that_no_checkpoint_preceded() -> None:
+    """A file that was drawn up before the cut may be written after it: only the next one follows the cut for sure."""
+    disk, _ = filled_disk()
+    mark = TruncationMark(disk, FOLDER)
+    mark.cut(3)
+    mark.note_written_point()
+    mark.note_checkpoint()
+    assert mark.until == 3, "the file may be from before the cut"
+    mark.note_written_point()
+    assert TruncationMark.read(disk, FOLDER, unchecked_ok=False).until == 3
+    mark.note_checkpoint()
+    assert mark.until is None
+    assert TruncationMark.read(disk, FOLDER, unchecked_ok=False).until is None

@@ -37,9 +37,9 @@ def _history(name: str, steps: Iterable[Mapping[str, Any]]) -> str:
 
 
 @cache
-def read(subject: str) -> Mapping[str, Any]:
+def read(subject: str, folder: Path = FOLDER) -> Mapping[str, Any]:
     """Return what is recorded of a subject: `kafka`, `date` and `histories`; without histories if nothing is."""
-    path = path_of(subject)
+    path = path_of(subject, folder)
     packed = path.with_name(f"{path.name}.gz")  # as they are in an image
     if packed.exists():
         text = gzip.decompress(packed.read_bytes())

@@ -481,10 +481,13 @@ async def test_the_rights_of_the_table_suffice(row: Row) -> None:
     [("delete_topics", DELETE), ("offset_for_leader_epoch", Operation.CLUSTER_ACTION)],
 )
 async def test_a_right_of_the_cluster_stands_for_that_of_every_topic(row: str, operation: Operation) -> None:
-    """As in Kafka, where the sender lacks the right to the topic."""
+    """As in Kafka, where the sender lacks the right to the topic. No other right of the cluster does."""
     for topic in (KNOWN, MISSING):
         answer = await GuardedBroker(allow(operation, CLUSTER)).ask(ROWS[row], topic)
         assert not codes_in(answer) & set(CODES.values()), answer
+    for other in {*Operation} - {operation, Operation.UNKNOWN, Operation.ANY, Operation.ALL}:
+        answer = await GuardedBroker(allow(other, CLUSTER)).ask(ROWS[row], KNOWN)
+        assert codes_in(answer) & set(CODES.values()), (other, answer)
 
 
 # --- what the cluster as a whole is asked for

@@ -420,6 +420,18 @@ def test_a_producer_whose_transaction_took_too_long_gets_the_next_epoch_when_it_
     assert bench.init(producer) == ProducerIdAndEpoch(FIRST_ID, 1), "asked again"
 
 
+def test_a_producer_whose_id_was_taken_over_within_a_transaction_gets_no_epoch() -> None:
+    """Only the holder's own bump leaves it the next epoch: between both requests of the newcomer it is fenced too."""
+    bench = TransactionCoordinatorSetup()
+    former = bench.init()
+    bench.add(former, 0)
+    assert isinstance(bench.init(), ConcurrentTransactions)
+    bench.markers_written()
+    assert isinstance(bench.init(former), ProducerFenced)
+    assert bench.init() == ProducerIdAndEpoch(FIRST_ID, 2)
+    assert isinstance(bench.init(former), ProducerFenced)
+
+
 def test_who_lost_its_time_in_version_2_may_abort_and_go_on() -> None:
     """As in Apache Kafka: it hears of the next epoch, unless somebody else took the id meanwhile."""
     bench = TransactionCoordinatorSetup()
