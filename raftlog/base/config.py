@@ -21,7 +21,7 @@ from raftlog.base.config_oauth import OAUTH_OF_LISTENERS, split_oauth_override
 from raftlog.base.config_security import LISTENER_PREFIX, LOGINS_OF_LISTENERS, split_override
 from raftlog.base.config_setting import LONG_MAX, Setting, settings_of
 from raftlog.base.config_tls import TlsSettings, admin_tls_names, split_tls_override
-from raftlog.base.config_topic import GZIP_LEVEL_RULE, TopicConfig
+from raftlog.base.config_topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
 from raftlog.base.types import INTERNAL_TOPICS
 
@@ -278,20 +278,13 @@ def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[
             faults.append(Fault(name, "", unknown_setting(name, table).replace("setting", "topic config", 1)))
             continue
         try:
-            values[name] = table[name][1].parse(text)
-            _check_policy_items(name, text)
+            values[name] = table[name][1].parse_new(text)
         except ValueError as error:
             faults.append(Fault(name, "", f"{error}, but is {text!r}"))
     faults += [Fault(name, "", rule) for name, rule in _topic_laws(values, topic in INTERNAL_TOPICS)]
     if faults:
         raise InvalidConfig("; ".join(map(str, faults)))
     return values
-
-
-def _check_policy_items(name: str, text: str) -> None:
-    """Refuse an empty item, not an empty list, as Kafka does since 4.2. A value that was stored before is read."""
-    if name == "cleanup.policy" and text.strip() and not all(map(str.strip, text.split(","))):
-        raise ValueError("must have no empty item")
 
 
 def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str, str]]:
@@ -303,8 +296,6 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
         )
     if values.get("min.compaction.lag.ms", 0) > values.get("max.compaction.lag.ms", LONG_MAX):
         yield "min.compaction.lag.ms", "must be at most max.compaction.lag.ms"
-    if values.get("compression.gzip.level") == 0:
-        yield "compression.gzip.level", GZIP_LEVEL_RULE
     if values.get("remote.storage.enable"):
         yield "remote.storage.enable", "raftlog has no tiered storage"
 
@@ -409,7 +400,7 @@ def validate_broker_configs(configs: Mapping[str, str], *, cluster_wide: bool) -
         if rule is None:
             ((_, row),) = _rows([name])
             try:
-                row.parse(text)
+                row.parse_new(text)
                 continue
             except ValueError as error:
                 rule = f"{error}, but is {text!r}"

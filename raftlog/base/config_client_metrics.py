@@ -104,7 +104,7 @@ def validate_client_metrics_configs(name: str, configs: Mapping[str, str]) -> No
             faults.append(f"{key}: there is no such client metrics config, only {', '.join(table)}")
             continue
         try:
-            table[key][1].parse(text)
+            table[key][1].parse_new(text)
         except ValueError as error:
             faults.append(f"{key}: {error}, but is {text!r}")
     if faults:

@@ -41,7 +41,6 @@ from raftlog.base.config_tls import (
     split_tls_override,
     tls_of,
 )
-from raftlog.base.config_topic import GZIP_LEVEL_RULE
 
 NO_LOGINS: Final = "controllers have PLAINTEXT or SSL: they prove raftlog.cluster.secret, and log in nowhere"
 
@@ -512,5 +511,3 @@ def _judge_relations(draft: Draft) -> None:
             times = f"{factor} times " if factor > 1 else ""
             blamed = smaller if smaller in draft.given else larger
             draft.fault(blamed, f"{times}{smaller} ({low}) must be at most {larger} ({high})")
-    if draft.get("compression_gzip_level") == 0:
-        draft.fault("compression.gzip.level", GZIP_LEVEL_RULE)

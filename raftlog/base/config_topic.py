@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config_setting import LONG_MAX, Kind, distinct_words, setting, words
+from raftlog.base.config_setting import LONG_MAX, Kind, distinct_words, integer, setting, words
 
 
 def _topic(name: str, kind: Kind, default: Any, doc: str, **columns: Any) -> Any:
@@ -21,10 +21,16 @@ HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-GZIP_LEVEL_RULE = "must be 1 to 9, or -1"
-
 
 _REPLICA = re.compile(r"\d+:\d+")
+
+
+def _read_gzip_level(text: str) -> int:
+    """Read a level. 0, which stores without compressing, is none of Kafka's."""
+    level = integer(text)
+    if level != -1 and not 1 <= level <= 9:
+        raise ValueError("must be 1 to 9, or -1")
+    return level
 
 
 def _throttled_replicas(text: str) -> tuple[str, ...]:
@@ -193,6 +199,7 @@ class TopicConfig:
         "Level when compression.type is gzip: 1 to 9, or -1 for the library's default",
         at_least=-1,
         at_most=9,
+        read=_read_gzip_level,
         synonyms=_from("compression.gzip.level"),
     )
     compression_lz4_level: int = _topic(

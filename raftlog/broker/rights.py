@@ -310,15 +310,19 @@ def may_any(
 def operations(
     broker: BrokerContext, request: RequestContext, resource_type: ResourceType, name: str = CLUSTER_NAME
 ) -> int:
-    """Return what the sender may do with a resource: a bit for each operation's number (KIP-430)."""
+    """Return what the sender may do with a resource, a bit for each operation's number (KIP-430).
+
+    None without the right to describe it.
+    """
     authorizer = broker.authorizer
-    if authorizer is None or request.has_all_rights:
-        return sum(1 << operation for operation in OPERATIONS[resource_type])
-    return sum(
-        1 << operation
+    allowed = [
+        operation
         for operation in OPERATIONS[resource_type]
-        if _allows(authorizer, request, operation, resource_type, name)
-    )
+        if authorizer is None
+        or request.has_all_rights
+        or _allows(authorizer, request, operation, resource_type, name)
+    ]
+    return sum(1 << operation for operation in allowed) if Operation.DESCRIBE in allowed else 0
 
 
 def _allows(

@@ -54,6 +54,8 @@ def read_scram_argument(text: str) -> ScramCredentialChanged:
     if "salt" not in fields or "password" in fields or "password-file" in fields:
         raise _wrong("saltedpassword goes with its salt, and without a password")
     salted = _decoded(fields, "saltedpassword")
+    if not salted:
+        raise _wrong("saltedpassword is empty")
     return ScramCredentialChanged(name, mechanism, from_salted(mechanism, salted, salt, iterations))
 
 

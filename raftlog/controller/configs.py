@@ -185,7 +185,7 @@ def _value_after(
     if op.op not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"config operation {op.op} is unknown")
     items = _current_list(image, alteration, op.key, config)
-    named = [item.strip() for item in checked_value(op.key, op.value or "").split(",") if item.strip()]
+    named = [item.strip() for item in checked_value(op.key, op.value or "").split(",")]
     if op.op == APPEND:
         present = set(items)
         return checked_value(

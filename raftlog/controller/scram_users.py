@@ -9,6 +9,7 @@ from raftlog.base.errors import (
     DuplicateResource,
     KafkaError,
     ResourceNotFound,
+    UnacceptableCredential,
     UnsupportedSaslMechanism,
 )
 from raftlog.base.machine import Decision
@@ -66,3 +67,5 @@ def _check(image: MetadataImage, asked: ScramAlteration) -> None:
             raise ResourceNotFound("there is no such credential to delete")
         return
     check_numbers(new)
+    if not new.stored_key:
+        raise UnacceptableCredential("salted_password: is empty")

@@ -113,7 +113,7 @@ _TABLE = """
 19 create_topics 2 7 5
 20 delete_topics 1 6 4
 21 delete_records 0 2 2
-22 init_producer_id 0 6 2
+22 init_producer_id 0 5 2
 23 offset_for_leader_epoch 2 4 4
 24 add_partitions_to_txn 0 5 3
 25 add_offsets_to_txn 0 4 3
@@ -193,7 +193,10 @@ def _parse(line: str) -> Api:
 
 
 APIS: Final[dict[int, Api]] = {api.key: api for api in map(_parse, _TABLE.strip().splitlines())}
-"""Every API that the schema knows, by key, with the versions that kio can express."""
+"""Every API that the schema knows, by key, with the versions that kio can express.
+
+InitProducerId ends at 5: Kafka calls 6 unstable, and serves it only where `unstable.api.versions.enable` says so.
+"""
 
 FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in APIS.values()}
 """The same column alone, for every request's header."""

@@ -93,6 +93,7 @@ def test_append_and_subtract_start_from_what_holds(cluster: ControllerCluster) -
         (ConfigOp("compression.type", "x" * 40_000), InvalidConfig),
         (ConfigOp("cleanup.policy", "shred"), InvalidConfig),
         (ConfigOp("cleanup.policy", "delete,,compact"), InvalidConfig),
+        (ConfigOp("cleanup.policy", "", APPEND), InvalidConfig),
         (ConfigOp("retention.ms", "5", 9), InvalidRequest),
     ],
 )

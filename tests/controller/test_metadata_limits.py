@@ -150,19 +150,19 @@ def test_values_in_new_topics_are_as_short_as_in_altered_ones() -> None:
 
 def test_bytes_of_the_metadata_are_bounded() -> None:
     """Names, values and replicas count; what makes the image smaller is allowed at the limit."""
-    cluster = limited_cluster(raftlog_metadata_max_bytes=1_540)
+    cluster = limited_cluster(raftlog_metadata_max_bytes=1_539)
     value = ",".join(f"{number}:1" for number in range(200))
     key = "leader.replication.throttled.replicas"
     cluster.assign("a", (1,))
     refused = configure(cluster, "topic", "a", key, value)
     assert refused.error_code == PolicyViolation.code
-    assert "raftlog.metadata.max.bytes, which is 1540" in refused.error_message
-    assert configure(cluster, "topic", "a", key, value[:200]).error_code == 0
+    assert "raftlog.metadata.max.bytes, which is 1539" in refused.error_message
+    assert configure(cluster, "topic", "a", key, value[:199]).error_code == 0
     while cluster.create(f"t{cluster.image.offset}").error_code == 0:
-        assert cluster.image.usage.size_bytes <= 1_540
+        assert cluster.image.usage.size_bytes <= 1_539
     moved = cluster.ask(AlterReassignments((Reassignment("a", 0, (1, 2, 3)),))).results[0]
     assert moved.error_code == PolicyViolation.code
-    assert configure(cluster, "topic", "a", key, value[:100]).error_code == 0
+    assert configure(cluster, "topic", "a", key, value[:99]).error_code == 0
     assert configure(cluster, "topic", "a", key, None).error_code == 0
     moved = cluster.ask(AlterReassignments((Reassignment("a", 0, (1, 2, 3)),))).results[0]
     assert moved.error_code == 0

@@ -60,6 +60,7 @@ def test_credentials_are_set_replaced_and_removed(cluster: ControllerCluster) ->
         (ScramAlteration("al", WEAK, replace(KEPT, iterations=MAX_ITERATIONS + 1)), UnacceptableCredential),
         (ScramAlteration("al", WEAK, replace(KEPT, salt=b"")), UnacceptableCredential),
         (ScramAlteration("al", WEAK, replace(KEPT, salt=b"s" * 65)), UnacceptableCredential),
+        (ScramAlteration("al", WEAK, replace(KEPT, stored_key=b"")), UnacceptableCredential),
         (ScramAlteration("al", "PLAIN", KEPT), UnsupportedSaslMechanism),
         (ScramAlteration("al", WEAK, None), ResourceNotFound),
         (ScramAlteration("al", STRONG, KEPT), DuplicateResource),

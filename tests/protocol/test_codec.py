@@ -82,12 +82,17 @@ def test_the_schema_of_every_api_can_be_read() -> None:
         entity_writer(message_type(key, version, direction))
 
 
+UNSTABLE = {"init_producer_id": {6}}
+"""Versions that Kafka 4.3 does not advertise unless it is told to: `latestVersionUnstable` of its schemas."""
+
+
 def test_api_table_is_kios() -> None:
     """Keys, names, versions and flexibility equal kio 0.6.5 = Kafka 4.3."""
     assert {key: api.name for key, api in APIS.items()} == dict(api_key_map)
     for api in APIS.values():
         versions = range(api.min_version, api.max_version + 1)
-        assert sorted(schema_name_map[api.name]) == list(versions)
+        unstable = UNSTABLE.get(api.name, set())
+        assert sorted(schema_name_map[api.name].keys() - unstable) == list(versions)
         for version in versions:
             entity = message_type(api.key, version, "request")
             assert entity.__flexible__ == api.is_flexible(version), (api, version)

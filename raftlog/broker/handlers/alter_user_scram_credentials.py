@@ -12,7 +12,7 @@ from raftlog.metadata.controller_api import AlterScramCredentials, PartResult, P
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.scram import NUMBERS, from_salted
+from raftlog.security.scram import NUMBERS, ScramCredential, from_salted
 
 API_KEY: Final = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
 
@@ -49,6 +49,9 @@ def _upsertion(asked: Any) -> ScramAlteration:
     if not mechanism:
         return ScramAlteration(asked.name, "", None)
     salt, salted = bytes(asked.salt), bytes(asked.salted_password)
+    if not salted:
+        without_keys = ScramCredential(salt, asked.iterations, b"", b"")  # the controller refuses it
+        return ScramAlteration(asked.name, mechanism, without_keys)
     return ScramAlteration(asked.name, mechanism, from_salted(mechanism, salted, salt, asked.iterations))
 
 

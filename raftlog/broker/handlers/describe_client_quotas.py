@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from raftlog.base.errors import NONE, InvalidRequest, UnsupportedVersion
+from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.message_builders import response_builders
+from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog.security.quotas import CLIENT_ID, IP, USER, Entity
 
 API_KEY: Final = ApiKey.DESCRIBE_CLIENT_QUOTAS
@@ -39,6 +39,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             )
     return make.DescribeClientQuotasResponse(
         throttle_time=0, error_code=NONE, error_message=None, entries=tuple(entries)
+    )
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what went wrong, without a list, as Kafka does."""
+    return build_response(
+        API_KEY, request.api_version, error_code=error.code, error_message=error.message, entries=None
     )
 
 

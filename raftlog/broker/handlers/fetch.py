@@ -513,7 +513,7 @@ class PendingFetch(Slot):
                 partition = locate(broker, entry.topic, entry.index, for_follower=self.replica is not None)
             except KafkaError as error:
                 self.session.attach(entry, None)
-                return PartitionRead(error.code, -1, -1, -1, b"")
+                return PartitionRead(error.code, -1, -1, -1, b"", aborted=())
             entry.image = image
             if self.session.session_id == NO_SESSION and not self.session.by_partition:
                 entry.partition = partition  # if it has to wait, it is attached then

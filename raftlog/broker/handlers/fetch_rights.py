@@ -18,7 +18,7 @@ from raftlog.security.acls import Operation
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
 
-REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"")
+REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"", aborted=())
 
 
 def take_back(connection: Connection, session: FetchSession) -> None:

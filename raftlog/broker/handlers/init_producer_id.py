@@ -1,15 +1,10 @@
-"""InitProducerId 0-6: a producer id and epoch, for idempotent producers and for transactional ids (KIP-98, 360)."""
+"""InitProducerId 0-5: a producer id and epoch, for idempotent producers and for transactional ids (KIP-98, 360)."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.errors import (
-    InvalidRequest,
-    KafkaError,
-    TransactionalIdAuthorizationFailed,
-    UnsupportedVersion,
-)
+from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.fenced_producer import producer_error_response
@@ -53,10 +48,6 @@ async def _give(broker: BrokerContext) -> ProducerIdAndEpoch:
 
 
 async def _init(broker: BrokerContext, message: Any, before: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
-    if getattr(message, "keep_prepared_txn", False):
-        raise UnsupportedVersion("transactions cannot be kept prepared (KIP-939)")
-    if getattr(message, "enable2_pc", False):
-        raise TransactionalIdAuthorizationFailed("two-phase commit is not enabled (KIP-939)")
     request = InitProducerId(message.transactional_id, message.transaction_timeout, before)
     found: ProducerIdAndEpoch = await broker.transactions.init_producer(request)
     return found

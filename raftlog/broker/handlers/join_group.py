@@ -91,6 +91,11 @@ def _request(broker: BrokerContext, request: RequestContext, message: Any) -> Jo
     )
 
 
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say what went wrong before a group was asked."""
+    return _failed(request, error.code, "")
+
+
 def _joined(request: RequestContext, reply: JoinGroupResult) -> Any:
     make = response_builders(API_KEY, request.api_version)
     members = tuple(

@@ -567,6 +567,7 @@ async def test_a_topic_that_may_not_be_read_is_refused_whether_it_exists() -> No
         pipe.send(fetch(1, (0, 0), topic=topic))
         answer = pipe.answer(1, 12)
         assert codes_in(answer) - {0} == {TopicAuthorizationFailed.code}
+        assert answer.responses[0].partitions[0].aborted_transactions == ()
         answers.append(repr(answer).replace(topic, "TOPIC"))
     assert answers[0] == answers[1]
     broker.put_in_force(allow(READ, TOPIC, KNOWN))
@@ -838,10 +839,11 @@ async def test_allow_everyone_does_not_count_at_the_controllers_listener() -> No
 
 
 def test_authorized_operations_are_bits_by_number() -> None:
-    """An implied operation counts too. Source: KIP-430."""
-    context: Any = SimpleNamespace(authorizer=Authorizer([allow(READ, TOPIC, KNOWN)]))
+    """An implied operation counts too, and none does without the right to describe. Source: KIP-430."""
+    creates = msgspec.structs.replace(allow(Operation.CREATE, TOPIC, KNOWN), principal="User:carol")
+    context: Any = SimpleNamespace(authorizer=Authorizer([allow(READ, TOPIC, KNOWN), creates]))
     sender = SimpleNamespace(peer_host="127.0.0.1", has_all_rights=False, to_controller=False)
-    for principal, bits in ((ALICE, 1 << 3 | 1 << 8), ("User:bob", 0)):
+    for principal, bits in ((ALICE, 1 << 3 | 1 << 8), ("User:bob", 0), ("User:carol", 0)):
         sender.principal = principal
         assert operations(context, cast(Any, sender), TOPIC, KNOWN) == bits
 

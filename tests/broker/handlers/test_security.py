@@ -175,15 +175,19 @@ async def test_without_an_authorizer_there_are_no_rules_to_change() -> None:
         await setup.call(DELETE_ACLS, 3, filters=(deletion(),))
 
 
-def upsertion(name: str, mechanism: int = SHA_256, iterations: int = 4096) -> Any:
+def upsertion(
+    name: str, mechanism: int = SHA_256, iterations: int = 4096, salted_password: bytes | None = None
+) -> Any:
     """The client salts the password: `hi` of RFC 5802."""
     digest = "sha512" if mechanism == SHA_512 else "sha256"
+    if salted_password is None:
+        salted_password = hashlib.pbkdf2_hmac(digest, b"secret", b"salt", iterations)
     return request_builders(ALTER_SCRAM, 0).ScramCredentialUpsertion(
         name=name,
         mechanism=mechanism,
         iterations=iterations,
         salt=b"salt",
-        salted_password=hashlib.pbkdf2_hmac(digest, b"secret", b"salt", iterations),
+        salted_password=salted_password,
     )
 
 
@@ -213,7 +217,12 @@ async def test_each_user_is_altered_or_refused() -> None:
     codes = await alter(
         setup,
         deletions=(removal("al"), removal("nobody"), removal("cy", 77), removal("bob")),
-        upsertions=(upsertion("dan", 0), upsertion("eve", iterations=100), upsertion("bob")),
+        upsertions=(
+            upsertion("dan", 0),
+            upsertion("eve", iterations=100),
+            upsertion("fay", salted_password=b""),
+            upsertion("bob"),
+        ),
     )
     assert codes == {
         "al": 0,
@@ -222,6 +231,7 @@ async def test_each_user_is_altered_or_refused() -> None:
         "bob": DuplicateResource.code,
         "dan": UnsupportedSaslMechanism.code,
         "eve": UnacceptableCredential.code,
+        "fay": UnacceptableCredential.code,
     }
     assert set(setup.image.scram) == {("bob", "SCRAM-SHA-256")}
 

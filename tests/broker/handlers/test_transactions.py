@@ -145,9 +145,6 @@ def test_init_producer_id(version: int) -> None:
             assert int(stale.error_code) == (FENCED if version >= 4 else INVALID_EPOCH)
             goes_on = await init(node, version, producer_id=FIRST_ID, producer_epoch=1)
             assert (int(goes_on.error_code), goes_on.producer_epoch) == (0, 2)
-        if version >= 6:
-            assert int((await init(node, version, enable2_pc=True)).error_code) == 53
-            assert int((await init(node, version, keep_prepared_txn=True)).error_code) == 35
 
     run_scenario(scenario)
 

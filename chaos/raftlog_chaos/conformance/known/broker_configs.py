@@ -7,6 +7,10 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 from raftlog_chaos.conformance.known.configs import JAVAS, NEGATIVE, NOT_BUILT, SMALL
 
+USELESS: Final = (
+    "**Settings of Kafka's that raftlog has no use for** are kept when they are set, and neither their values are "
+    "looked at nor their defaults known. Until they are set DescribeConfigs leaves them out."
+)
 FIXED: Final = (
     "changes of listeners, of their security and of `ssl.*` while a broker runs (the files of certificates are read "
     "again when they change)"
@@ -21,8 +25,14 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Settings of Kafka's that raftlog has no use for** are kept when they are set, and their values are not "
-        "looked at. Until then DescribeConfigs leaves them out.",
+        USELESS,
+        "broker-configs/fixed/transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        path="answer.synonyms*",
+        raftlog="(none)",
+    ),
+    Known(
+        "by design",
+        USELESS,
         "broker-configs/*",
         path="answer",
         raftlog="not known",
@@ -140,19 +150,6 @@ KNOWN: Final = (
         "broker-configs/changeable/log.cleaner.backoff.ms broker-configs/changeable/log.cleaner.dedupe.buffer.size "
         "broker-configs/changeable/max.connections.per.ip",
         path="answer.*",
-    ),
-    Known(
-        "open",
-        "A broker's `compression.gzip.level` of 0 is taken; it is no level of gzip's in Kafka.",
-        "broker-configs/changeable/compression.gzip.level",
-        path="answer.*",
-        raftlog="NONE",
-    ),
-    Known(
-        "open",
-        "Empty words in a list are passed over; Kafka refuses them.",
-        "broker-configs/changeable/log.cleanup.policy",
-        path="answer*",
     ),
     Known(
         "by design",

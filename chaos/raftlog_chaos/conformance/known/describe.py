@@ -45,11 +45,12 @@ KNOWN: Final = (
         ends=True,
     ),
     Known(
-        "open",
-        "A SCRAM credential whose salted password is empty is stored; Kafka answers UNKNOWN_SERVER_ERROR.",
+        "kafka's own fault",
+        "A SCRAM credential without a salted password is refused as such; Kafka answers UNKNOWN_SERVER_ERROR.",
         "describe/credentials-of/no?password",
         path="answer.results.*.error_code",
-        ends=True,
+        kafka="UNKNOWN_SERVER_ERROR",
+        raftlog="UNACCEPTABLE_CREDENTIAL",
     ),
     Known(
         "kafka's own fault",

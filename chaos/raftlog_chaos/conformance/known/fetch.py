@@ -17,14 +17,6 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A partition that is not there** has no list of aborted transactions in the answer, where Kafka's is empty.",
-        "fetch/*",
-        path="answer.responses.*.aborted_transactions",
-        kafka="(default)",
-        raftlog="None",
-    ),
-    Known(
-        "by design",
         "**Answers end with whole batches.** Kafka cuts the last one off where a limit is, and clients throw that "
         "away.",
         "fetch/limit/*200*",

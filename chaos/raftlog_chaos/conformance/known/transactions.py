@@ -83,11 +83,4 @@ KNOWN: Final = (
         raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
         ends=True,
     ),
-    Known(
-        "open",
-        "InitProducerId 6 is advertised, though two-phase commit is not built. Kafka 4.3 advertises up to 5.",
-        "transactions/init-version/v6",
-        path="answer",
-        kafka="the connection is closed",
-    ),
 )

@@ -122,7 +122,7 @@ def init(s: Session, fields: Mapping[str, Any]) -> None:
     s.ask("InitProducerId", 5, node=node, **given)
 
 
-@history({f"v{version}": version for version in range(7)})
+@history({f"v{version}": version for version in range(6)})
 def init_version(s: Session, version: int) -> None:
     """Every version gives an id, and its next epoch."""
     name = s.name("txn")
