@@ -102,6 +102,16 @@ PLANTS = [
         "topic-id-unchecked", ROT, rotten_files, unchecked_file(partition_files.PARTITION_METADATA, recovery)
     ),
     Plant("epochs-unchecked", ROT, rotten_files, unchecked_file(partition_files.EPOCH_CHECKPOINT, recovery)),
-    Plant("journal-end-unmarked", ROT, rotten_files, end_without_a_mark, 4.0),
+    Plant(
+        "journal-end-unmarked",
+        ROT,
+        rotten_files,
+        end_without_a_mark,
+        4.0,
+        test=(
+            "tests/quorum/test_journal.py"
+            "::test_rot_in_the_last_records_of_a_voter_that_stopped_by_itself_stops_the_boot"
+        ),
+    ),
     Plant("start-beyond-the-end", ROT, rotten_files, start_beyond_the_end),
 ]

@@ -241,7 +241,17 @@ PLANTS = [
     Plant(
         "static-id-taken-over", "KIP-345 two lives at once", consumer_churn, static_ids_are_taken_over, 6.0
     ),
-    Plant("told-once", "partitions that nobody reads", consumer_churn, told_once, 6.0),
+    Plant(
+        "told-once",
+        "partitions that nobody reads",
+        consumer_churn,
+        told_once,
+        6.0,
+        test=(
+            "tests/coordinator/test_consumer_heartbeat.py"
+            "::test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it"
+        ),
+    ),
     Plant("consumer-sleepers-stay", "partitions that nobody reads", consumer_churn, sleepers_stay, 6.0),
     Plant("heartbeats-answered-early", "two owners at once", consumer_churn, told_before_the_commit, 6.0),
 ]

@@ -186,7 +186,13 @@ PLANTS = [
     Plant("torn-tail-accepted", "H19 torn write", blackouts, accept_torn_tails),
     Plant("leader-epochs-trusted", "H19 rot outside the CRC", refused, trust_leader_epochs),
     Plant("served-rot-not-checked", "H19 rot in the page cache", refused, never_check_what_is_served),
-    Plant("cut-needs-what-is-cut", "H19 rot met by a truncation", corruption, need_what_is_cut),
+    Plant(
+        "cut-needs-what-is-cut",
+        "H19 rot met by a truncation",
+        corruption,
+        need_what_is_cut,
+        test="tests/storage/test_truncate_rot.py::test_a_cut_before_rot_needs_nothing_of_what_is_cut",
+    ),
     Plant("damage-taken-for-torn-tail", "H19 damage in mid-log", corruption, take_damage_for_a_torn_tail),
     Plant(
         "recovery-point-beyond-a-cut",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from tests.planted.hunt import BrokenPlant, Catch, hunt, listen, tell
+from tests.planted.hunt import BrokenPlant, Catch, hunt, listen, run_test, tell
 from tests.planted.plant import Plant, all_plants
 
 
@@ -31,7 +31,8 @@ def carry_out(task: Task) -> Outcome:
     try:
         if task.control:
             return _control(task, plant)
-        return Outcome(task, hunt(plant, task.seeds, budget_s=task.budget_s))
+        catch = run_test(plant) if plant.test else hunt(plant, task.seeds, budget_s=task.budget_s)
+        return Outcome(task, catch)
     except BrokenPlant as error:
         return Outcome(task, None, f"broken: {error}")
 

@@ -40,8 +40,10 @@ def followers_note_nothing(patch: pytest.MonkeyPatch) -> None:
     """A follower forgets a batch that it refused, and leads."""
     refused = PendingProduce._refused
 
-    def refused_and_forgotten(pending: Any, topic: Any, index: int, records: Any, error: Any) -> Any:
-        return refused(pending, topic, index, None, error)
+    def refused_and_forgotten(
+        pending: Any, topic: Any, index: int, records: Any, error: Any, **more: Any
+    ) -> Any:
+        return refused(pending, topic, index, None, error, **more)
 
     patch.setattr(PendingProduce, "_refused", refused_and_forgotten)
 

@@ -87,13 +87,29 @@ def end_for_ever_what_a_cut_marker_ended(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS = [
     Plant(
-        "cut-markers-count", "H19 rot, aborted", names_of_one_log, end_for_ever_what_a_cut_marker_ended, 4.0
+        "cut-markers-count",
+        "H19 rot, aborted",
+        names_of_one_log,
+        end_for_ever_what_a_cut_marker_ended,
+        4.0,
+        test=(
+            "tests/storage/test_transactions.py"
+            "::test_a_cut_through_a_transaction_whose_marker_was_committed_leaves_it_open"
+        ),
     ),
     Plant("holes-believed", "H19 rot outside the CRC", refused_holes, believe_every_hole, 3.0),
     Plant("holes-not-looked-at", "H19 rot outside the CRC", refused_holes, show_every_hole, 3.0),
     Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),
     Plant(
-        "records-counted-for-offsets", "compaction: replay", offsets_cleaned, count_records_for_offsets, 4.0
+        "records-counted-for-offsets",
+        "compaction: replay",
+        offsets_cleaned,
+        count_records_for_offsets,
+        4.0,
+        test=(
+            "tests/broker/coordination/test_group_coordinators.py"
+            "::test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes"
+        ),
     ),
     Plant("markers-left-out", "compaction: outcomes", transactions_cleaned, leave_out_outcomes, 3.0),
     Plant(

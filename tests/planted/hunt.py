@@ -8,8 +8,11 @@ the same seed without the plant.
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -18,6 +21,8 @@ from raftlog.base.log import configure_log
 from raftlog_chaos.simulator import SimLoop, simulate
 from raftlog_chaos.simulator.loop import OVER_THE_LIMIT
 from tests.planted.plant import Plant, Scenario
+
+ROOT = Path(__file__).resolve().parents[2]
 
 RECOVERY_S = 900.0
 """Virtual seconds that a scenario may go on beyond its own length."""
@@ -35,7 +40,10 @@ class BrokenPlant(Exception):
 
 
 class Catch(NamedTuple):
-    """How a hunt ended. `seed` None: nothing was noticed in `tried` seeds. `seconds` is processor time."""
+    """How a hunt ended. `seed` None: nothing was noticed in `tried` seeds; 0: a unit test noticed it.
+
+    `seconds` is processor time, of a unit test elapsed time.
+    """
 
     seed: int | None
     tried: int
@@ -91,6 +99,19 @@ def tell(scenario: Scenario, seconds: float, seed: int) -> str | None:
         if _OWN_FAULT.search(text):
             raise BrokenPlant(f"seed {seed}: {text[-400:]}")
     return seen
+
+
+def run_test(plant: Plant) -> Catch:
+    """Run the plant's test with it and without it. Raises BrokenPlant unless it fails with the plant alone."""
+    began_at = time.monotonic()
+    command = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "tests.planted.planting", plant.test)
+    ends = [
+        subprocess.run([*command, *more], cwd=ROOT, capture_output=True, check=False).returncode
+        for more in (("--plant", plant.name), ())
+    ]
+    if ends != [pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.OK]:
+        raise BrokenPlant(f"{plant.test} ends with {ends[0]}, and with {ends[1]} without the plant")
+    return Catch(0, 0, time.monotonic() - began_at, f"by {plant.test}")
 
 
 def hunt(plant: Plant, seeds: Iterable[int], *, budget_s: float = float("inf")) -> Catch:

@@ -23,7 +23,10 @@ Scenario = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
 
 
 class Plant(NamedTuple):
-    """One row. `hazard`: its number and a phrase. `seconds`: for the scenario, virtual. `note`: why that is a bug."""
+    """One row. `hazard`: its number and a phrase. `seconds`: for the scenario, virtual. `note`: why that is a bug.
+
+    `test` is a unit test that fails with the plant, for a bug that few seeds show.
+    """
 
     name: str
     hazard: str
@@ -31,6 +34,7 @@ class Plant(NamedTuple):
     plant: Callable[[pytest.MonkeyPatch], None]
     seconds: float = 3.0
     note: str = ""
+    test: str = ""
 
 
 def all_plants() -> dict[str, Plant]:

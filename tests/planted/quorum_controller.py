@@ -154,7 +154,11 @@ PLANTS = [
         "reply-before-commit", "law 1", plant=answer_before_commit, note="a lost tail takes the answer back"
     ),
     scenario(
-        "parked-replies-kept", "law 1", plant=keep_what_is_parked, note="another's commit answers for ours"
+        "parked-replies-kept",
+        "law 1",
+        plant=keep_what_is_parked,
+        note="another's commit answers for ours",
+        test="tests/controller/test_controller.py::test_lost_tail_is_answered_with_not_controller",
     ),
     scenario(
         "controller-not-fenced",

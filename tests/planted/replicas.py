@@ -300,7 +300,13 @@ def hear_brokers_on_connections_given_up(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS = [
     Plant("ack-before-flush", "H3 ack without fsync", blackouts, acknowledge_before_the_flush),
-    Plant("leader-counts-unflushed", "H3 ack without fsync", blackouts, leader_counts_the_unflushed),
+    Plant(
+        "leader-counts-unflushed",
+        "H3 ack without fsync",
+        blackouts,
+        leader_counts_the_unflushed,
+        test="tests/replication/test_partition.py::test_the_leaders_own_unflushed_records_do_not_count",
+    ),
     Plant("follower-fetches-unflushed", "H3 ack without fsync", blackouts, followers_fetch_unflushed),
     Plant("ack-before-replication", "H3 ack by one replica", relay, acknowledge_before_replication),
     Plant("ack-on-resigning", "H5 zombie leader", zombie, acknowledge_on_resigning),

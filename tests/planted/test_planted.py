@@ -10,7 +10,7 @@ from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.regressions import REGRESSIONS
 from raftlog_chaos.simulator import SimLoop
 from tests.kit.marks import taste
-from tests.planted.hunt import BrokenPlant, Catch, hunt
+from tests.planted.hunt import BrokenPlant, Catch, hunt, run_test
 from tests.planted.plant import Plant, all_plants, scenario_name
 
 QUICK = (
@@ -53,6 +53,16 @@ def test_a_plant_fits_the_code(name: str) -> None:
     """The replaced name must be there: one that the code has dropped is otherwise missed by nobody."""
     with pytest.MonkeyPatch.context() as patch:
         all_plants()[name].plant(patch)
+
+
+@pytest.mark.slow
+def test_a_unit_test_finds_a_plant_that_few_seeds_show() -> None:
+    """It must fail with the plant and pass without."""
+    found = all_plants()["told-once"]
+    assert run_test(found).seed == 0
+    blind = found._replace(test="tests/planted/test_planted.py::test_what_no_scenario_notices_is_not_found")
+    with pytest.raises(BrokenPlant, match="ends with 0, and with 0"):
+        run_test(blind)
 
 
 async def harmless(loop: SimLoop, seconds: float) -> None:

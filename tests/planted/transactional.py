@@ -141,5 +141,15 @@ PLANTS = [
         6.0,
     ),
     Plant("unstable-offsets-told", "H15 processed twice", exactly_once_groups, unstable_offsets_told, 6.0),
-    Plant("markers-answered-early", "H14 lost marker", exactly_once, markers_answered_at_the_append, 6.0),
+    Plant(
+        "markers-answered-early",
+        "H14 lost marker",
+        exactly_once,
+        markers_answered_at_the_append,
+        6.0,
+        test=(
+            "tests/broker/coordination/test_stuck_partitions.py"
+            "::test_markers_that_are_not_committed_in_time_are_answered_so_and_the_others_with_them"
+        ),
+    ),
 ]

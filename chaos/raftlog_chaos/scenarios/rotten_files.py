@@ -113,7 +113,10 @@ class Trimmed:
         if replica.log_start_offset > self.deleted_to:
             start = replica.log_start_offset
             faults.append(f"it begins at {start}, and nothing from offset {self.deleted_to} on was deleted")
-        found = values_of(read_batches(replica.log, replica.high_watermark))
+        try:
+            found = values_of(read_batches(replica.log, replica.high_watermark))
+        except KafkaError as error:
+            return [*faults, f"{TRIMMED}: node {node_id}: {error}"]
         for offset, value in self.committed.items():
             if offset >= self.deleted_to and found.get(offset) != value:
                 faults.append(f"offset {offset} has {found.get(offset)!r}, and {value!r} was committed")

@@ -298,8 +298,9 @@ class SimCluster:
         return None if image is None else image.partition(topic, index)
 
     def replica(self, node_id: int, topic: str, index: int) -> Partition | None:
-        """The replica as it is in the node's memory."""
-        node = self.nodes[node_id].node
+        """The replica as it is in the node's memory; None on a node that is down, or where -1 is no node."""
+        found = self.nodes.get(node_id)
+        node = None if found is None else found.node
         if node is None or node.broker is None:
             return None
         return node.broker.replicas.partitions.get(TopicPartition(topic, index))
