@@ -19,7 +19,7 @@ class LongProducer(TransactionalProducer):
 class SoleOwner(ExactlyOnceWorker):
     """The only one with its id."""
 
-    kind = LongProducer
+    kind: type[TransactionalProducer] = LongProducer
     rests_s = (0.2,)
     own: TransactionalProducer | None = None
     """The producer that it has made last."""
