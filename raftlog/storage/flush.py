@@ -41,8 +41,8 @@ class FlushTicket:
         for file in self.files:
             file.sync()
         while self.paths:
-            self._sync_path(self.paths[-1])
-            self.paths.pop()
+            self._sync_path(self.paths[0])
+            del self.paths[0]
 
     def sync_directory(self, path: str) -> None:
         """Sync one folder. OSError propagates."""

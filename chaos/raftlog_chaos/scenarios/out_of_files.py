@@ -21,8 +21,8 @@ from raftlog_chaos.workloads.raw_client import Client, create_topic
 SETTINGS = {"log.segment.bytes": "2048"}
 """A segment rolls after a few batches: each roll opens files, and has a folder to sync."""
 
-THIRDS = 0.25
-"""The share of rounds in which every third file of one partition cannot be opened."""
+THIRDS = 0.4
+"""The share of runs in which, now and then, every third file of one partition cannot be opened."""
 BATCHES_OF_SOME_SEGMENTS = 30
 
 JOURNAL = "/data/raftlog-metadata"
@@ -34,6 +34,8 @@ async def out_of_files(loop: SimLoop, seconds: float = 3.0) -> Report:
     """Let files not be opened, now on one node, now on all before their power goes. Raises AssertionError."""
     scene = Choreography(loop, settings=SETTINGS)
     scene.cluster.compaction = SnapshotPolicy(entries=scene.chance.choice(SNAPSHOT_ENTRIES))
+    thirds = loop.stream("thirds")
+    has_thirds = thirds.random() < THIRDS
     await scene.begin()
     end = loop.time() + seconds
     while loop.time() < end:
@@ -43,15 +45,13 @@ async def out_of_files(loop: SimLoop, seconds: float = 3.0) -> Report:
         leader = await scene.leader()
         one = scene.chance.choice((leader, *scene.followers(leader)))
         sick = tuple(scene.cluster.nodes) if everywhere else (one,)
-        is_third = scene.chance.random() < THIRDS
-        extent = (
-            Extent(under=f"/data/{TOPIC}-{scene.partition}", every=3)
-            if is_third
-            else Extent(
-                under=scene.chance.choice(("/data", f"/data/{TOPIC}-{scene.partition}", JOURNAL)),
-                rate=scene.chance.choice((1.0, 0.5)),
-            )
+        extent = Extent(
+            under=scene.chance.choice(("/data", f"/data/{TOPIC}-{scene.partition}", JOURNAL)),
+            rate=scene.chance.choice((1.0, 0.5)),
         )
+        is_third = has_thirds and thirds.random() < 0.5
+        if is_third:
+            extent = Extent(under=f"/data/{TOPIC}-{scene.partition}", every=3)
         for each in sick:
             error = scene.chance.choice((EMFILE, ENFILE, ENOMEM))
             scene.cluster.nodes[each].host.disk.fail("open", error=error, extent=extent)
