@@ -35,6 +35,7 @@ REGRESSIONS: Final = (
     Regression("exactly-once-alone", 6.0, 1, "made-up-epochs-fence"),
     Regression("exactly-once-alone", 6.0, 3, "bumped-fenced"),
     Regression("exactly-once-groups", 6.0, 3, "unstable-offsets-told"),
+    Regression("fetch-sessions", 3.0, 1, "session-looks-too-early"),
     Regression("first-batches", 3.0, 2, "transactions-begin-anywhere"),
     Regression("first-batches", 3.0, 6, "given-up-batches-awaited"),
     Regression("first-batches", 3.0, 42, "epochs-begin-anywhere"),
