@@ -53,7 +53,7 @@ REGRESSIONS: Final = (
     Regression("names-of-one-log", 4.0, 20, "newest-cut-counts"),
     Regression("names-of-one-log", 4.0, 15, "unwritten-points-count"),
     Regression("out-of-files", 4.0, 3, "no-descriptor-ends-the-voter"),
-    Regression("out-of-files", 4.0, 2, "syncs-begin-anew"),
+    Regression("out-of-files", 4.0, 3, "syncs-begin-anew"),
     Regression("pause-kill", 3.0, 7, "shrink-before-answer"),
     Regression("quorum", 6.0, 25, "quorum-torn-tail-read"),
     Regression("quorum-calm", 15.0, 3, "silent-voters-trusted"),

@@ -69,7 +69,7 @@ def test_what_a_follower_refused_comes_first_when_it_leads() -> None:
 
 
 def test_what_a_client_gave_up_is_waited_for_no_more_and_its_next_epoch_begins_in_order() -> None:
-    """librdkafka goes on in the next epoch, with sequence 0. That is refused too, and two batches are in flight."""
+    """librdkafka goes on in the next epoch, with sequence 0. It has two batches in flight, and is refused again."""
     cluster = ReplicaCluster(2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2)
