@@ -24,7 +24,10 @@ class RefusedBatch(NamedTuple):
 
 
 class RefusedBatches(dict[int, RefusedBatch]):
-    """The first refused batch of each producer id, until it comes again."""
+    """The first refused batch of each producer id's newest epoch, until it comes again.
+
+    A client that gives a batch up goes on in the next epoch: the batch of the epoch before never comes again.
+    """
 
     __slots__ = ()
 
@@ -36,11 +39,13 @@ class RefusedBatches(dict[int, RefusedBatch]):
         for its first.
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
-            if len(self) >= MAX_REFUSED_BATCHES:
+            if len(self) >= MAX_REFUSED_BATCHES and header.producer_id not in self:
                 del self[next(iter(self))]
             reason = error.message or type(error).__name__
             refused = RefusedBatch(header.producer_epoch, header.base_sequence, type(error), reason)
-            self.setdefault(header.producer_id, refused)
+            known = self.get(header.producer_id)
+            if known is None or known.epoch < refused.epoch:
+                self[header.producer_id] = refused
 
     def check(self, header: BatchHeader) -> None:
         """Raise what an earlier batch of the producer was refused with, if it has yet to come again."""

@@ -4,7 +4,8 @@ A transactional batch opens a transaction in the log only if the coordinator has
 one under way. Else no marker would ever end it, and read_committed would stand still there. The law: a marker voids
 every verification of the transaction that it ends and of those before, answered or not, because what was confirmed is
 over. Since transaction.version 2 the epoch of a marker is that of the producer's next transaction, which may already be
-asked about while the marker is on its way: that one is not over.
+asked about while the marker is on its way: that one is not over. An epoch fences older ones once it is confirmed, and
+not while it is asked about: anybody may make one up.
 
 Soft: only a leader has it, and each leadership begins without.
 """
@@ -17,6 +18,8 @@ from raftlog.base.errors import InvalidProducerEpoch
 
 MAX_VERIFICATIONS: Final = 10_000
 """Producers whose first batch is awaited; beyond that the oldest has to ask again."""
+MAX_EPOCHS: Final = 4
+"""Epochs of one producer that are asked about at a time; beyond that one has to ask again."""
 
 
 class Verification:
@@ -45,23 +48,14 @@ class Verification:
     def void(self) -> None:
         self._void = True
 
-    @property
-    def is_void(self) -> bool:
-        """Whether it is over, and says no more about the epochs of its producer."""
-        return self._void
-
-    def deny(self) -> None:
-        """The coordinator said no: it knows of no such producer or epoch, so this one fences no other."""
-        self._void = self._void or not self._answered
-
 
 class Verifications:
-    """The questions of one partition by producer id."""
+    """The questions of one partition by producer id and epoch: only the coordinator knows which epoch is right."""
 
     __slots__ = ("_asked",)
 
     def __init__(self) -> None:
-        self._asked: dict[int, Verification] = {}
+        self._asked: dict[int, dict[int, Verification]] = {}
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -69,43 +63,57 @@ class Verifications:
     def begin(self, producer_id: int, epoch: int) -> Verification:
         """Return the question of this epoch, the one under way if there is one. InvalidProducerEpoch for an older."""
         self.check_epoch(producer_id, epoch)
-        found = self._asked.get(producer_id)
-        if found is None or found.is_void or found.epoch < epoch:
-            self.end(producer_id)
-            if len(self._asked) >= MAX_VERIFICATIONS:
-                self.end(next(iter(self._asked)))
-            self._asked[producer_id] = found = Verification(epoch)
-        return found
+        if producer_id not in self._asked and len(self._asked) >= MAX_VERIFICATIONS:
+            self.end(next(iter(self._asked)))
+        asked = self._asked.setdefault(producer_id, {})
+        if epoch not in asked:
+            if len(asked) >= MAX_EPOCHS:
+                confirmed = self._confirmed(producer_id)
+                asked.pop(next(each for each, it in asked.items() if it is not confirmed)).void()
+            asked[epoch] = Verification(epoch)
+        return asked[epoch]
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
-        """Raise InvalidProducerEpoch where a newer epoch is asked about: its producer has taken over."""
-        found = self._asked.get(producer_id)
-        if found is not None and found.epoch > epoch and not found.is_void:
-            raise InvalidProducerEpoch(f"epoch {epoch} is older than {found.epoch}")
+        """Raise InvalidProducerEpoch where a newer epoch is confirmed: its producer has taken over."""
+        newest = self._confirmed(producer_id)
+        if newest is not None and newest.epoch > epoch:
+            raise InvalidProducerEpoch(f"epoch {epoch} is older than {newest.epoch}")
+
+    def _confirmed(self, producer_id: int) -> Verification | None:
+        """Return the newest epoch's question that holds. One that anybody made up is never confirmed."""
+        confirmed = [each for each in self._asked.get(producer_id, {}).values() if each.holds]
+        return max(confirmed, key=_epoch_of, default=None)
 
     def holds(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this epoch may begin."""
-        found = self._asked.get(producer_id)
-        return found is not None and found.epoch == epoch and found.holds
+        found = self._confirmed(producer_id)
+        return found is not None and found.epoch == epoch
 
     def must_begin_with_0(self, producer_id: int) -> bool:
         """Whether a producer without any batch here begins with sequence 0 (Kafka: ProducerAppendInfo)."""
-        found = self._asked.get(producer_id)
+        found = self._confirmed(producer_id)
         return found is not None and found.supports_epoch_bump
 
     def end(self, producer_id: int) -> None:
         """The transaction began, or it is over."""
-        found = self._asked.pop(producer_id, None)
-        if found is not None:
-            found.void()
+        for each in self._asked.pop(producer_id, {}).values():
+            each.void()
 
     def end_below(self, producer_id: int, epoch: int) -> None:
         """The transactions of earlier epochs are over; one of this epoch or a later one is not."""
-        found = self._asked.get(producer_id)
-        if found is not None and found.epoch < epoch:
-            self.end(producer_id)
+        asked = self._asked.get(producer_id)
+        if asked is None:
+            return
+        for each in [each for each in asked if each < epoch]:
+            asked.pop(each).void()
+        if not asked:
+            del self._asked[producer_id]
 
     def clear(self) -> None:
         """Another leadership begins."""
         for producer_id in tuple(self._asked):
             self.end(producer_id)
+
+
+def _epoch_of(verification: Verification) -> int:
+    return verification.epoch

@@ -25,6 +25,7 @@ CHOREOGRAPHIES = (
     "double-failover",
     "exactly-once",
     "exactly-once-alone",
+    "fetch-sessions",
     "first-batches",
     "group-churn",
     "group-ends",

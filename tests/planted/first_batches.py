@@ -10,6 +10,9 @@ from raftlog.broker.handlers.produce import PendingProduce
 from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.replicas import Replicas
 from raftlog.replication.leader_role import LeaderRole
+from raftlog.storage.producers import ProducerState
+from raftlog.storage.refused_batches import RefusedBatches
+from raftlog.storage.verification import Verifications
 from raftlog_chaos.scenarios.first_batches import first_batches
 from tests.planted.plant import Plant
 
@@ -48,6 +51,34 @@ def followers_note_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingProduce, "_refused", refused_and_forgotten)
 
 
+def transactions_begin_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """The first batch of a transaction of version 2 may have any sequence where its producer is unknown (KIP-360)."""
+    patch.setattr(Verifications, "must_begin_with_0", lambda *_: False)
+
+
+def epochs_begin_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """The first batch of a producer's next epoch may have any sequence."""
+    check = ProducerState.check_sequence
+
+    def check_by_epoch(state: Any, header: Any) -> Any:
+        known = state.get(header.producer_id)
+        is_newer = known is not None and header.producer_epoch > known.epoch
+        return None if is_newer else check(state, header)
+
+    patch.setattr(ProducerState, "check_sequence", check_by_epoch)
+
+
+def given_up_batches_awaited(patch: pytest.MonkeyPatch) -> None:
+    """A refused batch that its client gave up is the one that is waited for, and not the first of the next epoch."""
+    note = RefusedBatches.note
+
+    def note_once(refused: RefusedBatches, header: Any, error: Any) -> None:
+        if header.producer_id not in refused:
+            note(refused, header, error)
+
+    patch.setattr(RefusedBatches, "note", note_once)
+
+
 HAZARD = "P4 a retry that is no retry"
 
 PLANTS = [
@@ -55,4 +86,7 @@ PLANTS = [
     Plant("early-batches-forgotten", HAZARD, first_batches, early_batches_forgotten),
     Plant("deleted-topics-forgotten", HAZARD, first_batches, deleted_topics_forgotten),
     Plant("followers-note-nothing", HAZARD, first_batches, followers_note_nothing),
+    Plant("transactions-begin-anywhere", HAZARD, first_batches, transactions_begin_anywhere),
+    Plant("epochs-begin-anywhere", HAZARD, first_batches, epochs_begin_anywhere),
+    Plant("given-up-batches-awaited", HAZARD, first_batches, given_up_batches_awaited),
 ]

@@ -70,6 +70,17 @@ def let_the_newest_cut_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recovery.TruncationMark, "cut", cut_anew)
 
 
+def count_checkpoints_not_written(patch: pytest.MonkeyPatch) -> None:
+    """The mark of a cut goes with the second checkpoint after it, whether or not the recovery point was written."""
+    note = recovery.TruncationMark.note_checkpoint
+
+    def note_as_written(mark: recovery.TruncationMark) -> None:
+        note(mark)
+        mark.note_written_point()
+
+    patch.setattr(recovery.TruncationMark, "note_checkpoint", note_as_written)
+
+
 def keep_the_producers_of_before(patch: pytest.MonkeyPatch) -> None:
     """A log that begins anew reads the snapshot of producers that lies at that very offset."""
     truncate = ProducerSnapshots.truncate
@@ -90,5 +101,6 @@ PLANTS = [
     Plant("dropped-files-too-early", _HAZARD, names_of_one_log, remove_dropped_files_too_early, 4.0),
     Plant("first-name-unsynced", _HAZARD, names_of_one_log, begin_a_second_segment_at_once, 4.0),
     Plant("newest-cut-counts", _HAZARD, names_of_one_log, let_the_newest_cut_count, 4.0),
+    Plant("unwritten-points-count", _HAZARD, names_of_one_log, count_checkpoints_not_written, 4.0),
     Plant("former-producers-kept", _HAZARD, names_of_one_log, keep_the_producers_of_before, 4.0),
 ]

@@ -11,6 +11,8 @@ from raftlog.base.disk import SyncNotBegun
 from raftlog.broker.replicas.flusher import Flusher
 from raftlog.broker.replicas.log_directories import LogDirectories
 from raftlog.quorum import journal_writer
+from raftlog.storage.flush import FlushTicket
+from raftlog.storage.segment import Segment
 from raftlog_chaos.scenarios.out_of_files import out_of_files
 from tests.planted.plant import Plant
 
@@ -40,6 +42,29 @@ def give_up_the_journal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(journal_writer, "TRANSIENT_ERRNOS", disk.DISK_FULL)
 
 
+def roll_anew(patch: pytest.MonkeyPatch) -> None:
+    """A roll that was refused writes all of its index files again with each attempt."""
+    save = Segment.save_indexes
+
+    def save_all(segment: Segment, *, final: bool = False, sync: bool = False) -> None:
+        segment._written = None
+        save(segment, final=final, sync=sync)
+
+    patch.setattr(Segment, "save_indexes", save_all)
+
+
+def sync_anew(patch: pytest.MonkeyPatch) -> None:
+    """A flush that was refused opens all of its files again with each attempt."""
+    sync = FlushTicket.sync_files
+
+    def sync_all(ticket: FlushTicket) -> None:
+        paths = list(ticket.paths)
+        sync(ticket)
+        ticket.paths = paths
+
+    patch.setattr(FlushTicket, "sync_files", sync_all)
+
+
 scenario = partial(Plant, scenario=out_of_files, seconds=4.0)
 
 PLANTS = [
@@ -47,4 +72,6 @@ PLANTS = [
     scenario("sync-not-begun-counts", "H3 ack without fsync", plant=count_what_was_not_begun),
     scenario("open-fails-the-disk", "EMFILE at an open", plant=take_every_open_for_the_disk),
     scenario("no-descriptor-ends-the-voter", "EMFILE in the journal", plant=give_up_the_journal),
+    scenario("syncs-begin-anew", "EMFILE in a flush", plant=sync_anew),
+    scenario("rolls-begin-anew", "EMFILE in a roll", plant=roll_anew),
 ]

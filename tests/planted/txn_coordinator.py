@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from raftlog.base.errors import NONE, ProducerFenced
+from raftlog.base.errors import NONE, InvalidProducerEpoch, ProducerFenced
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.coordination import transaction_markers
@@ -24,6 +24,7 @@ from raftlog.coordinator.transactions.transaction_coordinator import (
     TransactionCoordinator,
     TransactionRunner,
 )
+from raftlog.storage.verification import Verifications
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone
 from tests.planted.plant import Plant
 
@@ -83,6 +84,43 @@ def leave_out_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
         return tags(msgspec.structs.replace(transaction, last_epoch=NO_EPOCH))
 
     patch.setattr(transaction_records, "_tags", without_last_epoch)
+
+
+def _fence_whoever(patch: pytest.MonkeyPatch, name: str) -> None:
+    """Have one decision that takes an epoch forget which one its holder had."""
+    decide = getattr(decisions, name)
+
+    def fence(tail: Transaction, *given: Any, **named: Any) -> Decision:
+        take_epoch = decisions._take_epoch
+
+        def take(tail: Transaction, version: Any, now_ms: int, *, last_epoch: int = NO_EPOCH) -> Decision:
+            return take_epoch(tail, version, now_ms)
+
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(decisions, "_take_epoch", take)
+            return decide(tail, *given, **named)  # type: ignore[no-any-return]
+
+    patch.setattr(decisions, name, fence)
+
+
+def fence_after_a_timeout(patch: pytest.MonkeyPatch) -> None:
+    """A producer whose transaction took too long gets no epoch any more, though no other has its id."""
+    _fence_whoever(patch, "decide_timeout")
+
+
+def fence_after_its_own_bump(patch: pytest.MonkeyPatch) -> None:
+    """A producer whose bump aborted its transaction is fenced by that when it asks again, as it was asked to."""
+    _fence_whoever(patch, "decide_init")
+
+
+def believe_epochs_unconfirmed(patch: pytest.MonkeyPatch) -> None:
+    """An epoch fences the ones below once it is asked about, whatever the coordinator will say of it."""
+
+    def check_epoch(verifications: Verifications, producer_id: int, epoch: int) -> None:
+        if any(each > epoch for each in verifications._asked.get(producer_id, ())):
+            raise InvalidProducerEpoch(f"epoch {epoch} is older")
+
+    patch.setattr(Verifications, "check_epoch", check_epoch)
 
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
@@ -199,6 +237,9 @@ PLANTS = [
     Plant("begun-too-early", "KIP-98 fencing", exactly_once, begin_while_the_last_one_ends, SECONDS),
     Plant("refused-amid-markers", "KIP-98 fencing", exactly_once_alone, refuse_who_goes_on, SECONDS),
     Plant("last-epoch-left-out", "KIP-360 retries", exactly_once_alone, leave_out_the_last_epoch, SECONDS),
+    Plant("timed-out-fenced", "KIP-360 next epoch", exactly_once_alone, fence_after_a_timeout, SECONDS),
+    Plant("bumped-fenced", "KIP-360 next epoch", exactly_once_alone, fence_after_its_own_bump, SECONDS),
+    Plant("made-up-epochs-fence", "KIP-890 fencing", exactly_once_alone, believe_epochs_unconfirmed, SECONDS),
     Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
     Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
 ]

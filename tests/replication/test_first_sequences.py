@@ -68,6 +68,21 @@ def test_what_a_follower_refused_comes_first_when_it_leads() -> None:
     produce(cluster[2], 1)
 
 
+def test_what_a_client_gave_up_is_waited_for_no_more_and_its_next_epoch_begins_in_order() -> None:
+    """librdkafka goes on in the next epoch, with sequence 0. It has two batches in flight, and is refused again."""
+    cluster = ReplicaCluster(2)
+    cluster[1].produce("a")
+    cluster.catch_up(1, 2)
+    refuse(cluster[2], 0)
+    refuse(cluster[2], 0, epoch=1)
+    refuse(cluster[2], 1)
+    cluster.elect(2)
+    with pytest.raises(NotLeaderOrFollower, match="sequence 1 waits for 0, which was refused"):
+        produce(cluster[2], 1, epoch=1)
+    produce(cluster[2], 0, epoch=1)
+    produce(cluster[2], 1, epoch=1)
+
+
 def test_what_a_follower_refused_and_its_leader_took_is_waited_for_no_more() -> None:
     """The batch comes by replication: its producer found the leader."""
     cluster = ReplicaCluster(2)

@@ -9,7 +9,7 @@ from errno import EMFILE
 import pytest
 
 from raftlog.base.config import TopicConfig
-from raftlog.base.disk import Buffer
+from raftlog.base.disk import Buffer, SyncNotBegun, opening_to_sync
 from raftlog.base.errors import KafkaStorageError
 from raftlog.records.header import read_header
 from raftlog.storage.log import Log
@@ -43,7 +43,8 @@ class ScarceDisk(SimDisk):
         super().write_file(path, data, sync=sync)
 
     def sync_dir(self, path: str) -> None:
-        self._open(path)
+        with opening_to_sync():
+            self._open(path)
         super().sync_dir(path)
 
 
@@ -83,6 +84,25 @@ def test_roll_gets_on_though_every_third_file_cannot_be_opened(phase: int) -> No
         assert any(send(log, sequence) for _ in range(ATTEMPTS)), f"batch {sequence} never gets in"
     assert len(log.segments) > 3
     assert_each_once(log)
+
+
+@pytest.mark.parametrize("phase", range(3))
+def test_flush_gets_on_though_every_third_file_cannot_be_opened(phase: int) -> None:
+    """Two index files and the folder: an attempt does not open again what an earlier one has synced."""
+    disk = ScarceDisk(lambda number: False)
+    log = open_log(disk)
+    assert all(send(log, sequence) for sequence in range(BATCHES))
+    ticket = log.begin_flush()
+    assert ticket is not None
+    assert len(ticket.paths) > 3
+    disk._fails = lambda number: number % 3 == phase
+    for _ in range(len(ticket.paths)):
+        with suppress(SyncNotBegun):
+            ticket.run()
+            break
+    else:
+        raise AssertionError("it never ends")
+    assert log.complete_flush(ticket) == log.log_end_offset
 
 
 def test_producer_gets_on_after_any_one_file_could_not_be_opened() -> None:

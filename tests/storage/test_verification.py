@@ -63,24 +63,22 @@ def test_a_transaction_begins_only_when_it_was_confirmed() -> None:
     write(state, 1)
 
 
-def test_an_epoch_that_the_coordinator_denies_fences_no_other() -> None:
-    """A producer that made up an epoch would shut out the right one, whose epoch is below."""
+def test_an_epoch_fences_no_other_until_it_is_confirmed() -> None:
+    """A producer that made one up would shut out the right one, whose epoch is below, while the coordinator is away."""
     state = ProducerState()
-    asked = state.begin_verification(PRODUCER, 5)
-    assert asked is not None
-    asked.deny()
+    made_up = state.begin_verification(PRODUCER, 5)
     confirm(state, 0)
+    assert state.begin_verification(PRODUCER, 5) is made_up
     write(state, 0)
 
 
-def test_a_producer_that_is_confirmed_stays_so_when_another_question_is_denied() -> None:
-    """Questions of one epoch are one question; a late refusal takes back nothing."""
+def test_what_is_confirmed_is_not_over_because_a_newer_epoch_is_asked_about() -> None:
+    """Anybody can ask about one between a producer's confirmation and its batch."""
     state = ProducerState()
-    confirm(state, 5)
-    asked = state.begin_verification(PRODUCER, 5)
-    assert asked is None
-    state.verifications.begin(PRODUCER, 5).deny()
-    write(state, 0, epoch=5)
+    confirm(state, 3)
+    for epoch in range(4, 4 + 2 * verification.MAX_EPOCHS):
+        assert state.begin_verification(PRODUCER, epoch) is not None
+    write(state, 0, epoch=3)
 
 
 def test_a_marker_voids_what_was_confirmed_before_it() -> None:
@@ -208,6 +206,13 @@ def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     kept.begin(3, 0)
     first.confirm()
     assert (len(kept), first.holds, kept.holds(1, 0)) == (2, False, False)
+
+
+def test_epochs_of_one_producer_are_bounded() -> None:
+    """The oldest that is not confirmed has to be asked about again."""
+    kept = verification.Verifications()
+    asked = [kept.begin(1, epoch) for epoch in range(verification.MAX_EPOCHS + 1)]
+    assert [each.confirm() for each in asked] == [False, *[True] * verification.MAX_EPOCHS]
 
 
 def test_a_marker_is_a_sign_of_life() -> None:

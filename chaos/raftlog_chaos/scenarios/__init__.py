@@ -24,6 +24,7 @@ from raftlog_chaos.scenarios.double_failover import double_failover
 from raftlog_chaos.scenarios.emptied_segments import emptied_segments
 from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone, exactly_once_groups
+from raftlog_chaos.scenarios.fetch_sessions import fetch_sessions
 from raftlog_chaos.scenarios.first_batches import first_batches
 from raftlog_chaos.scenarios.full_disk import full_disk
 from raftlog_chaos.scenarios.group_churn import group_churn
@@ -93,6 +94,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "exactly-once": exactly_once,
     "exactly-once-alone": exactly_once_alone,
     "exactly-once-groups": exactly_once_groups,
+    "fetch-sessions": fetch_sessions,
     "first-batches": first_batches,
     "full-disk": full_disk,
     "group-churn": group_churn,

@@ -21,11 +21,14 @@ from raftlog_chaos.workloads.exactly_once import (
     ExactlyOnceReader,
     ExactlyOnceWorker,
 )
+from raftlog_chaos.workloads.impostor import Impostor
 from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
-from raftlog_chaos.workloads.sole_owner import SoleOwner
+from raftlog_chaos.workloads.sole_owner import SlowOwner, SoleOwner
 from raftlog_chaos.workloads.successor import Successor
 
 OUTCOMES = "outcomes"
+SLOW = "three"
+"""The transactional id of an owner that sleeps."""
 PARTITIONS = 3
 DYING_RATE = 0.5
 """How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
@@ -86,10 +89,14 @@ class ExactlyOnce:
         self.readers = [self._reader(f"reader{index}", index) for index in range(PARTITIONS)]
         await self.progress(1)
 
+    def kind_of(self, transactional_id: str) -> type[ExactlyOnceWorker]:
+        """The kind of the workers of an id."""
+        return self.kind
+
     def _employ(self, name: str, transactional_id: str) -> ExactlyOnceWorker:
         chance = self.scene.loop.stream(f"client/{name}")
         client = Client(name, self.scene.cluster.bootstrap)
-        worker = self.kind(
+        worker = self.kind_of(transactional_id)(
             client, transactional_id, book=self.book, bumping=chance.random() < 0.5, chance=chance
         )
         self.scene.loop.host(name).start(worker.run())
@@ -214,13 +221,30 @@ class ExactlyOnce:
 
 
 class SoleOwners(ExactlyOnce):
-    """The same with an id for each worker, and without coordinators that answer though others have taken over."""
+    """The same with an id for each worker, and without coordinators that answer though others have taken over.
+
+    An impostor writes in their transactions.
+    """
 
     kind = SoleOwner
-    ids = ("one", "two", "three")
+    ids = ("one", "two", SLOW)
     workers_each = 1
     crash_rate = 1.0
     ended_s = 90.0
+
+    def kind_of(self, transactional_id: str) -> type[ExactlyOnceWorker]:
+        return SlowOwner if transactional_id == SLOW else self.kind
+
+    async def begin(self) -> None:
+        await super().begin()
+        client = Client("impostor", self.scene.cluster.bootstrap)
+        owners = [each for each in self.workers if isinstance(each, SoleOwner)]
+        self.impostor = Impostor(client, owners, self.book, self.scene.loop.stream("client/impostor"))
+        self.scene.loop.host(client.name).start(self.impostor.run())
+
+    async def end(self) -> Report:
+        self.impostor.stopping = True
+        return await super().end()
 
 
 class Successors(ExactlyOnce):

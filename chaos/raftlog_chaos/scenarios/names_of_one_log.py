@@ -1,7 +1,8 @@
 """Logs without a node around them: the power goes at changes of names, again and again, in starts too.
 
 `names-out-of-order` does the same to a cluster, where a sync soon follows each change and many outcomes are rare. Here
-a log is written, flushed, cleaned, cut, begun anew and shortened in any order. After each power cut it is opened and
+a log is written, flushed, cleaned, cut, begun anew and shortened in any order, and the file of recovery points may not
+be written for some time. After each power cut it is opened and
 held to what it had: committed records and their aborted transactions, segments without a hole between them, no damage.
 It also knows, after each cut and start, which transactions are open or end with a marker that is not committed.
 """
@@ -42,6 +43,9 @@ LIVES: Final = 10
 MOST_ACTS: Final = 25
 MOST_CHANGES: Final = 24
 """Changes of names and syncs until the power goes, at most."""
+REFUSING_RUNS: Final = 0.3
+REFUSED: Final = 0.7
+"""How often the file of recovery points is not written after a cut, up to the next start, in those runs."""
 KEYS: Final = 6
 MAP_BYTES: Final = 1 << 20
 
@@ -81,8 +85,9 @@ class Transactions:
 class OneLog:
     """A log on a disk of its own, its writer, and what was committed. Raises AssertionError."""
 
-    def __init__(self, chance: random.Random, struck: Counter[str]) -> None:
+    def __init__(self, chance: random.Random, struck: Counter[str], refusals: random.Random | None) -> None:
         self._chance, self._struck = chance, struck
+        self._refusals, self._is_refused = refusals, False
         self._is_table = chance.random() < 0.5
         self._disk = SimDisk(chance.randrange(1 << 32))
         self._config = TopicConfig(
@@ -207,16 +212,23 @@ class OneLog:
         if self._chance.random() < 0.7:
             self._checkpoint()
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, *, may_be_refused: bool = True) -> None:
         self._log.checkpoint()
+        if self._is_refused and may_be_refused:
+            self._struck["recovery point not written"] += 1
+            return
         self._recovery_point = self._log.recovery_point
         self._log.recovery_point_written(self._recovery_point)
+
+    def _refuse(self) -> None:
+        self._is_refused = self._refusals is not None and self._refusals.random() < REFUSED
 
     def _cut(self) -> None:
         """As a follower does if its leader has other records behind the high watermark."""
         log, due = self._log, self._chance.randint(self._committed, self._log.log_end_offset)
         if due < log.log_end_offset:
             log.truncate_to(due)
+            self._refuse()
             log.on_high_watermark_updated(self._committed)  # markers that were read back
             self._struck["cut"] += 1
             self._judge_transactions()
@@ -231,6 +243,7 @@ class OneLog:
         self._lost = [(header, bytes(batch)) for header, batch in batches[first:]]
         self._committed = self._lost[0][0].base_offset
         self._log.truncate_to(self._committed, committed=True)
+        self._refuse()
         self._struck["committed cut"] += 1
         self._fetch_lost()
         self._begin_epoch()
@@ -239,7 +252,7 @@ class OneLog:
         """Start again with zeros for the last flushed records: they are damage, and no torn write."""
         self._commit()
         for _ in range(2):  # so that no cut of before leaves the recovery point in doubt
-            self._checkpoint()
+            self._checkpoint(may_be_refused=False)
         batches, log, clean = self._batches(), self._log, self._chance.random() < 0.5
         if not batches:
             return
@@ -271,6 +284,7 @@ class OneLog:
             self._committed = log.log_end_offset
             log.on_high_watermark_updated(self._committed)
             self._lost = []
+            assert log.damage is None, f"all that was lost is here again, and still: {log.damage}"
             self._judge_transactions()
 
     def _begin_anew(self, due: int) -> None:
@@ -309,6 +323,7 @@ class OneLog:
     # -- starts -------------------------------------------------------------------------------------------------
 
     def _restart(self) -> Log:
+        self._is_refused = False
         while True:
             self._disk.crash()
             self._disk.power_up()
@@ -408,8 +423,10 @@ def _spring() -> None:
 async def names_of_one_log(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Let five logs live for each virtual second. Raises AssertionError."""
     chance, struck, records = loop.stream("names"), Counter[str](), 0
+    refusals = loop.stream("points")
+    refuses = refusals.random() < REFUSING_RUNS
     for _ in range(int(seconds * LOGS_PER_S)):
-        log = OneLog(chance, struck)
+        log = OneLog(chance, struck, refusals if refuses else None)
         for _ in range(LIVES):
             log.live()
         records += log.records

@@ -31,12 +31,14 @@ class Extent(NamedTuple):
     """Only so many; None: until it is mended."""
     torn: bool = False
     """A write that fails leaves a part of its bytes behind."""
+    every: int = 1
+    """Of the operations there, only each so-manieth may fail."""
 
 
 class _Failure:
     """Operations that fail: which, where, how often by chance, and how many more of them."""
 
-    __slots__ = ("error", "left", "operation", "prefix", "rate", "torn")
+    __slots__ = ("error", "every", "left", "operation", "prefix", "rate", "seen", "torn")
 
     def __init__(self, operation: str, prefix: str, error: int, extent: Extent) -> None:
         self.operation = operation
@@ -45,15 +47,16 @@ class _Failure:
         self.rate = extent.rate
         self.left = extent.times
         self.torn = extent.torn
+        self.every, self.seen = extent.every, 0
 
     def strikes(self, operation: str, path: str, chance: random.Random) -> bool:
         """Whether an operation fails now; it is counted."""
-        hit = (
-            self.left != 0
-            and self.operation in (operation, "any")
-            and (path + "/").startswith(self.prefix)
-            and (self.rate >= 1 or chance.random() < self.rate)
-        )
+        if self.left == 0 or self.operation not in (operation, "any"):
+            return False
+        if not (path + "/").startswith(self.prefix):
+            return False
+        self.seen += 1
+        hit = self.seen % self.every == 0 and (self.rate >= 1 or chance.random() < self.rate)
         if hit and self.left is not None:
             self.left -= 1
         return hit

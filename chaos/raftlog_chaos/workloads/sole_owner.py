@@ -1,6 +1,7 @@
-"""Consume, transform, produce exactly once, by a worker that shares its transactional id with nobody and never sleeps.
+"""Consume, transform, produce exactly once, by workers that share their transactional ids with nobody.
 
-Nobody fences it, and no transaction of its own times out: whatever dies, no broker has a reason to refuse it for good.
+Nobody fences them. One kind never sleeps and no transaction of its own times out: whatever dies, no broker has a reason
+to refuse it for good. Transactions of the other kind do time out: it goes on with the next epoch, which is its own.
 """
 
 from __future__ import annotations
@@ -18,8 +19,14 @@ class LongProducer(TransactionalProducer):
 class SoleOwner(ExactlyOnceWorker):
     """The only one with its id."""
 
-    kind = LongProducer
+    kind: type[TransactionalProducer] = LongProducer
     rests_s = (0.2,)
+    own: TransactionalProducer | None = None
+    """The producer that it has made last."""
+
+    def producer(self) -> TransactionalProducer:
+        self.own = super().producer()
+        return self.own
 
     def refused(self, error: Refused) -> None:
         super().refused(error)
@@ -27,3 +34,21 @@ class SoleOwner(ExactlyOnceWorker):
 
     async def _step(self, name: str) -> None:
         self.book.steps[name].set()
+
+
+class SlowOwner(SoleOwner):
+    """The only one with its id, that sleeps through its transactions' time-out."""
+
+    kind = TransactionalProducer
+
+    async def _go_on(self, producer: TransactionalProducer) -> None:
+        """A refusal ends a transaction and not its producer, which asks for the next epoch with its own (KIP-360)."""
+        try:
+            await super()._go_on(producer)
+        except LookupError as error:
+            if isinstance(error, Refused):
+                self.book.fenced += 1
+            await producer.init(go_on=True)
+
+    async def _step(self, name: str) -> None:
+        await ExactlyOnceWorker._step(self, name)

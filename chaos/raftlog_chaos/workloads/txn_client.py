@@ -32,7 +32,6 @@ NOT_NOW: Final = frozenset({3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 55, 56, 88})
 WRONG_PLACE: Final = frozenset({3, 6, 15, 16})
 PAUSE_S: Final = 0.03
 PATIENCE_S: Final = 8.0
-"""How long a step is tried again."""
 
 
 class Refused(LookupError):
@@ -52,6 +51,8 @@ class TransactionalProducer:
 
     timeout_ms = TIMEOUT_MS
     """How long its transactions may last."""
+    patience_s = PATIENCE_S
+    """How long it tries a step again."""
 
     def __init__(
         self, client: Client, transactional_id: str, *, group: str, reads: TopicIndex, bumping: bool
@@ -233,7 +234,7 @@ class TransactionalProducer:
 
     async def _persist(self, ask: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
-        end = loop.time() + PATIENCE_S
+        end = loop.time() + self.patience_s
         while True:
             try:
                 return await ask()

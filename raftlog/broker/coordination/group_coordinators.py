@@ -334,8 +334,6 @@ class GroupCoordinators:
         if isinstance(refused, NotEnoughReplicas | ConcurrentTransactions):
             raise CoordinatorLoadInProgress(refused.message)  # tried again without another look for us
         if refused is not None:
-            if not refused.retriable:
-                verification.deny()
             raise refused
         if shard.is_over:
             raise NotCoordinator

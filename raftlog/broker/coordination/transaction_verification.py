@@ -323,8 +323,6 @@ class VerificationRequests:
                     refused[each.tp] = NotLeaderOrFollower()
                 elif error is not None:
                     refused[each.tp] = error
-                    if not error.retriable:
-                        each.verification.deny()
                 elif not each.verification.confirm(supports_epoch_bump=dialect is ProducerApiLevel.ADDS):
                     refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
                 await pace.did()

@@ -1,0 +1,60 @@
+"""A client that writes in others' transactions under epochs that no coordinator gave out.
+
+It may be anything that knows a transactional id: each of its batches is refused, and no owner of an id notices it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Final
+
+from raftlog_chaos.workloads.exactly_once import ExactlyOnceModel
+from raftlog_chaos.workloads.raw_client import AWAY, Client
+from raftlog_chaos.workloads.sole_owner import SoleOwner
+from raftlog_chaos.workloads.txn_client import TransactionalProducer
+
+AHEAD: Final = 1000
+"""Its epochs are so far ahead: nobody ever has them."""
+LONGEST_PAUSE_S: Final = 0.5
+
+
+class HastyProducer(TransactionalProducer):
+    """One that asks once."""
+
+    patience_s = 0.0
+
+
+class Impostor:
+    """Writes in the transactions of some owners, one at a time."""
+
+    def __init__(
+        self, client: Client, owners: Sequence[SoleOwner], book: ExactlyOnceModel, chance: random.Random
+    ) -> None:
+        self.client = client
+        self.stopping = False
+        self._owners = owners
+        self._book = book
+        self._chance = chance
+
+    async def run(self) -> None:
+        while not self.stopping:
+            owner = self._chance.choice(self._owners)
+            if owner.own is not None and owner.own.producer_id >= 0:
+                await self._pretend_to_be(owner, owner.own)
+            await asyncio.sleep(self._chance.uniform(0.0, LONGEST_PAUSE_S))
+
+    async def _pretend_to_be(self, owner: SoleOwner, own: TransactionalProducer) -> None:
+        bumping = self._chance.random() < 0.5
+        producer = HastyProducer(
+            self.client, owner.transactional_id, group=own.group, reads=own.reads, bumping=bumping
+        )
+        producer.producer_id, producer.epoch = own.producer_id, own.epoch + AHEAD
+        where = (self._book.topic, self._chance.randrange(self._book.partitions))
+        attempt = self._book.begin(owner.transactional_id, 0)
+        try:
+            await producer.write(where, attempt.value())
+        except AWAY:
+            return
+        self._book.history.blame(f"{attempt} was taken at {where} under the epoch {producer.epoch}")
