@@ -37,8 +37,8 @@ DUE_S: Final = 10.0
 PAUSE_S: Final = 0.01
 CALM: Final = 4
 """So often in a row all unanswered requests must be seen to wait rightly."""
-MOST_LEFT: Final = 2
-"""If a leader leaves of so many members, it is clear which one leads next."""
+NO_MEMBERS: Final = {"Empty": "no members", "Dead": "no members"}
+"""A member id that was given out makes an empty group in Kafka, and none here."""
 
 
 class Waiting(Member):
@@ -118,7 +118,7 @@ class ClassicWords(Scene):
             member_id="unknown",
             group_instance_id=joining.instance,
             protocol_type="consumer",
-            protocols=joining.protocols,
+            protocols=[{"name": each, "metadata": subscription(self.topic)} for each in ("range", "sticky")],
         )
 
     def classic_sync(self, *, member: str, generation: str) -> None:
@@ -149,7 +149,7 @@ class ClassicWords(Scene):
             calm = 0 if any(self._is_due(each, state) for each in missing) else calm + 1
             time.sleep(PAUSE_S)
         found = self._described()
-        self.s.observe("the group", {"state": found["group_state"]})
+        self.s.observe("the group", {"state": NO_MEMBERS.get(found["group_state"], found["group_state"])})
         self._name_static_members(found["members"])
         for each in sorted(sent, key=lambda each: each.word):
             if self.s.has_answer(on=each.word):
@@ -241,12 +241,14 @@ class ClassicWords(Scene):
         return member if has_joined else next(inside, member)
 
     def classic_leave(self, *, member: str, version: int, by: str) -> None:
-        """Leave, by the member's id, its instance's or both. Which of several others leads then is decided by chance.
+        """Leave, by the member's id, its instance's or both. A member that waits does not: Kafka forgets its SyncGroup.
 
-        So a leader leaves last or before the last, and another member in its place.
+        Chance decides which of the others leads after a leader left. So it leaves last, and another one in its place.
         """
         name = self._may_leave(self._present(member))
         leaving = self._members.get(name)
+        if any(each.pending for each in self._members.values() if each.instance or each is leaving):
+            return
         member_id = leaving.id if leaving else ""
         by_instance = MEMBERS[name] is not None and by != "id" and version >= SEVERAL
         one = {
@@ -264,7 +266,7 @@ class ClassicWords(Scene):
         leaders = self._static_ids if self._leader in self._static_ids else {self._leader}
         leading = [name for name in there if self._members[name].id in leaders]
         others = [name for name in there if name not in leading]
-        return others[0] if member in leading and len(there) > MOST_LEFT and others else member
+        return others[0] if member in leading and others else member
 
     def classic_describe(self, *, version: int) -> None:
         """Describe the group."""

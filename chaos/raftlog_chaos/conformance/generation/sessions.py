@@ -79,7 +79,9 @@ class SessionWords(Scene):
             "isolation_level": rest["isolation"],
             "max_bytes": rest["max_bytes"],
         }
-        self._fetch_in(slot, fields, add=add, forget=forget, version=version, is_former=rest["is_former"])
+        added = [each["partition"] for each in add]
+        forgotten = [each for each in forget if fields["session_epoch"] and each not in added]
+        self._fetch_in(slot, fields, add=add, forget=forgotten, version=version, is_former=rest["is_former"])
 
     def session_close(self, *, slot: str, identity: str, add: list[Mapping[str, Any]]) -> None:
         """End a session, perhaps with a last fetch, which needs none."""
