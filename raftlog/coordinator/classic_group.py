@@ -299,6 +299,9 @@ class ClassicGroup:
             self._replace(holder, successor, request, answer, at)
             return
         begins = self._gathering is None
+        sync = self._syncs.pop(holder.member_id, None)
+        if sync is not None:
+            self._reply(FencedInstanceId(), sync)
         gathering = self._prepare(request.protocol_type)
         self._history.members("static_member_replaced", self.group_id, (holder,), at)
         led = gathering.leader == holder.member_id

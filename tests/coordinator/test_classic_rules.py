@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     KafkaError,
     NotCoordinator,
     NotEnoughReplicas,
+    RebalanceInProgress,
     UnknownMemberId,
 )
 from raftlog.coordinator.group import COMPLETING_REBALANCE, EMPTY, PREPARING_REBALANCE, STABLE
@@ -218,6 +219,20 @@ def test_ids_given_out_by_all_groups_together_are_bounded() -> None:
     assert isinstance(bench.join(group_id="another"), MemberIdRequired)
     bench.pass_time(11)
     assert bench.coordinator.pending_join_bytes == 0
+
+
+def test_a_static_member_that_waits_for_its_assignment_is_fenced_by_the_next_one() -> None:
+    """KIP-345: its SyncGroup is answered with FENCED_INSTANCE_ID, since a rebalance would have it join again."""
+    bench = GroupCoordinatorSetup()
+    leader = bench.join(instance="pod-1")
+    bench.sync(leader.member_id, 1, instance="pod-1")
+    joins = bench.begin_join(instance="pod-2"), bench.begin_join(instance="pod-3")
+    bench.begin_join(leader.member_id, instance="pod-1")
+    (follower,), (other,) = joins
+    waiting, beside = bench.begin_sync(follower.member_id, 2), bench.begin_sync(other.member_id, 2)
+    assert (waiting, beside) == ([], [])
+    bench.begin_join(instance="pod-2")
+    assert [type(each) for each in (*waiting, *beside)] == [FencedInstanceId, RebalanceInProgress]
 
 
 def test_a_static_member_comes_back_without_its_id_and_fences_its_former_self() -> None:

@@ -126,6 +126,13 @@ class Session:
             return {}, "no connection"
         return as_message(answer), self._normal.answered(as_message(answer, omit_defaults=True))
 
+    def has_answer(self, *, on: str = "", node: int | None = None) -> bool:
+        """Whether `receive` will return at once: an answer has begun to come, or the connection is closed."""
+        try:
+            return self._connection(on, node).has_answer()
+        except OSError:
+            return True
+
     def ask_bytes(self, frame: bytes, what: str, *, on: str = "") -> bytes:
         """Send bytes as they are, and return the next frame without its length; b"" as `ask` does for {}."""
         try:
@@ -177,6 +184,10 @@ class Session:
         made = f"{word}-{self._mark}"
         self._normal.add_name(made, word)
         return made
+
+    def call(self, made_up: str, shown: str) -> None:
+        """Show an id that the broker made up as a word, where its first answer with it is left to chance."""
+        self._normal.add_name(made_up, shown)
 
     def at(self, after_ms: int = 0) -> int:
         """Return a time in milliseconds, about two minutes before the history began, plus `after_ms`."""

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.base.readable import readable
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
 from raftlog.testing.progress import patient
 
@@ -68,6 +69,10 @@ class Connection:
             return decode_response(key, version, memoryview(frame))[1]
         except (KafkaError, ValueError, IndexError, struct.error) as error:
             raise Undecodable(str(error)) from None
+
+    def has_answer(self, *, within_s: float = 0.0) -> bool:
+        """Whether bytes have come, or come in that time, or the connection is closed."""
+        return bool(readable([self._socket], within_s))
 
     def receive_bytes(self) -> bytes:
         """Return the next frame without its length. Raises Closed or Silent."""

@@ -355,7 +355,7 @@ class FetchSessions:
             self.end(request.session_id)
         session = FetchSession(replica=replica, by_id=version >= FIRST_TOPIC_ID_VERSION, owner=owner)
         session.want(request)
-        if request.session_epoch == INITIAL_EPOCH and session.entries:
+        if request.session_epoch == INITIAL_EPOCH:
             self._keep(session, now)
         return session
 

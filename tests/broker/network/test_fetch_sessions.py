@@ -153,6 +153,15 @@ def test_a_session_holds_what_its_requests_added_moved_and_forgot(
             cache.open(request(session=(77, 1)), VERSION, replica=False, now=0.0)
 
 
+def test_a_session_begins_without_partitions() -> None:
+    """Kafka gives it an id, and its partitions may follow."""
+    cache = sessions()
+    session = begin(cache, 0, 0.0)
+    assert session.session_id != 0
+    more = cache.open(request(1, session=(session.session_id, 1)), VERSION, replica=False, now=0.0)
+    assert (more, len(more.entries)) == (session, 1)
+
+
 # -- bounds -------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from itertools import chain
 
@@ -10,7 +11,8 @@ import pytest
 from raftlog_chaos.conformance.generation.hunt import as_history, shrink
 from raftlog_chaos.conformance.generation.plan import LONGEST, SHORTEST
 from raftlog_chaos.conformance.generation.play import Play
-from raftlog_chaos.conformance.generation.words import WORDS, draw_plan
+from raftlog_chaos.conformance.generation.words import THEMES, WORDS, draw_plan
+from raftlog_chaos.conformance.wire import Connection
 
 PLANS = [draw_plan(7, number) for number in range(300)]
 
@@ -33,6 +35,29 @@ def test_every_word_is_drawn_and_can_be_played() -> None:
     drawn = {step.word for step in chain.from_iterable(each.steps for each in PLANS)}
     assert drawn == set(WORDS)
     assert not [word for word in drawn if not callable(getattr(Play, word, None))]
+
+
+def test_a_plan_has_words_of_one_theme_at_most() -> None:
+    """Members of two groups have no business with each other, and twenty steps are few."""
+    said = [{step.word for step in each.steps} for each in PLANS]
+    found = [[number for number, theme in enumerate(THEMES) if each & theme.words.keys()] for each in said]
+    assert {len(each) for each in found} == {0, 1}
+    assert set(chain.from_iterable(found)) == set(range(len(THEMES)))
+
+
+def test_an_answer_that_has_come_is_seen_without_being_taken() -> None:
+    """A word must know which requests wait, and cannot wait for them all."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = Connection(*server.getsockname())
+        accepted, _ = server.accept()
+        with accepted:
+            assert not connection.has_answer()
+            accepted.sendall(b"\0\0\0\1x")
+            assert connection.has_answer(within_s=10)
+            assert connection.receive_bytes() == b"x"
+            assert not connection.has_answer()
+        assert connection.has_answer(within_s=10), "a closed connection will not answer"
+        connection.close()
 
 
 def test_a_plan_can_be_played_in_part() -> None:

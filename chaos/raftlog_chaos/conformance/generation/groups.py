@@ -5,48 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from raftlog_chaos.conformance.generation.scene import Scene
 from raftlog_chaos.conformance.messages import Message
 from raftlog_chaos.conformance.session import Session
 
 MADE_UP: Final = {"plain-0": 77_000_000, "plain-1": 77_000_001, "txn-0": 77_000_002, "txn-1": 77_000_003}
 """Producer ids that no broker gave out, for slots that were not filled."""
-GROUPS: Final = ("group-0", "group-1")
 INTERNAL: Final = "__consumer_offsets"
 SESSION_MS: Final = 60_000
 ALL_TOPICS: Final = 2
 """The first version of OffsetFetch that asks for all topics of a group."""
 
 
-class GroupWords:
+class GroupWords(Scene):
     """Words about producer ids, transactions, committed offsets and members."""
 
     def __init__(self, s: Session, topic: str, partitions: int) -> None:
-        self.s = s
-        self.topic = topic
-        self.partitions = partitions
+        super().__init__(s, topic, partitions)
         self.wrote: set[str] = set()
         """The slots of producers that wrote records since their last transaction ended."""
         self.producers: dict[str, tuple[int, int]] = {}
         self.sequences: dict[tuple[str, int], int] = {}
-        self.groups: set[str] = set()
         self.members: dict[str, tuple[str, int]] = {}
-        self._names: dict[str, str] = {}
-
-    def name(self, word: str | None) -> str:
-        """Return the name of a transactional id or a group of this history. Groups go at its end."""
-        assert word is not None
-        if word not in self._names:
-            self._names[word] = self.s.name(word)
-            if word in GROUPS:
-                self.s.at_end(lambda: self._delete(word))
-        return self._names[word]
-
-    def _delete(self, group: str) -> None:
-        name, node = self.name(group), self.s.coordinator(self.name(group))
-        if group in self.members:
-            leaving = [{"member_id": self.members[group][0]}]
-            self.s.look("LeaveGroup", 5, node=node, group_id=name, members=leaving)
-        self.s.look("DeleteGroups", 2, node=node, groups_names=[name])
 
     def holder(self, producer: str) -> tuple[int, int]:
         """Return the producer id and epoch of a slot."""
@@ -119,14 +99,14 @@ class GroupWords:
 
     def add_partitions(self, *, producer: str, epoch: int, partitions: list[int], version: int) -> None:
         """Add partitions of the topic to a transaction."""
-        fields = self._ids(producer, epoch) | {"topics": [{"name": self.topic, "partitions": partitions}]}
+        fields = self.ids_of(producer, epoch) | {"topics": [{"name": self.topic, "partitions": partitions}]}
         asked = {f"v3_and_below_{name}": value for name, value in fields.items()}
         self.s.ask("AddPartitionsToTxn", version, node=self._node(producer), **asked)
 
     def add_offsets(self, *, producer: str, epoch: int, group: str, version: int) -> None:
         """Add a group's offsets to a transaction."""
         self.groups.add(group)
-        ids = self._ids(producer, epoch)
+        ids = self.ids_of(producer, epoch)
         self.s.ask("AddOffsetsToTxn", version, node=self._node(producer), group_id=self.name(group), **ids)
 
     def txn_offset_commit(self, *, producer: str, epoch: int, group: str, version: int, **rest: int) -> None:
@@ -138,13 +118,13 @@ class GroupWords:
             node=self.s.coordinator(self.name(group)),
             group_id=self.name(group),
             generation_id=rest["generation"],
-            topics=self._offsets(rest["partition"], rest["offset"], "note"),
-            **self._ids(producer, epoch),
+            topics=self.offsets_of(rest["partition"], rest["offset"], "note"),
+            **self.ids_of(producer, epoch),
         )
 
     def end_txn(self, *, producer: str, epoch: int, committed: bool, version: int) -> None:
         """End a transaction, and wait until its markers are written."""
-        ids = self._ids(producer, epoch)
+        ids = self.ids_of(producer, epoch)
         answer = self.s.ask("EndTxn", version, node=self._node(producer), committed=committed, **ids)
         self._settle(producer)
         self._become(producer, answer)
@@ -153,7 +133,8 @@ class GroupWords:
             self.s.observe("the partitions end after a transaction without records", {"ends": ends})
         self.wrote.discard(producer)
 
-    def _ids(self, producer: str, epoch: int) -> dict[str, Any]:
+    def ids_of(self, producer: str, epoch: int) -> dict[str, Any]:
+        """Return the fields of a transactional producer, in its epoch plus `epoch`."""
         producer_id, current = self.holder(producer)
         return {
             "transactional_id": self.name(producer),
@@ -175,10 +156,6 @@ class GroupWords:
 
     # --- committed offsets
 
-    def _offsets(self, partition: int, offset: int, metadata: str | None) -> list[Mapping[str, Any]]:
-        one = {"partition_index": partition, "committed_offset": offset, "committed_metadata": metadata}
-        return [{"name": self.topic, "partitions": [one]}]
-
     def offset_commit(
         self,
         *,
@@ -199,10 +176,7 @@ class GroupWords:
             group_id=self.name(group),
             generation_id_or_member_epoch=current,
             member_id=member,
-            topics=[
-                {**each, "topic_id": self.s.topic_id(self.topic)}
-                for each in self._offsets(partition, offset, metadata)
-            ],
+            topics=self.offsets_by_id(partition, offset, metadata),
         )
 
     def offset_fetch(

@@ -15,6 +15,11 @@ LONGEST: Final = 20
 SHORTEST: Final = 4
 PHRASE_SHARE: Final = 0.3
 """How often some steps that belong together are drawn, instead of one."""
+THEME_SHARE: Final = 0.6
+"""How often a plan has a theme, beside some of the usual words."""
+WORD_OF_THEME_SHARE: Final = 0.8
+OF_TOPICS: Final = frozenset({"create_partitions", "delete_topic", "create_topic"})
+"""The usual words that matter to groups."""
 CONFIGS: Final[tuple[Mapping[str, str | int], ...]] = (
     *({} for _ in range(6)),
     {"message.timestamp.type": "LogAppendTime"},
@@ -55,22 +60,38 @@ Phrase = Callable[[Random], list[Step]]
 """Draws some steps that belong together, such as those of a transaction."""
 
 
-def draw(
-    seed: int, number: int, words: Mapping[str, Word], phrases: Sequence[tuple[set[str], Phrase]]
-) -> Plan:
+class Theme(NamedTuple):
+    """Words that belong together, and phrases of them. A plan has those of one theme at most."""
+
+    words: Mapping[str, Word]
+    phrases: Sequence[tuple[set[str], Phrase]] = ()
+    beside: frozenset[str] | None = None
+    """The usual words that are drawn beside them; None: all of them, and their phrases."""
+
+
+def draw(seed: int, number: int, usual: Theme, themes: Sequence[Theme]) -> Plan:
     """Draw a plan. Each has some of the words only, so that some meet each other often (swarm testing)."""
     random = Random(f"{seed}/{number}")
-    chosen = {name: word for name, word in words.items() if name == "produce" or random.random() < 0.5}
+    theme = random.choice(themes) if random.random() < THEME_SHARE else Theme({})
+    beside = usual if theme.beside is None else _part_of(usual, theme.beside)
+    chosen = {name: word for name, word in beside.words.items() if name == "produce" or random.random() < 0.5}
+    chosen |= {name: word for name, word in theme.words.items() if random.random() < WORD_OF_THEME_SHARE}
+    phrases = (*beside.phrases, *theme.phrases)
     sayable = [phrase for needed, phrase in phrases if needed <= chosen.keys()]
     count = random.randint(SHORTEST, LONGEST)
     steps: list[Step] = []
     while len(steps) < count:
-        if sayable and random.random() < PHRASE_SHARE:
+        if sayable and (random.random() < PHRASE_SHARE or not chosen):
             steps += random.choice(sayable)(random)
         else:
             (name,) = random.choices(list(chosen), [each.weight for each in chosen.values()])
             steps.append(Step(name, chosen[name].draw(random)))
     return Plan(random.choice((1, 1, 2)), random.choice(CONFIGS), tuple(steps[:LONGEST]))
+
+
+def _part_of(theme: Theme, names: frozenset[str]) -> Theme:
+    """Return some words of a theme, without phrases."""
+    return Theme({name: word for name, word in theme.words.items() if name in names})
 
 
 def mostly(random: Random, usual: Any, *odd: Any, share: float = 0.85) -> Any:

@@ -9,27 +9,24 @@ from typing import Any, Final
 from raftlog.records.batch import Record, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog_chaos.conformance import batches
-from raftlog_chaos.conformance.generation.groups import GroupWords
+from raftlog_chaos.conformance.generation.group_transactions import GroupTransactions
 from raftlog_chaos.conformance.generation.plan import Plan, Step
+from raftlog_chaos.conformance.generation.scene import APPLIED_S
+from raftlog_chaos.conformance.generation.sessions import BY_ID, SessionWords, shown_partition
 from raftlog_chaos.conformance.messages import Message
 from raftlog_chaos.conformance.session import FETCH_BYTES, TIMEOUT_MS, Session
 
-APPLIED_S: Final = 0.03
-"""Apache Kafka shows a new setting just before it is in force."""
-BY_ID: Final = 13
-"""The first version of Produce and Fetch that names topics by id."""
 MAX32: Final = 2**31 - 1
 
 
 ALL: Final = {"partition_bytes": FETCH_BYTES, "max_bytes": FETCH_BYTES}
 
 
-class Play(GroupWords):
+class Play(GroupTransactions, SessionWords):
     """A plan in a session."""
 
     def __init__(self, s: Session, plan: Plan) -> None:
         super().__init__(s, s.topic(partitions=plan.partitions, configs=plan.configs), plan.partitions)
-        self.exists = True
         self.count = 0
         self.sequences: dict[tuple[str, int], int] = {}
         self.sent: dict[tuple[str, int], list[bytes]] = {}
@@ -57,7 +54,8 @@ class Play(GroupWords):
         sent = self.sent.setdefault(slot, [])
         if sequence == "again" and producer and len(sent) >= back:
             batch = sent[-back]
-        transactional_id = self.name(producer) if header.get("attributes", 0) & TRANSACTIONAL_BIT else None
+        is_transactional = header.get("attributes", 0) & TRANSACTIONAL_BIT
+        transactional_id = self.name(producer) if producer and is_transactional else None
         answer = self.s.produce(
             self.topic,
             batch,
@@ -110,30 +108,33 @@ class Play(GroupWords):
         self.s.wait("it is committed", lambda: self.s.end_offset(self.topic, partition) > offset)
 
     def fetch(
-        self, *, partition: int, offset: int | str, version: int, isolation: int, epoch: int, **limits: int
+        self, *, partition: int, offset: int | str, version: int, isolation: int, epoch: int, **rest: int
     ) -> None:
         """Fetch what limits allow. A batch that is cut off at the end is no client's business."""
-        at = self._offset(offset, partition)
+        at = self.offset_at(offset, partition)
         wanted = {
             "partition": partition,
             "fetch_offset": at,
-            "partition_max_bytes": limits["partition_bytes"],
+            "partition_max_bytes": rest["partition_bytes"],
             "current_leader_epoch": epoch,
         }
-        topics = [{"topic": self.topic, "topic_id": self.s.topic_id(self.topic), "partitions": [wanted]}]
+        is_former = bool(rest.get("is_former") and self.former_id and version >= BY_ID)
+        topic_id = self.topic_id(is_former=is_former)
+        topics = [{"topic": self.topic, "topic_id": topic_id, "partitions": [wanted]}]
         answer = self.s.look(
             "Fetch",
             version,
             node=self.s.leader(self.topic, partition),
             max_wait=0,
-            max_bytes=limits["max_bytes"],
+            max_bytes=rest["max_bytes"],
             isolation_level=isolation,
             topics=topics,
         )
-        found = [_shown(each) for topic in answer["responses"] for each in topic["partitions"]]
-        limits_shown = f"{limits['partition_bytes']} of {limits['max_bytes']} bytes"
+        found = [shown_partition(each) for topic in answer["responses"] for each in topic["partitions"]]
+        limits_shown = f"{rest['partition_bytes']} of {rest['max_bytes']} bytes"
         asked = f"partition {partition} at {at}, {limits_shown}, isolation {isolation}, epoch {epoch}"
-        self.s.observe(f"Fetch v{version} of {asked}", found or answer)
+        whose = ", of the former topic" if is_former else ""
+        self.s.observe(f"Fetch v{version} of {asked}{whose}", found or answer)
 
     def list_offsets(
         self, *, partition: int, timestamp: int | str, after_ms: int, version: int, isolation: int
@@ -144,7 +145,7 @@ class Play(GroupWords):
 
     def delete_records(self, *, partition: int, offset: int | str, version: int) -> None:
         """Move the start of a partition."""
-        partitions = [{"partition_index": partition, "offset": self._offset(offset, partition)}]
+        partitions = [{"partition_index": partition, "offset": self.offset_at(offset, partition)}]
         topics = [{"name": self.topic, "partitions": partitions}]
         self.s.ask(
             "DeleteRecords",
@@ -153,16 +154,6 @@ class Play(GroupWords):
             topics=topics,
             timeout=TIMEOUT_MS,
         )
-
-    def _offset(self, offset: int | str, partition: int) -> int:
-        if isinstance(offset, int):
-            return offset
-        wanted = {"partition_index": partition, "timestamp": -2 if offset == "start" else -1}
-        topics = [{"name": self.topic, "partitions": [wanted]}]
-        node = self.s.leader(self.topic, partition)
-        answer = self.s.look("ListOffsets", 5, node=node, replica_id=-1, topics=topics)
-        found = answer["topics"][0]["partitions"][0]["offset"]
-        return int(found) + (3 if offset == "beyond" else 0)
 
     # --- the topic
 
@@ -191,6 +182,7 @@ class Play(GroupWords):
         if answer["results"][0]["error_code"] == "NONE" and not validate_only:
             self.partitions = count
             self.s.grown(self.topic, count)
+            self.await_coordinator()
 
     def delete_topic(self, *, version: int) -> None:
         """Delete the topic, and wait until no broker knows it."""
@@ -205,6 +197,7 @@ class Play(GroupWords):
             self.exists = False
             self.s.wait("the topic is gone", lambda: self._metadata()["error_code"] != "NONE")
             time.sleep(APPLIED_S)
+            self.await_coordinator()
 
     def create_topic(self, *, partitions: int, version: int) -> None:
         """Make the topic again, or try to while it is there."""
@@ -212,12 +205,14 @@ class Play(GroupWords):
         if self.exists or partitions <= 0:
             self.s.ask("CreateTopics", version, topics=[wanted], timeout=TIMEOUT_MS, validate_only=True)
             return
+        self.former_id = self.s.topic_id(self.topic)
         self.s.topic(partitions=partitions)
         self.exists, self.partitions = True, partitions
         self.written.clear()
         wanted_id = self.s.topic_id(self.topic)
         self.s.wait("the topic is new", lambda: self._metadata()["topic_id"] == wanted_id)
         time.sleep(APPLIED_S)
+        self.await_coordinator()
 
     def _metadata(self) -> Message:
         return dict(self.s.look("Metadata", 12, topics=[{"name": self.topic}])["topics"][0])
@@ -236,21 +231,8 @@ class Play(GroupWords):
         """Read everything, and ask what is committed."""
         if self.exists:
             for partition in range(self.partitions):
-                self.s.read(self.topic, self._offset("start", partition), partition=partition)
+                self.s.read(self.topic, self.offset_at("start", partition), partition=partition)
                 self.fetch(partition=partition, offset="start", version=12, isolation=1, epoch=-1, **ALL)
             self.describe()
         for group in sorted(self.groups):
             self.offset_fetch(group=group, partitions=None, is_stable=False, version=7)
-
-
-def _shown(partition: Message) -> Message:
-    """Return what a client takes from the answer for a partition.
-
-    It takes an error alone; else whole batches, and the aborted transactions among them.
-    """
-    if partition["error_code"] != "NONE":
-        return {"error_code": partition["error_code"]}
-    records = batches.whole(partition["records"] or b"")
-    end = batches.end_offset(records)
-    aborted = [each for each in partition["aborted_transactions"] or () if each["first_offset"] < end]
-    return {**partition, "records": records, "aborted_transactions": aborted}

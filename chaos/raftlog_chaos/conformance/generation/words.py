@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from random import Random
 from typing import Any, Final
 
-from raftlog_chaos.conformance.generation.plan import Phrase, Plan, Step, Word, draw, mostly
+from raftlog_chaos.conformance.generation import group_transactions, sessions
+from raftlog_chaos.conformance.generation.plan import Plan, Step, Theme, Word, draw, mostly
+from raftlog_chaos.conformance.generation.scene import PLAIN_GROUPS
 
 PLAIN: Final = ("plain-0", "plain-1")
 TRANSACTIONAL: Final = ("txn-0", "txn-1")
 PRODUCERS: Final = (None, None, *PLAIN, "plain-0", "plain-0", *TRANSACTIONAL, "txn-0")
-USUAL_GROUPS: Final = ("group-0", "group-0", "group-1")
+USUAL_GROUPS: Final = (PLAIN_GROUPS[0], *PLAIN_GROUPS)
 SPECIAL_TIMES: Final = (-1, -2, -3, -4, -5, -6, -7)
 CONFIGS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("max.message.bytes", ("200", "1048588", "-1", "0", "many")),
@@ -59,6 +62,7 @@ def _fetch(random: Random) -> Mapping[str, Any]:
         "partition_bytes": random.choice((1 << 20, 1 << 20, 1, 100, 250)),
         "max_bytes": random.choice((1 << 20, 1 << 20, 1, 150)),
         "epoch": mostly(random, -1, 0, 1, share=0.8),
+        "is_former": random.random() < 0.2,
     }
 
 
@@ -190,30 +194,6 @@ def _nothing(random: Random) -> Mapping[str, Any]:
     return {}
 
 
-WORDS: Final[Mapping[str, Word]] = {
-    "produce": Word(30, _produce),
-    "fetch": Word(12, _fetch),
-    "list_offsets": Word(8, _list_offsets),
-    "delete_records": Word(5, _delete_records),
-    "init_plain": Word(4, lambda random: _init(random, PLAIN)),
-    "init_txn": Word(6, lambda random: _init(random, TRANSACTIONAL)),
-    "add_partitions": Word(5, _add_partitions),
-    "add_offsets": Word(2, _add_offsets),
-    "txn_offset_commit": Word(4, _txn_offset_commit),
-    "end_txn": Word(7, _end_txn),
-    "offset_commit": Word(5, _offset_commit),
-    "offset_fetch": Word(5, _offset_fetch),
-    "alter_config": Word(4, _alter_config),
-    "create_partitions": Word(2, _create_partitions),
-    "delete_topic": Word(1, lambda random: {"version": random.randint(1, 6)}),
-    "create_topic": Word(1, _topic_again),
-    "describe": Word(4, _nothing),
-    "join": Word(3, _join),
-    "heartbeat": Word(2, _group_word),
-    "leave": Word(1, _group_word),
-}
-
-
 def _transaction(random: Random) -> list[Step]:
     """A whole transaction in one of the two protocols, now and then with a step missing."""
     slot, version = random.choice(TRANSACTIONAL), random.choice((1, 2))
@@ -261,15 +241,41 @@ def _again(random: Random) -> list[Step]:
     ]
 
 
-PHRASES: Final[Sequence[tuple[set[str], Phrase]]] = (
-    ({"end_txn", "init_txn"}, _transaction),
-    ({"end_txn"}, _transaction),
-    ({"init_plain"}, _retry),
-    ({"delete_topic"}, _again),
+USUAL: Final = Theme(
+    {
+        "produce": Word(30, _produce),
+        "fetch": Word(12, _fetch),
+        "list_offsets": Word(8, _list_offsets),
+        "delete_records": Word(5, _delete_records),
+        "init_plain": Word(4, lambda random: _init(random, PLAIN)),
+        "init_txn": Word(6, lambda random: _init(random, TRANSACTIONAL)),
+        "add_partitions": Word(5, _add_partitions),
+        "add_offsets": Word(2, _add_offsets),
+        "txn_offset_commit": Word(4, _txn_offset_commit),
+        "end_txn": Word(7, _end_txn),
+        "offset_commit": Word(5, _offset_commit),
+        "offset_fetch": Word(5, _offset_fetch),
+        "alter_config": Word(4, _alter_config),
+        "create_partitions": Word(3, _create_partitions),
+        "delete_topic": Word(2, lambda random: {"version": random.randint(1, 6)}),
+        "create_topic": Word(2, _topic_again),
+        "describe": Word(4, _nothing),
+        "join": Word(3, _join),
+        "heartbeat": Word(2, _group_word),
+        "leave": Word(1, _group_word),
+    },
+    (
+        ({"end_txn", "init_txn"}, _transaction),
+        ({"end_txn"}, _transaction),
+        ({"init_plain"}, _retry),
+        ({"delete_topic"}, _again),
+    ),
 )
-"""Phrases, with the words without which a plan has them not."""
+"""The words of all plans. A phrase stands beside the words without which a plan does not have it."""
+THEMES: Final = (sessions.THEME, group_transactions.CLASSIC, group_transactions.CONSUMERS)
+WORDS: Final[Mapping[str, Word]] = dict(chain.from_iterable(each.words.items() for each in (USUAL, *THEMES)))
 
 
 def draw_plan(seed: int, number: int) -> Plan:
     """Draw a plan of all words."""
-    return draw(seed, number, WORDS, PHRASES)
+    return draw(seed, number, USUAL, THEMES)

@@ -7,6 +7,15 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 from raftlog_chaos.conformance.known.groups import LONG_NAMES, NAMED_AGAIN
 
+GONE_GROUP: Final = (
+    "**A heartbeat to a group that is gone** is answered with UNKNOWN_MEMBER_ID, after which members join again. "
+    "Kafka answers GROUP_ID_NOT_FOUND, which ends them."
+)
+REPEATED: Final = (
+    "**Until a member has confirmed its partitions**, answers to its heartbeats repeat them, because an answer may "
+    "be lost or come late. Kafka tells them once."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -25,8 +34,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A heartbeat to a group that is gone** is answered with UNKNOWN_MEMBER_ID, after which members join again. "
-        "Kafka answers GROUP_ID_NOT_FOUND, which ends them.",
+        GONE_GROUP,
         "consumer-groups/* static-consumers/* migration/*",
         path="answer.error_code",
         kafka="GROUP_ID_NOT_FOUND",
@@ -34,8 +42,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Until a member has confirmed its partitions**, answers to its heartbeats repeat them, because an answer may "
-        "be lost or come late. Kafka tells them once.",
+        REPEATED,
         "consumer-groups/* static-consumers/* migration/*",
         step="ConsumerGroupHeartbeat*",
         path="answer.assignment",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
+from raftlog_chaos.conformance.known.consumer_groups import GONE_GROUP, REPEATED
+from raftlog_chaos.conformance.known.groups import FENCED_JOIN, WHILE_ASSIGNING
 
 _NO_GROUP: Final = (
     "**A group without members and offsets** is no group. In Kafka one is there until groups are cleaned the next "
@@ -13,6 +15,11 @@ _NO_GROUP: Final = (
 _TWO_FAULTS: Final = (
     "**A batch with two faults** is refused for one of them, and it is not always the one that Kafka names: a size, a "
     "sequence or a time that is wrong."
+)
+
+_FORMER_TOPIC: Final = (
+    "**A fetch session that names a deleted topic by its id** is answered with UNKNOWN_TOPIC_ID. Kafka remembers the "
+    "name, and answers INCONSISTENT_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."
 )
 
 KNOWN: Final = (
@@ -116,7 +123,7 @@ KNOWN: Final = (
         "by design",
         _NO_GROUP,
         "generated/*",
-        step="OffsetCommit*",
+        step="*OffsetCommit*",
         path="answer.topics.*.error_code",
         kafka="UNKNOWN_MEMBER_ID",
         raftlog="ILLEGAL_GENERATION",
@@ -131,5 +138,68 @@ KNOWN: Final = (
         kafka="OUT_OF_ORDER_SEQUENCE_NUMBER",
         raftlog="NONE",
         ends=True,
+    ),
+    Known(
+        "kafka's own fault",
+        "A static member that sends its first heartbeat again, because the answer was lost, is answered again. Kafka "
+        "answers UNRELEASED_INSTANCE_ID, and shuts the member out until its session ends.",
+        "generated/*",
+        step="ConsumerGroupHeartbeat*again with its instance*",
+        path="answer.error_code",
+        kafka="UNRELEASED_INSTANCE_ID",
+        raftlog="NONE",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        WHILE_ASSIGNING,
+        "generated/*",
+        step="DescribeGroups*CompletingRebalance*",
+        path="answer.groups.*.members.*.member_assignment",
+        raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        FENCED_JOIN,
+        "generated/*",
+        step="answer to JoinGroup*",
+        path="answer.member_id",
+        kafka="static-member-*",
+        raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        REPEATED,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*before it confirmed*",
+        path="answer.assignment",
+        kafka="(default)",
+    ),
+    Known(
+        "by design",
+        GONE_GROUP,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*",
+        path="answer.error_code",
+        kafka="GROUP_ID_NOT_FOUND",
+        raftlog="UNKNOWN_MEMBER_ID",
+    ),
+    Known(
+        "by design",
+        _FORMER_TOPIC,
+        "generated/*",
+        step="Fetch* in session-*",
+        path="answer.partitions.*.error_code",
+        kafka="INCONSISTENT_TOPIC_ID",
+        raftlog="UNKNOWN_TOPIC_ID",
+    ),
+    Known(
+        "by design",
+        _FORMER_TOPIC,
+        "generated/*",
+        step="Fetch* in session-*",
+        path="answer.partitions.*.error_code",
+        kafka="UNKNOWN_TOPIC_OR_PARTITION",
+        raftlog="UNKNOWN_TOPIC_ID",
     ),
 )

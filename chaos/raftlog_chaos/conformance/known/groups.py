@@ -19,6 +19,15 @@ NO_PARTITIONS: Final = (
     "out."
 )
 
+FENCED_JOIN: Final = (
+    "**A member that is fenced while it joins** is answered without its id, with which it can do nothing "
+    "more."
+)
+WHILE_ASSIGNING: Final = (
+    "**While a leader assigns**, members are described without an assignment, because a generation is recorded "
+    "when it begins. Kafka shows what they had before."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -54,8 +63,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**While a leader assigns**, members are described without an assignment, because a generation is recorded "
-        "when it begins. Kafka shows what they had before.",
+        WHILE_ASSIGNING,
         "groups/protocols/* groups/of-a-static-member/a?join?with?its?id",
         step="DescribeGroups*",
         path="answer.groups.*.members.*.member_assignment",
@@ -63,7 +71,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A member that is fenced while it joins** is answered without its id, with which it can do nothing more.",
+        FENCED_JOIN,
         "groups/two-at-once-with-one-instance",
         path="*member_id",
     ),
