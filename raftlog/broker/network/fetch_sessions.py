@@ -10,7 +10,7 @@ session is a session that lives for one request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
@@ -204,7 +204,7 @@ class FetchSession(Guard):
             self.close()
 
     def want(self, request: FetchRequest) -> None:
-        """Take what a request adds, moves and forgets."""
+        """Take what a request adds and moves."""
         entries, ready = self.entries, self.ready
         for topic, partitions in request.topics:
             for wanted in partitions:
@@ -216,7 +216,10 @@ class FetchSession(Guard):
                     if self.replica:  # with two fetches under way it may have dropped what it was told
                         entry.sent_high_watermark = -1
                 ready[entry] = None
-        for topic, indexes in request.forgotten:
+
+    def forget(self, forgotten: Iterable[tuple[TopicKey, Iterable[int]]]) -> None:
+        """Drop partitions. A request that begins a session drops none, as in Kafka."""
+        for topic, indexes in forgotten:
             for index in indexes:
                 self._forget(topic, index)
 
@@ -376,6 +379,8 @@ class FetchSessions:
         if session.by_id != (version >= FIRST_TOPIC_ID_VERSION):
             raise FetchSessionTopicIdError()
         session.want(request)
+        if request.forgotten:
+            session.forget(request.forgotten)
         if not self._count(session):
             self.end(request.session_id)
             raise FetchSessionIdNotFound()  # the client names everything again, and is answered without a session

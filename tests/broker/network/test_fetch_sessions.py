@@ -162,6 +162,17 @@ def test_a_session_begins_without_partitions() -> None:
     assert (more, len(more.entries)) == (session, 1)
 
 
+def test_a_request_that_begins_a_session_forgets_nothing() -> None:
+    """Kafka ignores what such a request forgets."""
+    cache = sessions()
+    session = cache.open(request(2, forget=(1,)), VERSION, replica=False, now=0.0)
+    assert len(session.entries) == 2
+    again = cache.open(
+        request(0, session=(session.session_id, 1), forget=(1,)), VERSION, replica=False, now=0.0
+    )
+    assert len(again.entries) == 1
+
+
 # -- bounds -------------------------------------------------------------------------------------------------------
 
 
