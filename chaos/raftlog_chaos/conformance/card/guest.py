@@ -35,6 +35,8 @@ class Host(NamedTuple):
     dial: Dial | None = None
     answer_s: float = ANSWER_S
     cluster_wide: bool = False
+    topics: frozenset[str] = frozenset()
+    """The names of the topics that others use."""
 
 
 class HostSession(Session):
@@ -111,7 +113,10 @@ class GuestSession(HostSession):
     def _check(self, api: str, fields: Mapping[str, Any]) -> None:
         if api == "CreateTopics":
             self.created |= {str(each.get("name", "")) for each in fields.get("topics") or ()}
-        if not self._host.cluster_wide and (what := shared_state(api, fields, mark=self._mark)):
+        if self._host.cluster_wide:
+            return
+        what = shared_state(api, fields, mark=self._mark, foreign=self._host.topics)
+        if what:
             raise ChangesSharedState(f"it changes {what}")
 
     def nodes(self) -> Iterator[int]:
