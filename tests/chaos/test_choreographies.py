@@ -37,6 +37,7 @@ CHOREOGRAPHIES = (
     "made-up-producers",
     "names-of-one-log",
     "names-out-of-order",
+    "new-topics",
     "odd-headers",
     "offsets-cleaned",
     "out-of-files",

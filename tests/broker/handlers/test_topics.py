@@ -209,7 +209,9 @@ async def test_the_partitions_that_a_broker_leads_are_served_when_its_answer_lea
     made = cluster.broker.leaderships_made = asyncio.Event()
     make = request_builders(GROW, 3)
     topics = (
-        creatable(7, "new") if api == CREATE else make.CreatePartitionsTopic(name="a", count=3, assignments=None),
+        creatable(7, "new")
+        if api == CREATE
+        else make.CreatePartitionsTopic(name="a", count=3, assignments=None),
     )
     answer = asyncio.ensure_future(cluster.call(api, 7 if api == CREATE else 3, topics=topics))
     for _ in range(20):
