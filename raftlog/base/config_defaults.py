@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from raftlog.base.config_setting import LONG_MAX, setting, settings_of
+from raftlog.base.config_setting import LONG_MAX, integer, setting, settings_of
 from raftlog.base.config_topic import TopicConfig
 
 _TOPICS = {row.synonyms[0][0]: row for _, row in settings_of(TopicConfig).values() if row.synonyms}
 """The row of a topic config, by the broker's setting of the same unit that is its default."""
 
 
-def _default(name: str, otherwise: str = "") -> Any:
+def _read_retention(text: str) -> int:
+    """Read a time of retention. A broker's is never 0, as in Kafka: that deletes the records of every topic."""
+    time = integer(text)
+    if time == 0:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return time
+
+
+def _default(name: str, otherwise: str = "", *, read: Callable[[str], Any] | None = None) -> Any:
     """Return the row of a topic config, as a setting of the broker's. `otherwise` says what counts while it is unset;
     without it, the topic config's own default does.
     """
@@ -26,7 +35,7 @@ def _default(name: str, otherwise: str = "") -> Any:
         at_least=row.at_least,
         at_most=row.at_most,
         choices=row.choices,
-        read=row.read,
+        read=read or row.read,
         show=row.show,
         applied=row.applied,
     )
@@ -44,16 +53,24 @@ class TopicDefaults:
     compression_lz4_level: int = _default("compression.lz4.level")
     compression_zstd_level: int = _default("compression.zstd.level")
     log_cleanup_policy: tuple[str, ...] = _default("log.cleanup.policy")
-    log_retention_ms: int | None = _default("log.retention.ms", "; goes before the minutes and the hours")
+    log_retention_ms: int | None = _default(
+        "log.retention.ms", "; goes before the minutes and the hours", read=_read_retention
+    )
     log_retention_minutes: int | None = setting(
         "log.retention.minutes",
         "int",
         None,
         "Default of retention.ms, in minutes; goes before the hours",
         at_least=-1,
+        read=_read_retention,
     )
     log_retention_hours: int = setting(
-        "log.retention.hours", "int", 168, "Default of retention.ms, in hours", at_least=-1
+        "log.retention.hours",
+        "int",
+        168,
+        "Default of retention.ms, in hours",
+        at_least=-1,
+        read=_read_retention,
     )
     log_retention_bytes: int = _default("log.retention.bytes")
     log_segment_bytes: int = _default("log.segment.bytes")

@@ -98,13 +98,9 @@ class Setting:
     def parse(self, text: str) -> Any:
         """Turn configured text into a value. Raises ValueError with the rule that was broken."""
         text = text.strip()
-        if self.read is not None:
-            value = self.read(text)
-            self._check_choices(value)
-            return value
         if not text and self.nullable:
             return None
-        value = _READERS[self.kind](text)
+        value = (self.read or _READERS[self.kind])(text)
         self._check(value)
         return value
 

@@ -28,7 +28,7 @@ _REPLICA = re.compile(r"\d+:\d+")
 def _read_gzip_level(text: str) -> int:
     """Read a level. 0, which stores without compressing, is none of Kafka's."""
     level = integer(text)
-    if level != -1 and not 1 <= level <= 9:
+    if level == 0:
         raise ValueError("must be 1 to 9, or -1")
     return level
 

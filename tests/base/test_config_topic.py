@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.config import (
+    ConfigFaults,
     NodeConfig,
     TopicConfig,
     load_config,
@@ -185,3 +186,13 @@ def test_a_change_of_a_running_broker_is_described_as_such():
     assert rows["log.retention.ms"][1:3] == ("8", ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert [each.value for each in rows["log.retention.ms"].synonyms] == ["8", "7"]
     assert [row.value for row in describe_cluster_default({"log.retention.ms": "8"})] == ["8"]
+
+
+@pytest.mark.parametrize("name", ["log.retention.ms", "log.retention.minutes", "log.retention.hours"])
+def test_no_broker_has_a_retention_of_no_time(name: str) -> None:
+    """It would delete the records of every topic; Kafka refuses it too. A topic may have it."""
+    with pytest.raises(ConfigFaults, match=f"{name}: must be at least 1, or -1 for no limit"):
+        load_config({name: "0"})
+    with pytest.raises(ConfigFaults, match=f"{name}: must be at least -1"):
+        load_config({name: "-2"})
+    assert parse_topic_configs({"retention.ms": "0"}) == {"retention.ms": 0}

@@ -59,6 +59,9 @@ TAIL_S: Final = 0.5
 LOOK_S: Final = 0.2
 SOON_S: Final = 5.0
 """Memory that is not back within this, and little enough, is looked at again at the end of the siege."""
+SCHEMA_BYTES: Final = 32 * MIB
+"""Memory of the schemas of all APIs and versions, each loaded with its first request, and kept."""
+
 GUARD_BYTES: Final = 1536 * MIB
 """A node with so much is stopped with its cluster, and the attack has failed: the machine has other work."""
 READY_S: Final = 30.0
@@ -141,11 +144,16 @@ class AttackSession:
     # --- before
 
     def open(self, *, warm: bool = True) -> None:
-        """Start the bystanders and note memory and files of the nodes before any attack. Raises OSError."""
+        """Start the bystanders and note memory and files of the nodes before any attack. Raises OSError.
+
+        Nodes that are not `warm` may keep SCHEMA_BYTES more.
+        """
         prepare(self.target)
         self._bystanders.start()
         if warm:
             warm_up(self.target)
+        else:
+            self.limits = self.limits._replace(rest_bytes=self.limits.rest_bytes + SCHEMA_BYTES)
         self._watch.start()
         began = time.monotonic()
         while time.monotonic() - began < WARM_S or not self._bystanders.acknowledged(began):

@@ -16,6 +16,7 @@ Kind = Literal["by design", "kafka's own fault", "not built", "open"]
 """`open` is for a fault of raftlog's that is not mended yet: `--strict` fails for it, and the page leaves it out."""
 
 
+ERROR: Final = "error_code"
 DRAWN: Final = "generated/"
 """The subject of histories that are drawn by chance."""
 
@@ -25,7 +26,8 @@ class Known(NamedTuple):
 
     `histories` are labels with spaces between; none: no history can show it. `step` is what was asked, `path` leads to
     the value, `kafka` and `raftlog` are the two values as text. With `ends`, what comes later in such a history follows
-    from it, and is not judged.
+    from it, and is not judged. `errors` names the pairs of errors, KAFKAS=RAFTLOGS, that an entry with a wide path
+    explains too.
     """
 
     kind: Kind
@@ -36,6 +38,7 @@ class Known(NamedTuple):
     kafka: str = "*"
     raftlog: str = "*"
     ends: bool = False
+    errors: str = ""
 
     def is_about(self, labels: Iterable[str]) -> bool:
         """Whether one of these histories should show the difference."""
@@ -47,14 +50,22 @@ class Known(NamedTuple):
         return all(each.startswith(DRAWN) for each in self.histories.split())
 
     def explains(self, difference: Difference) -> bool:
-        """Whether this entry is about a difference."""
+        """Whether this entry is about a difference. It explains another error only where it names errors."""
+        kafka, raftlog = str(difference.kafka), str(difference.other)
+        if difference.path.endswith(ERROR) and not self._names(kafka, raftlog):
+            return False
         return (
             self.is_about([difference.history])
             and fnmatchcase(difference.path, self.path)
             and fnmatchcase(difference.asked, self.step)
-            and fnmatchcase(str(difference.kafka), self.kafka)
-            and fnmatchcase(str(difference.other), self.raftlog)
+            and fnmatchcase(kafka, self.kafka)
+            and fnmatchcase(raftlog, self.raftlog)
         )
+
+    def _names(self, kafka: str, raftlog: str) -> bool:
+        """Whether this entry speaks of these errors: by `errors`, or as its path or its values say."""
+        is_narrow = self.path.endswith(ERROR) or (self.kafka, self.raftlog) != ("*", "*")
+        return f"{kafka}={raftlog}" in self.errors.split() if self.errors else is_narrow
 
 
 class Judged(NamedTuple):

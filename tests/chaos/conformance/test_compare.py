@@ -43,12 +43,21 @@ def test_equal_observations_do_not_differ() -> None:
         Known("by design", "why", "other/*"),
         Known("by design", "why", "produce/*", path="answer.base_offset"),
         Known("by design", "why", "produce/*", path="answer.error_code", raftlog="NONE"),
+        Known("by design", "why", "produce/*"),
+        Known("by design", "why", "produce/*", errors="NONE=CORRUPT_MESSAGE"),
     ],
 )
 def test_a_difference_that_no_entry_explains_is_unknown(entry: Known) -> None:
     """History, path and values must all fit; an entry explains nothing else."""
     unknown = judge(differences("produce/one", KAFKA, OTHER), [entry]).unknown
     assert ("answer.error_code", "INVALID_RECORD") in [(each.path, each.other) for each in unknown]
+
+
+def test_a_wide_entry_explains_the_errors_that_it_names() -> None:
+    """Without their names it explains every other value, and no error."""
+    found = [each for each in differences("produce/one", KAFKA, OTHER) if each.path == "answer.error_code"]
+    entry = Known("by design", "why", "produce/*", errors="NONE=CORRUPT_MESSAGE NONE=INVALID_RECORD")
+    assert judge(found, [entry]).unknown == []
 
 
 def test_an_entry_that_ends_a_history_explains_what_follows_and_not_what_came_before() -> None:

@@ -146,7 +146,7 @@ KNOWN: Final = (
     Known(
         "by design",
         "**The bounds of a few settings differ**: `log.cleaner.backoff.ms` is at least 1, "
-        "`log.cleaner.dedupe.buffer.size` may be small, and `max.connections.per.ip` and `log.retention.ms` may be 0.",
+        "`log.cleaner.dedupe.buffer.size` may be small, and `max.connections.per.ip` may be 0.",
         "broker-configs/changeable/log.cleaner.backoff.ms broker-configs/changeable/log.cleaner.dedupe.buffer.size "
         "broker-configs/changeable/max.connections.per.ip",
         path="answer.*",

@@ -21,6 +21,7 @@ KNOWN: Final = (
         "consumer-groups/described/*",
         step="ConsumerGroupDescribe*",
         path="answer.groups.*",
+        errors="NONE=INVALID_GROUP_ID",
     ),
     Known(
         "by design",

@@ -19,6 +19,7 @@ KNOWN: Final = (
         "is not reassigned.",
         "describe/election/of?a*twice describe/reassignment/a?topic?twice",
         path="answer.*",
+        errors="NONE=INVALID_REQUEST",
     ),
     Known(
         "by design",

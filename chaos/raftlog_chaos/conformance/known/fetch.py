@@ -44,6 +44,7 @@ KNOWN: Final = (
         "OFFSET_OUT_OF_RANGE, and the consumer begins anew.",
         "fetch/last-fetched-epoch/*",
         path="answer.responses.*",
+        errors="OFFSET_OUT_OF_RANGE=NONE",
     ),
     Known(
         "by design",
@@ -58,6 +59,7 @@ KNOWN: Final = (
         "fetch/limit/-1* fetch/limit/*-1?of*",
         path="answer.responses.*",
         step="Fetch *",
+        errors="UNKNOWN_SERVER_ERROR=NONE",
     ),
     Known(
         "kafka's own fault",

@@ -20,14 +20,28 @@ NO_PARTITIONS: Final = (
 )
 
 KNOWN: Final = (
-    Known("by design", LONG_NAMES, "groups/join/a?long* group-admin/delete/a?long?name", ends=True),
-    Known("by design", NAMED_AGAIN, "group-admin/describe/*", step="DescribeGroups*", path="answer.groups.*"),
+    Known(
+        "by design",
+        LONG_NAMES,
+        "groups/join/a?long* group-admin/delete/a?long?name",
+        ends=True,
+        errors="MEMBER_ID_REQUIRED=INVALID_GROUP_ID NONE=INVALID_REQUEST NONE=INVALID_GROUP_ID",
+    ),
+    Known(
+        "by design",
+        NAMED_AGAIN,
+        "group-admin/describe/*",
+        step="DescribeGroups*",
+        path="answer.groups.*",
+        errors="NONE=GROUP_ID_NOT_FOUND",
+    ),
     Known(
         "kafka's own fault",
         "A member that joins a new group and is refused leaves an empty group behind, which is listed.",
         "groups/join/no?protocol* groups/join/neither",
         step="DescribeGroups*",
         path="answer.groups.0.*",
+        errors="NONE=GROUP_ID_NOT_FOUND",
     ),
     Known(
         "kafka's own fault",
@@ -68,8 +82,8 @@ KNOWN: Final = (
         "looks for expired offsets, or its coordinator moves.",
         "group-admin/delete-with-a-member-that-has-only-an-id group-admin/delete-offsets/*",
         step="[DO]*",
-        raftlog="*",
         ends=True,
+        errors="NONE=GROUP_ID_NOT_FOUND",
     ),
     Known(
         "by design",

@@ -39,6 +39,7 @@ KNOWN: Final = (
         "the others are refused if they are sent again.",
         "idempotence/after-a-restart/again",
         path="answer.responses.*",
+        errors="OUT_OF_ORDER_SEQUENCE_NUMBER=NONE",
     ),
     Known(
         "kafka's own fault",

@@ -38,5 +38,6 @@ KNOWN: Final = (
         "list-offsets/isolation/2* list-offsets/isolation/-1* fetch/offset/isolation?2 fetch/offset/isolation?-1",
         path="answer*",
         ends=True,
+        errors="UNKNOWN_SERVER_ERROR=NONE UNKNOWN_SERVER_ERROR=UNSUPPORTED_VERSION",
     ),
 )

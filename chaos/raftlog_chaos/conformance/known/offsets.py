@@ -13,6 +13,7 @@ KNOWN: Final = (
         LONG_NAMES,
         "offsets/fetch-of/a?long?group offsets/commit-of/a?long?group",
         path="answer.*",
+        errors="NONE=INVALID_GROUP_ID",
     ),
     Known(
         "by design", NAMED_AGAIN, "offsets/fetch-of/a?group?twice", path="answer.groups.1", raftlog="(none)"

@@ -65,6 +65,7 @@ KNOWN: Final = (
         "Kafka with UNKNOWN_SERVER_ERROR.",
         "produce/header/batch_length=2147483647",
         path="answer.responses.*",
+        errors="UNKNOWN_SERVER_ERROR=INVALID_RECORD",
     ),
     Known(
         "kafka's own fault",

@@ -25,6 +25,7 @@ KNOWN: Final = (
         "kafka's own fault",
         "An entity with two names of one type is refused; Kafka takes the last one, in silence.",
         "quotas/a-type-twice",
+        errors="NONE=INVALID_REQUEST",
     ),
     Known(
         "kafka's own fault",

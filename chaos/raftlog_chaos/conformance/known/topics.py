@@ -12,6 +12,7 @@ KNOWN: Final = (
         "**A topic that Metadata creates** is in the first answer already. Kafka says that it does not know it yet.",
         "topics/answer-to-what-is-created/first",
         path="answer.topics.*",
+        errors="UNKNOWN_TOPIC_OR_PARTITION=NONE",
     ),
     Known(
         "kafka's own fault",
@@ -49,6 +50,7 @@ KNOWN: Final = (
         "**Beside an error, the other fields of an answer have no meaning**, and are not always those of Kafka.",
         "topics/metadata-by-id/*in?v10",
         path="answer.*",
+        errors="INVALID_REQUEST=NONE",
     ),
     Known(
         "kafka's own fault",
@@ -62,6 +64,7 @@ KNOWN: Final = (
         "A topic with neither name nor id is answered with INVALID_REQUEST, in Kafka with UNKNOWN_SERVER_ERROR.",
         "topics/metadata-by-id/neither?in?v12",
         path="answer.*",
+        errors="UNKNOWN_SERVER_ERROR=INVALID_REQUEST",
     ),
     Known(
         "kafka's own fault",

@@ -45,6 +45,7 @@ KNOWN: Final = (
         "**A transactional id that is named twice** is described once.",
         "transactions/described",
         path="answer.transaction_states.*",
+        errors="NONE=INVALID_REQUEST",
     ),
     Known(
         "kafka's own fault",
