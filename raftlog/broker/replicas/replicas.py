@@ -30,8 +30,7 @@ from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.fetchers import LeaderFetchers
 from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
-from raftlog.broker.replicas.missing_replicas import MissingReplicas
-from raftlog.broker.replicas.refused_replicas import RefusedReplicas
+from raftlog.broker.replicas.missing_replicas import MissingReplicas, RefusedReplicas
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.broker.replicas.timeline import Timeline
 from raftlog.broker.replicas.touched import TouchedPartitions
