@@ -87,7 +87,7 @@ class GuestSession(HostSession):
         if api == "FindCoordinator" and used < FIRST_COORDINATORS:
             return self._coordinator(used, fields)
         answer = super().look(api, used, node=node, **fields)
-        for topic in answer["topics"] if api == "CreateTopics" else ():
+        for topic in answer["topics"] if api == "CreateTopics" and used < wanted else ():
             topic.setdefault("topic_id", str(uuid4()))  # older versions return none
             topic.setdefault("error_message", None)
         return answer
