@@ -355,6 +355,7 @@ class BrokerRole:
             broker_epoch=self._broker_epoch,
             in_touch=control.is_connected_to_leader,
             authorizer=make_authorizer(config),
+            leaderships_made=self.replicas.missing.leaderships_made,
         )
         self.absences = self.context.absences = UnreachableBrokers(
             asyncio.get_running_loop().time, unnamed_s=config.broker_session_timeout_ms / 1000

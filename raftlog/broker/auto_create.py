@@ -20,7 +20,7 @@ from raftlog.base.errors import (
     TopicAlreadyExists,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image
+from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image, wait_for_leaders
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
@@ -66,6 +66,7 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
         created = [name for name, code in answered.items() if code == NONE]
         await wait_for_image(broker, partial(_all_there, created))
         codes |= answered
+    await wait_for_leaders(broker)
     return codes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final, Generic, TypeVar
 
@@ -25,7 +26,7 @@ MAX_TIMEOUT_S: Final = 30.0
 """Without a majority a client hears a retriable error after this at the latest, however long it would wait."""
 
 PUBLISH_TIMEOUT_S: Final = 1.0
-"""How long an answer waits for this broker's image to show what the controller committed."""
+"""How long an answer waits for this broker to show what the controller committed, and again to serve it."""
 
 PARTS_PER_REQUEST: Final = 250
 """Topics, partitions or resources that the controller decides about in one turn, some 15 µs each."""
@@ -136,6 +137,17 @@ async def wait_for_image(
     finally:
         del broker.image_waiters[waiter]
     return True
+
+
+async def wait_for_leaders(broker: LocalBroker) -> None:
+    """Wait until this broker serves the new partitions that it leads, so that the client's next request is not refused.
+
+    Other brokers make theirs at the same time. No longer than PUBLISH_TIMEOUT_S.
+    """
+    if broker.leaderships_made is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PUBLISH_TIMEOUT_S):
+                await broker.leaderships_made.wait()
 
 
 def wake_image_waiters(broker: LocalBroker) -> None:

@@ -297,7 +297,10 @@ def _respond(
 def _begin(
     broker: BrokerContext, handler: ModuleType, request: RequestContext, message: Any
 ) -> Any | Coroutine[Any, Any, Any]:
-    """Return the answer, or a coroutine of it; that holds `message` only if the handler has `error_response`."""
+    """Return the answer, or a coroutine of it; that holds `message` if the handler has `error_response`.
+
+    Requests that wait for other members are never held: their `error_response` gets None.
+    """
     ASKED_BY.set(request.asked_by)
     try:
         if broker.authorizer is not None:
@@ -306,7 +309,8 @@ def _begin(
     except KafkaError as error:
         result = _failure(handler, request, message, error)
     if inspect.isawaitable(result):
-        result = _awaited(handler, request, message if hasattr(handler, "error_response") else None, result)
+        holds = hasattr(handler, "error_response") and request.api_key not in _WAITS_FOR_MEMBERS
+        result = _awaited(handler, request, message if holds else None, result)
     if request.has_all_rights:
         return result
     from raftlog.broker.audited_changes import audited

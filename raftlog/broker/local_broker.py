@@ -45,5 +45,7 @@ class LocalBroker:
     """Whether the controller hears of this broker; None: nobody asks."""
     silent_members: frozenset[int] = frozenset()
     """The brokers that may lead partitions of ours without our knowledge; none while we are in touch with the rest."""
+    leaderships_made: asyncio.Event | None = None
+    """Set while this broker has every replica that it leads; None: it has none. See `wait_for_leaders`."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""

@@ -97,6 +97,8 @@ def load(
     InconsistentTopicId if the folder is another topic's.
     """
     clean, flushed_until = last_stop
+    if not disk.exists(directory) and (clean or not flushed_until):
+        return _make(disk, directory, topic_id=topic_id, config=config, now_ms=now_ms)
     recovery_point = None if clean else flushed_until
     disk.mkdir(directory)
     swap.complete_swaps(disk, directory)
@@ -148,6 +150,21 @@ def load(
         segment.epochs = contents.epochs
     if unchecked_ok and topic_id is not None:
         _upgrade(disk, directory, topic_id)
+    return contents
+
+
+def _make(
+    disk: Disk, directory: str, *, topic_id: UUID | None, config: TopicConfig, now_ms: int
+) -> LoadedLog:
+    """Make the folder of a new log. It cannot hold any of the files that `load` looks for."""
+    disk.mkdir(directory)
+    if topic_id is not None:
+        _write_topic_id(disk, directory, topic_id)
+    segment = Segment(disk, directory, base_offset=0, create=True, now_ms=now_ms)
+    segment.index_interval_bytes = config.index_interval_bytes
+    contents = LoadedLog([segment], 0, TruncationMark(disk, directory), topic_id=topic_id)
+    segment.epochs = contents.epochs
+    contents.unsynced_directories = {directory, directory.rpartition("/")[0]}
     return contents
 
 

@@ -8,8 +8,8 @@ from raftlog_chaos.scenarios import SCENARIOS
 from raftlog_chaos.simulator import simulate
 from tests.kit.marks import taste
 
-WITHOUT_ELECTIONS = ("believed-time", "corruption")
-"""Their faults need not cost a leader its lead."""
+WITHOUT_ELECTIONS = ("believed-time", "corruption", "new-topics")
+"""Their faults, if they have some, need not cost a leader its lead."""
 
 CHOREOGRAPHIES = (
     "believed-time",
@@ -38,6 +38,7 @@ CHOREOGRAPHIES = (
     "made-up-producers",
     "names-of-one-log",
     "names-out-of-order",
+    "new-topics",
     "odd-headers",
     "offsets-cleaned",
     "out-of-files",

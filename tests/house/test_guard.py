@@ -58,7 +58,7 @@ OURS = {
     "raftlog/broker/replicas/flusher.py: self._turn": "as above",
     "raftlog/broker/replicas/flusher.py: then": "a fetcher's _advance, or sets a future, once our own disk is done",
     "raftlog/broker/handlers/write_txn_markers.py: waiter.answered": "sets a future",
-    "raftlog/broker/replicas/refused_replicas.py: self._fire": "makes our own replicas",
+    "raftlog/broker/replicas/missing_replicas.py: self._fire": "makes our own replicas",
     "raftlog/broker/replicas/log_directories.py: _note_removal": "our own folders",
     "raftlog/broker/replicas/log_directories.py: lambda _: self._remove_next(left_over)": "hands a folder to a thread",
     "raftlog/broker/producer_ids.py: self._fetched": "looks away from a failure that whoever waits has heard of",

@@ -40,6 +40,7 @@ from raftlog_chaos.scenarios.lying_disk import lying_disk
 from raftlog_chaos.scenarios.made_up_producers import made_up_producers
 from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from raftlog_chaos.scenarios.names_out_of_order import names_out_of_order
+from raftlog_chaos.scenarios.new_topics import new_topics
 from raftlog_chaos.scenarios.odd_headers import odd_headers
 from raftlog_chaos.scenarios.offsets_cleaned import offsets_cleaned
 from raftlog_chaos.scenarios.out_of_files import out_of_files
@@ -110,6 +111,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "made-up-producers": made_up_producers,
     "names-of-one-log": names_of_one_log,
     "names-out-of-order": names_out_of_order,
+    "new-topics": new_topics,
     "odd-headers": odd_headers,
     "offsets-cleaned": offsets_cleaned,
     "out-of-files": out_of_files,

@@ -18,14 +18,13 @@ from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.workloads.eager_producer import EagerProducer, EagerTransaction
-from raftlog_chaos.workloads.raw_client import AWAY, DELETE_TOPICS, Client, create_topic, shapes
+from raftlog_chaos.workloads.raw_client import Client, create_topic, delete_topic
 
 BATCHES = 5
 TOPICS = 6
 """Names that are used again and again."""
 TRANSACTIONAL = 0.3
 """How many producers write in transactions."""
-UNKNOWN_TOPIC = 3
 
 Result = TypeVar("Result")
 
@@ -69,7 +68,7 @@ class FirstBatches:
             return
         producer = self.chance.choice(self.producers) if self.producers else None
         if topic in self.written:
-            await self._on("admin", _delete_topic(self._client("admin"), topic))
+            await self._on("admin", delete_topic(self._client("admin"), topic))
             await self.scene.cluster.until(partial(self._is_gone, topic), SERVED_S, "the topic is gone")
         self.written[topic] = []
         making = self.scene.loop.host("admin").start(create_topic(self._client("admin"), topic, partitions=1))
@@ -135,18 +134,3 @@ class FirstBatches:
         values = [each for each in values if each not in unsure]
         wanted = [value for run in runs for value in run]
         assert values == wanted, f"{topic} has {values}, and {wanted} were acknowledged"
-
-
-async def _delete_topic(client: Client, topic: str) -> None:
-    make = shapes(DELETE_TOPICS)
-    request = make.DeleteTopicsRequest(
-        topics=(make.DeleteTopicState(name=topic, topic_id=None),), timeout=1000
-    )
-    while True:
-        try:
-            answer = await client.ask_any(DELETE_TOPICS, request)
-            if int(answer.responses[0].error_code) in (0, UNKNOWN_TOPIC):
-                return
-        except AWAY:
-            pass
-        await asyncio.sleep(0.1)

@@ -278,3 +278,19 @@ async def create_topic(
         except AWAY:
             pass
         await asyncio.sleep(0.1)
+
+
+async def delete_topic(client: Client, topic: str) -> None:
+    """Delete a topic; tries until it is gone."""
+    make = shapes(DELETE_TOPICS)
+    request = make.DeleteTopicsRequest(
+        topics=(make.DeleteTopicState(name=topic, topic_id=None),), timeout=1000
+    )
+    while True:
+        try:
+            answer = await client.ask_any(DELETE_TOPICS, request)
+            if int(answer.responses[0].error_code) in (0, 3):  # none, or there is no such topic
+                return
+        except AWAY:
+            pass
+        await asyncio.sleep(0.1)

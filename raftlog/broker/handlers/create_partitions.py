@@ -8,7 +8,12 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.controller_requests import (
+    ask_in_parts,
+    truncate_message,
+    wait_for_image,
+    wait_for_leaders,
+)
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import TOPIC, among, refusal
 from raftlog.broker.turns import in_turns
@@ -78,6 +83,7 @@ async def _grown(broker: BrokerContext, message: Any, wanted: list[NewPartitions
         if not message.validate_only:
             failed = {each.name for each in reply.results if each.error_code}
             await wait_for_image(broker, partial(_shows, [each for each in some if each.name not in failed]))
+    await wait_for_leaders(broker)
     return results
 
 

@@ -11,7 +11,12 @@ from raftlog.base.config_describe import ConfigEntry, describe_topic
 from raftlog.base.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, KafkaError
 from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.controller_requests import (
+    ask_in_parts,
+    truncate_message,
+    wait_for_image,
+    wait_for_leaders,
+)
 from raftlog.broker.handlers.config_resources import check_config_names
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, demand, may, refusal
@@ -29,7 +34,7 @@ CONFIGS_SIZE: Final = 10
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Create topics and wait until this broker knows them."""
+    """Create topics and wait until this broker knows them and serves the partitions that it leads."""
     results, wanted = await _checked(broker, request, message)
     allowed, throttled = await within_mutation_quota(broker, request, wanted, partial(_partitions, broker))
     results |= {each.name: TopicCreation(each.name, error.code, error.message) for each, error in throttled}
@@ -98,6 +103,7 @@ async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) 
         results |= {each.name: each for each in reply.results}
         if not message.validate_only:
             await wait_for_image(broker, partial(_shows, reply.results))
+    await wait_for_leaders(broker)
     return results
 
 

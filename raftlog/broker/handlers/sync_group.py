@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from raftlog.base.errors import InconsistentGroupProtocol
+from raftlog.base.errors import CoordinatorLoadInProgress, InconsistentGroupProtocol, RebalanceInProgress
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import MemberRef, SyncGroup, SyncGroupResult
@@ -19,7 +19,11 @@ FIRST_MANDATORY_PROTOCOL_VERSION: Final = 5
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
-    """Answer with the member's own assignment once it is committed. The request is not kept until then."""
+    """Answer with the member's own assignment once it is committed. The request is not kept until then.
+
+    While the coordinator loads, a member has to join again, as in Kafka up to 3.9: COORDINATOR_LOAD_IN_PROGRESS in a
+    sync ends Java's and aiokafka's consumers.
+    """
     if request.api_version >= FIRST_MANDATORY_PROTOCOL_VERSION and None in (
         message.protocol_type,
         message.protocol_name,
@@ -33,7 +37,11 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awai
         protocol_type=getattr(message, "protocol_type", None),
         protocol=getattr(message, "protocol_name", None),
     )
-    return _synced(request, broker.groups.ask(GroupCoordinator.sync, asked, bounded=False))
+    try:
+        waiting = broker.groups.ask(GroupCoordinator.sync, asked, bounded=False)
+    except CoordinatorLoadInProgress:
+        raise RebalanceInProgress from None
+    return _synced(request, waiting)
 
 
 async def _synced(request: RequestContext, waiting: Awaitable[SyncGroupResult]) -> Any:

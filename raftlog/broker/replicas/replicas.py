@@ -30,7 +30,7 @@ from raftlog.broker.replicas.early_batches import EarlyBatches
 from raftlog.broker.replicas.fetchers import LeaderFetchers
 from raftlog.broker.replicas.isr_changes import IsrChanges
 from raftlog.broker.replicas.log_directories import LogDirectories, LogVolume, NewLog
-from raftlog.broker.replicas.refused_replicas import RefusedReplicas
+from raftlog.broker.replicas.missing_replicas import MissingReplicas, RefusedReplicas
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.broker.replicas.timeline import Timeline
 from raftlog.broker.replicas.touched import TouchedPartitions
@@ -107,7 +107,7 @@ class Replicas:
         self.to_wake: list[Partition] = []
         """Partitions in which waiting consumers have something to read, and do not know it yet."""
         self._removing: set[TopicPartition] = set()
-        self._missing: dict[TopicPartition, None] = {}
+        self.missing = MissingReplicas()
         self.refused = RefusedReplicas(loop, self._create_refused)
         """Replicas that no log directory took; they are missing again after a while."""
         self._leaving: dict[TopicPartition, None] = {}
@@ -158,7 +158,7 @@ class Replicas:
     async def close(self) -> None:
         """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
         self._closed = True
-        self._missing.clear()
+        self.missing.clear()
         self.refused.close()
         if self._dismissing is not None:
             self._dismissing.cancel()
@@ -234,7 +234,7 @@ class Replicas:
             elif self._holds(name, topic.topic_id):
                 self._reconcile(self.partitions[name], state, moved)
             else:
-                self._missing[name] = None
+                self.missing.add(name, leads=state.leader == self.broker_id)
         self._dismiss()
         self._timeline.log_roles(moved)
         self._create_missing()
@@ -288,9 +288,9 @@ class Replicas:
         """Make the replicas that the image places here. A few at once; many away from the loop, a batch at a time:
         each makes a folder and files, which wait while the file system's journal does.
         """
-        if self._creating is not None or not self._missing:
+        if self._creating is not None or not self.missing:
             return
-        if len(self._missing) <= CREATED_ON_LOOP:
+        if len(self.missing) <= CREATED_ON_LOOP:
             news = self._next_missing(CREATED_ON_LOOP)
             self._take_created(news, self.logs.create(news))
         elif news := self._next_missing(CREATED_AT_ONCE):
@@ -301,20 +301,22 @@ class Replicas:
         """Take the next logs to make; those whose predecessor is still being removed wait for that."""
         image = self._applied
         news: list[NewLog] = []
-        for name in tuple(self._missing):
+        for name in self.missing:
             if len(news) == most:
                 break
             if name in self._removing:
                 continue
-            del self._missing[name]
+            self.missing.take(name)
             state = image.partition(name.topic, name.partition)
             if state is None or self.broker_id not in state.replicas or name in self.partitions:
                 self.refused.settle(name)
+                self.missing.settle(name)
                 continue
             try:
                 volume = self.logs.roomiest(news)
             except KafkaStorageError as error:
                 self.refused.add({name: error.message or ""})
+                self.missing.settle(name)
                 continue
             news.append(NewLog(name, image.topics[name.topic].topic_id, self._config_of(name), volume))
         return news
@@ -352,13 +354,16 @@ class Replicas:
                 partition.configure(self._config_of(new.name))
                 self._reconcile(partition, state, moved)
         if refused and len(refused) == len(news):  # the next ones would fare no better
-            refused |= dict.fromkeys(self._missing, next(iter(refused.values())))
-            self._missing.clear()
+            refused |= dict.fromkeys(self.missing, next(iter(refused.values())))
+            self.missing.clear()
+        for new in news:
+            self.missing.settle(new.name)
         self.refused.add(refused)
         self._timeline.log_roles(moved)
 
     def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
-        self._missing.update(dict.fromkeys(refused))
+        for name in refused:
+            self.missing.add(name, leads=False)
         self._create_missing()
 
     def _remove(self, name: TopicPartition, *, set_aside: bool = False, elsewhere: bool = False) -> None:
@@ -381,7 +386,7 @@ class Replicas:
         else:
             self.logs.remove(name, volume)
         self._removing.discard(name)
-        if name in self._missing:
+        if name in self.missing:
             self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:

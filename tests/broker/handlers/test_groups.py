@@ -11,7 +11,13 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from raftlog.base.errors import CoordinatorLoadInProgress, MemberIdRequired, NotCoordinator
+from raftlog.base.errors import (
+    CoordinatorLoadInProgress,
+    MemberIdRequired,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
 from raftlog.broker.coordination.group_coordinators import LOAD_AWAITED_S
 from raftlog.broker.handlers import (
     delete_groups,
@@ -154,6 +160,32 @@ def test_a_heartbeat_succeeds_while_the_coordinator_is_loading() -> None:
         assert int((await node.call(heartbeat, 4, **fields)).error_code) == 0
         await node.groups.wait_until_loaded("g")
         assert int((await node.call(heartbeat, 4, **fields)).error_code) == 25
+
+    run_scenario(scenario)
+
+
+def test_a_sync_has_its_member_join_again_while_the_coordinator_is_loading() -> None:
+    """As in Kafka up to 3.9. Java's and aiokafka's consumers end at COORDINATOR_LOAD_IN_PROGRESS there."""
+
+    async def scenario(node: GroupBroker) -> None:
+        fields = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+        node.publish(leader=1)
+        assert int((await node.call(sync_group, 3, **fields)).error_code) == RebalanceInProgress.code
+        await node.groups.wait_until_loaded("g")
+        assert int((await node.call(sync_group, 3, **fields)).error_code) == UnknownMemberId.code
+
+    run_scenario(scenario)
+
+
+def test_commits_and_leavings_come_again_while_the_coordinator_is_loading() -> None:
+    """As in Kafka 4.3. Clients try a commit again at COORDINATOR_LOAD_IN_PROGRESS, and need no answer to a leaving."""
+
+    async def scenario(node: GroupBroker) -> None:
+        node.publish(leader=1)
+        assert await commit(node, 8, (0, 5, None)) == [CoordinatorLoadInProgress.code]
+        members = [{"_": "MemberIdentity", "member_id": "m"}]
+        left = await node.call(leave_group, 3, group_id="g", members=members)
+        assert int(left.error_code) == CoordinatorLoadInProgress.code
 
     run_scenario(scenario)
 

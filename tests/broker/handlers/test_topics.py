@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
@@ -197,6 +198,28 @@ async def test_a_created_topic_is_known_when_the_answer_leaves() -> None:
     loop_image = cluster.image
     await cluster.call(CREATE, 7, topics=(creatable(7, "new"),))
     assert "new" in cluster.image.topics and "new" not in loop_image.topics
+
+
+@pytest.mark.parametrize("api", [CREATE, GROW])
+async def test_the_partitions_that_a_broker_leads_are_served_when_its_answer_leaves(api: int) -> None:
+    """A topic of 200 partitions takes a moment to be made: its producers were refused right after the answer."""
+    cluster = HandlerSetup()
+    creating(cluster)
+    growing(cluster)
+    made = cluster.broker.leaderships_made = asyncio.Event()
+    make = request_builders(GROW, 3)
+    topics = (
+        creatable(7, "new")
+        if api == CREATE
+        else make.CreatePartitionsTopic(name="a", count=3, assignments=None),
+    )
+    answer = asyncio.ensure_future(cluster.call(api, 7 if api == CREATE else 3, topics=topics))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert cluster.asked and not answer.done()
+    made.set()
+    results = (await answer).topics if api == CREATE else (await answer).results
+    assert [each.error_code for each in results] == [0]
 
 
 def deleting(cluster: HandlerSetup) -> None:

@@ -7,7 +7,7 @@ import errno
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.broker.replicas.refused_replicas import TRY_AGAIN_S
+from raftlog.broker.replicas.missing_replicas import TRY_AGAIN_S
 from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
 
 PARTITIONS = 80

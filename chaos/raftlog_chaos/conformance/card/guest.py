@@ -35,6 +35,8 @@ class Host(NamedTuple):
     dial: Dial | None = None
     answer_s: float = ANSWER_S
     cluster_wide: bool = False
+    topics: frozenset[str] = frozenset()
+    """The names of the topics that others use."""
 
 
 class HostSession(Session):
@@ -85,7 +87,7 @@ class GuestSession(HostSession):
         if api == "FindCoordinator" and used < FIRST_COORDINATORS:
             return self._coordinator(used, fields)
         answer = super().look(api, used, node=node, **fields)
-        for topic in answer["topics"] if api == "CreateTopics" else ():
+        for topic in answer["topics"] if api == "CreateTopics" and used < wanted else ():
             topic.setdefault("topic_id", str(uuid4()))  # older versions return none
             topic.setdefault("error_message", None)
         return answer
@@ -111,7 +113,10 @@ class GuestSession(HostSession):
     def _check(self, api: str, fields: Mapping[str, Any]) -> None:
         if api == "CreateTopics":
             self.created |= {str(each.get("name", "")) for each in fields.get("topics") or ()}
-        if not self._host.cluster_wide and (what := shared_state(api, fields, mark=self._mark)):
+        if self._host.cluster_wide:
+            return
+        what = shared_state(api, fields, mark=self._mark, foreign=self._host.topics)
+        if what:
             raise ChangesSharedState(f"it changes {what}")
 
     def nodes(self) -> Iterator[int]:

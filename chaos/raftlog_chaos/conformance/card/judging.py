@@ -27,17 +27,15 @@ def judged(
     found = differences(label, kafka, other)
     if not found:
         return "kept", []
+    sorted_out = judge(found, known.load() if is_raftlog else ())
+    why = list(dict.fromkeys(map(_reason, sorted_out.used)))
+    if not sorted_out.unknown and all(each.kind != "open" for each in sorted_out.used):
+        return "differs, on purpose", why
     if refused := _answered(found, REFUSED):
         return "not run", [f"{NO_RIGHT}{refused}"]
     if _answered(found, (UNSUPPORTED,)):
         return "not supported", [f"{_asked(found, UNSUPPORTED)} is answered with {UNSUPPORTED}"]
-    if not is_raftlog:
-        return "differs", []
-    sorted_out = judge(found, known.load())
-    why = list(dict.fromkeys(map(_reason, sorted_out.used)))
-    if sorted_out.unknown or any(each.kind == "open" for each in sorted_out.used):
-        return "differs", why
-    return "differs, on purpose", why
+    return "differs", why
 
 
 def _reason(entry: Known) -> str:

@@ -83,6 +83,7 @@ class CardRun:
             if own and not anyway:
                 raise Occupied(f"the cluster has topics of its own: {', '.join(own[:3])}{_more(own)}")
             self._before = frozenset(each["name"] for each in found["topics"])
+            self._host = self._host._replace(topics=frozenset(own))
             if len(found["brokers"]) > 1:
                 self.notes.append(
                     f"The cluster has {len(found['brokers'])} brokers; Kafka's answers are those of one alone."

@@ -5,11 +5,13 @@ Names of histories carry their session's mark. A name without it belongs to anot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 _OF_BROKERS: Final = (4, 8)
 """Types of config resources: BROKER and BROKER_LOGGER."""
+_MATCH: Final = 2
+"""A pattern type of filters for ACLs."""
 _ALWAYS: Final = {
     "UpdateFeatures": "features",
     "UnregisterBroker": "brokers",
@@ -30,8 +32,13 @@ _ALWAYS: Final = {
 """Requests by name, and what they change."""
 
 
-def shared_state(api: str, fields: Mapping[str, Any], *, mark: str = "") -> str:
-    """Return what a request would change for all clients, "" if nothing. Without a mark no name is looked at."""
+def shared_state(api: str, fields: Mapping[str, Any], *, mark: str = "", foreign: Container[str] = ()) -> str:
+    """Return what a request would change for all clients, "" if nothing. Without a mark no name is looked at.
+
+    `foreign` are the names of the topics that others use.
+    """
+    if api in _CHANGES_TOPICS and any(text in foreign for text in _texts(fields)):
+        return "topics of others"
     if api in _ALWAYS:
         return _ALWAYS[api]
     if api in ("AlterConfigs", "IncrementalAlterConfigs"):
@@ -46,6 +53,9 @@ def shared_state(api: str, fields: Mapping[str, Any], *, mark: str = "") -> str:
     if api == "CreateAcls":
         created = fields.get("creations") or ()
         return "rights of other clients" if _any_foreign(created, "resource_name", mark) else ""
+    if api == "DeleteAcls":
+        filters = fields.get("filters") or ()
+        return "rights of other clients" if any(_chooses_foreign(each, mark) for each in filters) else ""
     if api == "AlterUserScramCredentials":
         users = [*(fields.get("deletions") or ()), *(fields.get("upsertions") or ())]
         return "other users" if _any_foreign(users, "name", mark) else ""
@@ -70,6 +80,15 @@ _WRITES: Final = (
     "WriteTxnMarkers",
 )
 """Requests that change the topics that they name."""
+_CHANGES_TOPICS: Final = (
+    *_WRITES,
+    "AddPartitionsToTxn",
+    "AlterConfigs",
+    "AlterReplicaLogDirs",
+    "ElectLeaders",
+    "IncrementalAlterConfigs",
+)
+"""These, and requests that a broker refuses for internal topics, or that change nothing there."""
 
 
 def _of_topics(fields: Any) -> str:
@@ -89,6 +108,14 @@ def _texts(value: Any) -> Iterable[str]:
 
 def _any_foreign(named: Iterable[Mapping[str, Any]], field: str, mark: str) -> bool:
     return any(_is_foreign(each.get(field), mark) for each in named)
+
+
+def _chooses_foreign(acl_filter: Mapping[str, Any], mark: str) -> bool:
+    """Whether a filter of DeleteAcls may match an ACL of others: a name that MATCHes is also that of wildcards."""
+    matches = acl_filter.get("pattern_type_filter") == _MATCH
+    return (matches or _is_foreign(acl_filter.get("resource_name_filter"), mark)) and _is_foreign(
+        acl_filter.get("principal_filter"), mark
+    )
 
 
 def _is_foreign(name: str | None, mark: str) -> bool:

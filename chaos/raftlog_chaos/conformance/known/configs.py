@@ -17,6 +17,11 @@ SYNONYMS: Final = (
     "no setting of brokers, or one of another unit."
 )
 
+UNKNOWN_OPERATION: Final = (
+    "An operation on a config that does not exist is answered with INVALID_REQUEST, in Kafka with "
+    "UNKNOWN_SERVER_ERROR."
+)
+
 KNOWN: Final = (
     Known(
         "not built",
@@ -81,8 +86,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "An operation on a config that does not exist is answered with INVALID_REQUEST, in Kafka with "
-        "UNKNOWN_SERVER_ERROR.",
+        UNKNOWN_OPERATION,
         "configs/incremental/operation?*",
         path="answer.responses.*.error_code",
         kafka="UNKNOWN_SERVER_ERROR",

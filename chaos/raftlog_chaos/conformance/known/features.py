@@ -16,18 +16,14 @@ KNOWN: Final = (
         "a change of voters while the cluster runs",
         "features/validated/the?kraft?version",
         path="answer*",
+        errors="NONE=INVALID_UPDATE_VERSION",
     ),
     Known(
         "kafka's own fault",
         "A feature that an UpdateFeatures request names twice is refused; Kafka takes the last level.",
         "features/validated/twice features/update-in/twice*",
         path="answer*",
-    ),
-    Known(
-        "by design",
-        "**InitProducerId has version 6**, which is not advertised by Kafka 4.3 yet.",
-        "features/versions-in/*",
-        path="answer.22",
+        errors="NONE=INVALID_REQUEST",
     ),
     Known(
         "not built",

@@ -93,4 +93,14 @@ KNOWN: Final = (
         "`offsets.topic.compression.codec`, have no effect. All other topics get their codec from the leader, as in "
         "Kafka.",
     ),
+    Known(
+        "kafka's own fault",
+        "A SyncGroup that comes while the group's coordinator loads has its member join again (REBALANCE_IN_PROGRESS). "
+        "Kafka 4 answers COORDINATOR_LOAD_IN_PROGRESS, which ends Java's and aiokafka's consumers.",
+    ),
+    Known(
+        "by design",
+        "**The creation of a topic** is answered once the broker that was asked serves the partitions that it leads. "
+        "Kafka's brokers make them after the answer, and refuse producers until then.",
+    ),
 )

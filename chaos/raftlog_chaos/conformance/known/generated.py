@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
+from raftlog_chaos.conformance.known.configs import UNKNOWN_OPERATION
 from raftlog_chaos.conformance.known.consumer_groups import GONE_GROUP, REPEATED
 from raftlog_chaos.conformance.known.groups import FENCED_JOIN, WHILE_ASSIGNING
+from raftlog_chaos.conformance.known.transactions import LATE_COMMIT
 
 _NO_GROUP: Final = (
     "**A group without members and offsets** is no group. In Kafka one is there until groups are cleaned the next "
@@ -25,8 +27,7 @@ _FORMER_TOPIC: Final = (
 KNOWN: Final = (
     Known(
         "kafka's own fault",
-        "An operation on a setting that does not exist is answered with INVALID_REQUEST, in Kafka with "
-        "UNKNOWN_SERVER_ERROR.",
+        UNKNOWN_OPERATION,
         "generated/*",
         step="IncrementalAlterConfigs*",
         path="answer.responses.*.error_code",
@@ -111,8 +112,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A commit of a transaction that was aborted is answered with PRODUCER_FENCED, so that its client begins anew. "
-        "Kafka answers INVALID_TXN_STATE, which ends the client (KAFKA-20785).",
+        LATE_COMMIT,
         "generated/*",
         step="EndTxn*",
         path="answer.error_code",

@@ -6,9 +6,9 @@ from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
 
-_FIRST: Final = (
+FIRST_BATCH: Final = (
     "**A producer's second batch waits for its first.** A partition that never held a record takes "
-    "sequence 0 only, as in Kafka from 4.5 on. In a topic that was made again within ten minutes of "
+    "sequence 0 only, as in Kafka from 4.5 on (KAFKA-15591). In a topic that was made again within ten minutes of "
     "its deletion, producers go on with any sequence, since librdkafka and aiokafka would end "
     "otherwise."
 )
@@ -16,7 +16,7 @@ _FIRST: Final = (
 KNOWN: Final = (
     Known(
         "by design",
-        _FIRST,
+        FIRST_BATCH,
         "idempotence/sent/first?a?sequence?other?than?0",
         path="answer.responses.*.error_code",
         kafka="NONE",
@@ -25,7 +25,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        _FIRST,
+        FIRST_BATCH,
         "generated/*",
         step="*with the first batch of a partition*",
         path="answer.responses.*.error_code",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
+from raftlog_chaos.conformance.known.groups import NO_PARTITIONS
 
 KNOWN: Final = (
     Known(
@@ -44,8 +45,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A topic without partitions** in a Produce request stands in the answer, as it does in other APIs. Kafka "
-        "leaves it out.",
+        NO_PARTITIONS,
         "produce/shape/no?partition",
         path="answer",
         kafka="(default)",

@@ -5,6 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
+from raftlog_chaos.conformance.known.idempotence import FIRST_BATCH
+
+LATE_COMMIT: Final = (
+    "A client that commits a transaction which was aborted, as by its timeout, is answered with PRODUCER_FENCED, and "
+    "begins anew. Kafka answers INVALID_TXN_STATE, which ends the client (KAFKA-20785)."
+)
 
 KNOWN: Final = (
     Known(
@@ -52,8 +58,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A client of version 2 that commits a transaction just timed out is answered with PRODUCER_FENCED. Kafka "
-        "answers INVALID_TXN_STATE, which clients take for a fault of their own (KAFKA-20785).",
+        LATE_COMMIT,
         "transactions/timed-out/a?late?commit?in?protocol?2",
         path="answer.error_code",
         kafka="INVALID_TXN_STATE",
@@ -75,9 +80,8 @@ KNOWN: Final = (
         raftlog="[(P-]*",
     ),
     Known(
-        "kafka's own fault",
-        "The first batch of a log that never held a record has sequence 0, in every protocol. Kafka 4.3 takes any, and "
-        "so a later request for the first (KAFKA-15591).",
+        "by design",
+        FIRST_BATCH,
         "transactions/producer/a?gap?in?protocol?1 transactions/producers-described",
         path="answer.responses.*.error_code",
         kafka="NONE",

@@ -86,6 +86,17 @@ def test_raftlogs_listed_differences_are_on_purpose_and_those_of_another_broker_
     assert [each.path for step in same.steps for each in step.differing] == ["answer"]
 
 
+def test_a_listed_difference_is_on_purpose_whatever_error_shows_it(host: Host) -> None:
+    """With UNSUPPORTED_VERSION it was taken for not supported, and with a right that clients lack for not run."""
+    labels = ["list-offsets/isolation/2 in v7", "transactions/add-batched/v5"]
+    assert outcomes(card_of(host, ",".join(labels))) == {"differs, on purpose": labels}
+
+
+def test_an_answer_in_a_version_that_a_history_names_is_left_as_it_is(host: Host) -> None:
+    """Only where an older version was asked in is a topic id made up, which `Session.topic` looks for."""
+    assert outcomes(card_of(host, "topics/create-in/v5")) == {"kept": ["topics/create-in/v5"]}
+
+
 def test_a_broker_with_older_versions_is_asked_in_these(host: Host) -> None:
     """Fields that an old version lacks are no difference; a version that a history names is not supported."""
     ranges = {
