@@ -238,7 +238,17 @@ PLANTS = [
     Plant("refused-amid-markers", "KIP-98 fencing", exactly_once_alone, refuse_who_goes_on, SECONDS),
     Plant("last-epoch-left-out", "KIP-360 retries", exactly_once_alone, leave_out_the_last_epoch, SECONDS),
     Plant("timed-out-fenced", "KIP-360 next epoch", exactly_once_alone, fence_after_a_timeout, SECONDS),
-    Plant("bumped-fenced", "KIP-360 next epoch", exactly_once_alone, fence_after_its_own_bump, SECONDS),
+    Plant(
+        "bumped-fenced",
+        "KIP-360 next epoch",
+        exactly_once_alone,
+        fence_after_its_own_bump,
+        SECONDS,
+        test=(
+            "tests/coordinator/transactions/test_transactions.py"
+            "::test_a_bump_within_a_transaction_aborts_it_and_its_retry_gets_the_next_epoch"
+        ),
+    ),
     Plant("made-up-epochs-fence", "KIP-890 fencing", exactly_once_alone, believe_epochs_unconfirmed, SECONDS),
     Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
     Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
