@@ -78,7 +78,7 @@ RULES: Final = (
         _fields(
             "brokers groups configs responses partition_responses results topics partitions coordinators resources "
             "results_by_transaction results_by_topic_v3_and_below results_by_partition topic_results "
-            "transaction_states active_producers unknown_state_filters "
+            "transaction_states active_producers unknown_state_filters replica_election_results "
             "members topic_partitions acls matching_acls subscribed_topic_names entity entries"
         ),
         "Kafka answers in the order of a hash table: the order here is that of `IDENTITY`.",

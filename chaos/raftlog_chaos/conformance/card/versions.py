@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from raftlog.protocol.apis import APIS
+from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.schema import KioType, message_type, schema_of
 from raftlog_chaos.conformance.compare import Observation
 from raftlog_chaos.conformance.messages import Message
 
 RAFTLOGS_FEATURE = "raftlog.metadata.version"
+
+_FIRST_FENCED: Final = {
+    ApiKey.INIT_PRODUCER_ID: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 2,
+    ApiKey.ADD_OFFSETS_TO_TXN: 2,
+    ApiKey.END_TXN: 2,
+}
+"""The first versions that know PRODUCER_FENCED."""
 
 
 class NotServed(Exception):
@@ -87,7 +95,18 @@ def _older(step: Mapping[str, Any], lowered: Lowered) -> dict[str, Any]:
         for name, kind in (("fields", "request"), ("answer", "response"))
         if name in step
     }
+    if lowered.version < _FIRST_FENCED.get(lowered.key, 0):
+        older["answer"] = _with_older_error(older["answer"])
     return {**step, "asked": asked, **older}
+
+
+def _with_older_error(value: Any) -> Any:
+    """Return an answer with the error that clients of older versions get instead of PRODUCER_FENCED (KIP-588)."""
+    if isinstance(value, Mapping):
+        return {name: _with_older_error(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_with_older_error(each) for each in value]
+    return "INVALID_PRODUCER_EPOCH" if value == "PRODUCER_FENCED" else value
 
 
 def _without(value: Any, dropped: frozenset[str]) -> Any:

@@ -56,6 +56,14 @@ def test_fields_that_an_older_version_lacks_are_taken_out_of_kafkas_answer() -> 
     assert kept == step
 
 
+def test_an_older_version_has_the_error_of_its_time() -> None:
+    """PRODUCER_FENCED is not known before InitProducerId 4 (KIP-588)."""
+    step = {"asked": "InitProducerId v5", "answer": {"error_code": "PRODUCER_FENCED"}}
+    for version, error in ((3, "INVALID_PRODUCER_EPOCH"), (4, "PRODUCER_FENCED")):
+        (older,) = as_in_older_versions([step], {0: Lowered(ApiKey.INIT_PRODUCER_ID, 5, version)})
+        assert older["answer"] == {"error_code": error}
+
+
 @pytest.mark.parametrize("where", ["supported_features", "finalized_features"])
 def test_raftlog_is_known_by_its_own_feature(where: str) -> None:
     """The differences on purpose are told of raftlog only."""
