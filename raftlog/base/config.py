@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from raftlog.base import config_kafka, config_resolve
@@ -268,8 +269,13 @@ def _scaled(value: int, factor: int) -> int:
     return value * factor if value > 0 else value
 
 
-def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[str, Any]:
-    """Return {dotted name: value}. Raises InvalidConfig that names every faulty config and its rule."""
+def parse_topic_configs(
+    configs: Mapping[str, str], *, topic: str = "", stored: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Return {dotted name: value}. Raises InvalidConfig that names every faulty config and its rule.
+
+    Configs that are as they are `stored` already are no fault: an older version took them.
+    """
     table = settings_of(TopicConfig)
     values: dict[str, Any] = {}
     faults = []
@@ -280,6 +286,8 @@ def parse_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> dict[
         try:
             values[name] = table[name][1].parse_new(text)
         except ValueError as error:
+            if stored.get(name) == text:
+                continue
             faults.append(Fault(name, "", f"{error}, but is {text!r}"))
     faults += [Fault(name, "", rule) for name, rule in _topic_laws(values, topic in INTERNAL_TOPICS)]
     if faults:
@@ -300,9 +308,11 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
         yield "remote.storage.enable", "raftlog has no tiered storage"
 
 
-def validate_topic_configs(configs: Mapping[str, str], *, topic: str = "") -> None:
+def validate_topic_configs(
+    configs: Mapping[str, str], *, topic: str = "", stored: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Raise InvalidConfig that names every faulty config and its rule, if there is one."""
-    parse_topic_configs(configs, topic=topic)
+    parse_topic_configs(configs, topic=topic, stored=stored)
 
 
 # --- groups
@@ -389,13 +399,18 @@ def _broker_config(node: NodeConfig, dynamic: frozenset[tuple[str, str]]) -> Nod
     return dataclasses.replace(node, **changes)
 
 
-def validate_broker_configs(configs: Mapping[str, str], *, cluster_wide: bool) -> None:
+def validate_broker_configs(
+    configs: Mapping[str, str], *, cluster_wide: bool, stored: Mapping[str, str] = MappingProxyType({})
+) -> None:
     """Check dynamic broker configs (KIP-226). Raises InvalidConfig for unknown, read-only or malformed ones.
 
-    `cluster_wide`: they are set for all brokers, so per-broker settings are refused.
+    `cluster_wide`: they are set for all brokers, so per-broker settings are refused. Configs that are as they are
+    `stored` already are not judged again: an older version took them.
     """
     faults = []
     for name, text in configs.items():
+        if stored.get(name) == text:
+            continue
         rule = _unchangeable(name, cluster_wide=cluster_wide)
         if rule is None:
             ((_, row),) = _rows([name])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from raftlog.base.config_setting import setting, settings_of, words
@@ -93,13 +94,20 @@ def client_metrics_config(configs: Mapping[str, str]) -> ClientMetricsConfig:
     return ClientMetricsConfig(**found)
 
 
-def validate_client_metrics_configs(name: str, configs: Mapping[str, str]) -> None:
-    """Check a subscription's configs. Raises InvalidConfig that names every faulty one and its rule."""
+def validate_client_metrics_configs(
+    name: str, configs: Mapping[str, str], *, stored: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Check a subscription's configs, but for those that are `stored` as they are.
+
+    Raises InvalidConfig that names every faulty one and its rule.
+    """
     table = settings_of(ClientMetricsConfig)
     faults = []
     if not 0 < len(name) <= NAME_CHARACTERS:
         faults.append(f"a subscription's name has 1 to {NAME_CHARACTERS} characters")
     for key, text in configs.items():
+        if stored.get(key) == text:
+            continue
         if key not in table:
             faults.append(f"{key}: there is no such client metrics config, only {', '.join(table)}")
             continue

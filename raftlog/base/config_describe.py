@@ -151,7 +151,7 @@ def describe_cluster_default(cluster_dynamic: Mapping[str, str]) -> list[ConfigE
     return [
         _entry(
             table[name],
-            table[name].parse(text),
+            _stored(table[name], text),
             source,
             [ConfigSynonym(name, text, source)],
             read_only=False,
@@ -159,6 +159,14 @@ def describe_cluster_default(cluster_dynamic: Mapping[str, str]) -> list[ConfigE
         for name, text in cluster_dynamic.items()
         if name in table
     ]
+
+
+def _stored(row: Setting, text: str) -> Any:
+    """Return a stored value. A text that an older version took and this one does not is shown as it is."""
+    try:
+        return row.parse(text)
+    except ValueError:
+        return text if row.show is None else None
 
 
 def _entry(

@@ -66,7 +66,8 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
         created = [name for name, code in answered.items() if code == NONE]
         await wait_for_image(broker, partial(_all_there, created))
         codes |= answered
-    await wait_for_leaders(broker)
+    if not all(codes.values()):
+        await wait_for_leaders(broker)
     return codes
 
 

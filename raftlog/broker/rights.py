@@ -312,7 +312,7 @@ def operations(
 ) -> int:
     """Return what the sender may do with a resource, a bit for each operation's number (KIP-430).
 
-    None without the right to describe it.
+    0 without the right to describe it.
     """
     authorizer = broker.authorizer
     allowed = [

@@ -154,13 +154,13 @@ def _altered(
         else:
             after[op.key] = value
     if alteration.resource_type == "topic":
-        validate_topic_configs(after, topic=alteration.resource_name)
+        validate_topic_configs(after, topic=alteration.resource_name, stored=before)
     elif alteration.resource_type == "group":
         validate_group_configs(after, config)
     elif alteration.resource_type == "client-metrics":
-        validate_client_metrics_configs(alteration.resource_name, after)
+        validate_client_metrics_configs(alteration.resource_name, after, stored=before)
     else:
-        validate_broker_configs(after, cluster_wide=not alteration.resource_name)
+        validate_broker_configs(after, cluster_wide=not alteration.resource_name, stored=before)
     resource = (alteration.resource_type, alteration.resource_name)
     changes = [
         ConfigChanged(*resource, key, after.get(key))

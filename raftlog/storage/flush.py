@@ -19,7 +19,7 @@ class FlushTicket:
 
     Syncing touches nothing of the log, so any thread may do it; files go before the folders that name them. If it
     raises, the log directory goes offline: a failed sync is never repeated. After SyncNotBegun it may run again. Then
-    it does not open again what it has synced, so that it needs fewer descriptors each time.
+    it does not open again the `paths` and folders that it has synced, so that it needs fewer descriptors each time.
     """
 
     __slots__ = ("_disk", "directories", "end_offset", "files", "paths")

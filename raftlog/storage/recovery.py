@@ -97,7 +97,7 @@ def load(
     InconsistentTopicId if the folder is another topic's.
     """
     clean, flushed_until = last_stop
-    if not disk.exists(directory) and (clean or not flushed_until):
+    if not disk.exists(directory) and not flushed_until:
         return _make(disk, directory, topic_id=topic_id, config=config, now_ms=now_ms)
     recovery_point = None if clean else flushed_until
     disk.mkdir(directory)

@@ -23,7 +23,7 @@ MAX_EPOCHS: Final = 4
 
 
 class Verification:
-    """One question to the coordinator. `confirm` when it said yes; void once a marker or a newer epoch came."""
+    """One question to the coordinator. `confirm` when it said yes; void after a marker, or if others took its place."""
 
     __slots__ = ("_answered", "_void", "epoch", "supports_epoch_bump")
 

@@ -196,3 +196,17 @@ def test_no_broker_has_a_retention_of_no_time(name: str) -> None:
     with pytest.raises(ConfigFaults, match=f"{name}: must be at least -1"):
         load_config({name: "-2"})
     assert parse_topic_configs({"retention.ms": "0"}) == {"retention.ms": 0}
+
+
+def test_a_value_that_an_older_version_stored_is_in_the_way_of_nothing() -> None:
+    """It is shown as it is, and may stay while other configs change; anew it is refused."""
+    brokers = {"log.retention.ms": "0", "compression.gzip.level": "0"}
+    assert [each.value for each in describe_cluster_default(brokers)] == ["0", "0"]
+    changed = {**brokers, "log.segment.bytes": "1000"}
+    validate_broker_configs(changed, cluster_wide=True, stored=brokers)
+    with pytest.raises(InvalidConfig, match=r"log.retention.ms: must be at least 1"):
+        validate_broker_configs(changed, cluster_wide=True)
+    topic = {"leader.replication.throttled.replicas": "0:1,,1:2"}
+    validate_topic_configs({**topic, "retention.ms": "5"}, stored=topic)
+    with pytest.raises(InvalidConfig, match="must have no empty item"):
+        validate_topic_configs(topic)

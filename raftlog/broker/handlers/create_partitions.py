@@ -83,7 +83,8 @@ async def _grown(broker: BrokerContext, message: Any, wanted: list[NewPartitions
         if not message.validate_only:
             failed = {each.name for each in reply.results if each.error_code}
             await wait_for_image(broker, partial(_shows, [each for each in some if each.name not in failed]))
-    await wait_for_leaders(broker)
+    if not message.validate_only and not all(each.error_code for each in results):
+        await wait_for_leaders(broker)
     return results
 
 

@@ -103,7 +103,8 @@ async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) 
         results |= {each.name: each for each in reply.results}
         if not message.validate_only:
             await wait_for_image(broker, partial(_shows, reply.results))
-    await wait_for_leaders(broker)
+    if not message.validate_only and not all(each.error_code for each in results.values()):
+        await wait_for_leaders(broker)
     return results
 
 

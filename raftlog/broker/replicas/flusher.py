@@ -9,7 +9,8 @@ and everything where the system refuses asynchronous syncs.
 
 Ordering law: `partition.note_flushed` is called after the sync ended, never before. A failed sync is never repeated
 (the kernel may have dropped the pages): the directory goes offline. A sync that was not begun, since the system had no
-descriptor for it, has lost nothing: its round goes on after a pause, up to GIVE_UP_S.
+descriptor for it, has lost nothing: its round goes on after a pause, up to GIVE_UP_S
+without any progress.
 """
 
 from __future__ import annotations
@@ -68,6 +69,9 @@ class Flusher:
         self._held_up_at: float | None = None
         """When the round met that a sync could not be begun."""
         self._pause_s = FIRST_PAUSE_S
+        self._progressed_at = 0.0
+        self._left = 0
+        """Files and folders that the threads still had to open when it was held up last."""
         self._error: OSError | None = None
         # an event loop's own time may stand still within one callback; a simulation has no other
         self._time = time.perf_counter if env.threads else loop.time
@@ -209,11 +213,14 @@ class Flusher:
             self._complete()
 
     def _goes_on_later(self, error: SyncNotBegun) -> bool:
-        """Have the threads' part of the round tried again after a pause; False: it has been tried for too long."""
+        """Have the threads' part of the round tried again after a pause; False: for too long nothing got on."""
         now, is_first = self._loop.time(), self._held_up_at is None
-        if self._held_up_at is None:
-            self._held_up_at, self._pause_s = now, FIRST_PAUSE_S
-        if now - self._held_up_at > GIVE_UP_S:
+        left = sum(len(each.paths) + len(each.directories) for each in self._by_threads)
+        if is_first or left < self._left:
+            self._progressed_at, self._pause_s, self._left = now, FIRST_PAUSE_S, left
+        if is_first:
+            self._held_up_at = now
+        if now - self._progressed_at > GIVE_UP_S:
             return False
         self._running += 1
         self._loop.call_later(self._pause_s, self._go_on)

@@ -363,7 +363,8 @@ class Replicas:
 
     def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
         for name in refused:
-            self.missing.add(name, leads=False)
+            if name not in self.missing:  # it may have been deleted and made again since
+                self.missing.add(name, leads=False)
         self._create_missing()
 
     def _remove(self, name: TopicPartition, *, set_aside: bool = False, elsewhere: bool = False) -> None:

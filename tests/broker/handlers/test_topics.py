@@ -222,6 +222,16 @@ async def test_the_partitions_that_a_broker_leads_are_served_when_its_answer_lea
     assert [each.error_code for each in results] == [0]
 
 
+async def test_an_answer_that_created_nothing_waits_for_no_leader() -> None:
+    """Others' partitions may be under way for long."""
+    cluster = HandlerSetup()
+    cluster.broker.leaderships_made = asyncio.Event()
+    creating(cluster, TopicCreation("bad", 17, "no"))
+    async with asyncio.timeout(0.5):
+        await cluster.call(CREATE, 7, topics=(creatable(7, "bad"),))
+        await cluster.call(CREATE, 7, topics=(creatable(7, "new"),), validate_only=True)
+
+
 def deleting(cluster: HandlerSetup) -> None:
     def answer(request: DeleteTopics) -> TopicResults:
         results = []

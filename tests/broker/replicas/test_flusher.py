@@ -442,3 +442,31 @@ async def test_syncs_that_cannot_be_begun_for_long_take_the_directory_offline(
         await flusher.flushed()
     assert [each.errno for each in failures] == [errno.EMFILE]
     assert partition.noted == []
+
+
+class EverySecond(list[str]):
+    """Folders that were synced; for every second one there is no descriptor."""
+
+    calls = 0
+
+    def append(self, path: str) -> None:
+        self.calls += 1
+        if self.calls % 2 == 0:
+            raise SyncNotBegun(errno.EMFILE, "Too many open files", path)
+        super().append(path)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_round_that_gets_on_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try syncs one more folder of many, so the time without progress begins anew."""
+    monkeypatch.setattr(flushing, "GIVE_UP_S", 0.0)
+    flusher, partition = new_flusher(), FakePartition()
+    failures: list[OSError] = []
+    flusher.failed = failures.append
+    partition.log.new_directories = tuple(f"/data/t-{number}" for number in range(10))
+    partition.log.synced_directories = EverySecond()
+    dirty(flusher, partition)
+    async with asyncio.timeout(PATIENCE_S):
+        await flusher.flushed()
+    assert (failures, partition.noted) == ([], [1])
+    assert set(partition.log.synced_directories) == set(partition.log.new_directories)

@@ -13,7 +13,7 @@ from raftlog_chaos.conformance.messages import Message
 
 RAFTLOGS_FEATURE = "raftlog.metadata.version"
 
-_FIRST_FENCED: Final = {
+_FIRST_FENCED: Final[Mapping[int, int]] = {
     ApiKey.INIT_PRODUCER_ID: 4,
     ApiKey.ADD_PARTITIONS_TO_TXN: 2,
     ApiKey.ADD_OFFSETS_TO_TXN: 2,
