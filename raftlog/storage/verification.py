@@ -5,7 +5,7 @@ one under way. Else no marker would ever end it, and read_committed would stand 
 every verification of the transaction that it ends and of those before, answered or not, because what was confirmed is
 over. Since transaction.version 2 the epoch of a marker is that of the producer's next transaction, which may already be
 asked about while the marker is on its way: that one is not over. An epoch fences older ones once it is confirmed, and
-not while it is asked about: anybody may make one up.
+not while it is asked about: any client may make one up.
 
 Soft: only a leader has it, and each leadership begins without.
 """

@@ -213,7 +213,7 @@ class Flusher:
             self._complete()
 
     def _goes_on_later(self, error: SyncNotBegun) -> bool:
-        """Have the threads' part of the round tried again after a pause; False: for too long nothing got on."""
+        """Have the threads' part of the round tried again after a pause; False: no progress for too long."""
         now, is_first = self._loop.time(), self._held_up_at is None
         left = sum(len(each.paths) + len(each.directories) for each in self._by_threads)
         if is_first or left < self._left:

@@ -1,6 +1,6 @@
 """Replicas that are still to be made. Some wait for their turn, others for the next try.
 
-Those that this broker leads come first: a client writes to a new topic at once, and a follower can catch up later.
+Leaders come first: a client writes to a new topic at once, and a follower can catch up later.
 
 Some could not be made: no room on the disk, no descriptors, no directory left. One timer serves all of these, so that a
 full disk is asked once in a while, and a line says once why.
@@ -88,7 +88,7 @@ class RefusedReplicas:
         self._try_again = try_again
         self._waiting: dict[TopicPartition, str] = {}
         self._said: set[TopicPartition] = set()
-        """Those that a line has named and that are not made yet."""
+        """Names in log lines, of replicas that are not made yet."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property

@@ -226,16 +226,7 @@ KNOWN: Final = (
         "generated/*",
         step="Fetch* in session-*",
         path="answer.partitions.*.error_code",
-        kafka="INCONSISTENT_TOPIC_ID",
-        raftlog="UNKNOWN_TOPIC_ID",
-    ),
-    Known(
-        "by design",
-        _FORMER_TOPIC,
-        "generated/*",
-        step="Fetch* in session-*",
-        path="answer.partitions.*.error_code",
-        kafka="UNKNOWN_TOPIC_OR_PARTITION",
+        kafka="*_TOPIC_*",
         raftlog="UNKNOWN_TOPIC_ID",
     ),
 )
