@@ -18,7 +18,17 @@ import msgspec
 
 from raftlog.admin.caller import Caller, Role
 from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
-from raftlog.security.acls import CLUSTER_NAME, Operation, ResourceType, Right
+from raftlog.security.acls import (
+    CLUSTER_NAME,
+    Demanded,
+    DemandedPerPart,
+    Filtered,
+    Needs,
+    NoRights,
+    Operation,
+    ResourceType,
+    Right,
+)
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -38,27 +48,22 @@ PARAMETER: Final = re.compile(r"\{(\w+)(:int)?\}")
 NAMES_AT_ONCE: Final = 500
 """Questions about rights between two turns of the loop, some 3 µs each where no answer was kept."""
 
-Rights = tuple[Right, ...]
-"""All of them are needed."""
-
-NO_RIGHTS: Final[Rights] = ()
-"""Every user may call it, whatever rules say."""
-FILTERED: Final[Rights] = ()
-"""Every user may call it, and is shown what rules let it see."""
-ASKED_BY_HANDLER: Final[Rights] = ()
-"""The body or the query names what it is about, so the handler asks."""
-DESCRIBE_CLUSTER: Final[Rights] = (Right(Operation.DESCRIBE, CLUSTER),)
-ALTER_CLUSTER: Final[Rights] = (Right(Operation.ALTER, CLUSTER),)
+NO_RIGHTS: Final = NoRights()
+FILTERED: Final = Filtered(())
+"""The handler says which rights, as it does in the next row."""
+ASKED_BY_HANDLER: Final = DemandedPerPart(())
+DESCRIBE_CLUSTER: Final = Demanded((Right(Operation.DESCRIBE, CLUSTER),))
+ALTER_CLUSTER: Final = Demanded((Right(Operation.ALTER, CLUSTER),))
 
 
-def of_topic(operation: Operation) -> Rights:
+def of_topic(operation: Operation) -> Demanded:
     """Return the right to do something with the topic of the path."""
-    return (Right(operation, TOPIC, "topic_name"),)
+    return Demanded((Right(operation, TOPIC, "topic_name"),))
 
 
-def of_group(operation: Operation) -> Rights:
+def of_group(operation: Operation) -> Demanded:
     """Return the right to do something with the consumer group of the path."""
-    return (Right(operation, GROUP, "consumer_group_id"),)
+    return Demanded((Right(operation, GROUP, "consumer_group_id"),))
 
 
 @dataclass(slots=True)
@@ -165,7 +170,7 @@ class Route:
     """The body of a 503 where it is not an Error."""
     streams: bool = False
     """The handler reads the body by itself, as it comes; `body` is one of the documents that may follow each other."""
-    rights: Rights = field(kw_only=True)
+    rights: Needs = field(kw_only=True)
     """The rights that a user needs; a right's `field` is a parameter of the path."""
 
     @property

@@ -39,7 +39,7 @@ from raftlog.admin.tokens import parse_tokens
 from raftlog.admin.view import Accept, NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.principals import NoPrincipal
-from raftlog.security.acls import ANONYMOUS, CLUSTER_NAME
+from raftlog.security.acls import ANONYMOUS, CLUSTER_NAME, Demanded
 
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
@@ -291,7 +291,9 @@ class AdminServer:
         """Raise Denied unless the caller has the rights of the route, and ApiError 503 while nobody knows them."""
         if call.caller.principal and route.needs != "anyone" and not self._auth.knows_rules():
             raise ApiError(503, UNKNOWN_RULES)
-        for right in route.rights:
+        if not isinstance(route.rights, Demanded):
+            return
+        for right in route.rights.rights:
             name = call.path[right.field] if right.field else CLUSTER_NAME
             call.demand(right.operation, right.resource_type, name)
 

@@ -1,7 +1,7 @@
 """From a frame to the handler of its API, and from what that returns or raises to a response.
 
 No request holds the event loop for long. A request has at most as many parts (elements of all its arrays) as
-`request_limits` says for its API. A large request waits for memory (`object_memory`) and is decoded in turns, and an
+its API's row (`broker.api`) says. A large request waits for memory (`object_memory`) and is decoded in turns, and an
 answer that a handler does not give at once is encoded in turns.
 
 The one place where a request as a whole may fail: an error that its API can express is a response. Malformed bytes, an
@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import (
@@ -24,15 +23,15 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.log import get_logger
+from raftlog.broker.api import Api, error_code_response
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ASKED_BY
-from raftlog.broker.handlers import api_versions, fetch, find_handler, produce
+from raftlog.broker.handlers import api_versions, fetch, find_api, produce
 from raftlog.broker.links import peer_auth
 from raftlog.broker.links.broker_links import CLIENT_ID
 from raftlog.broker.network import peer_handshake
 from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
-from raftlog.broker.network.request_limits import MAX_PARTS
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.rights import demand_needed
 from raftlog.broker.turns import decoded, encoded
@@ -52,12 +51,6 @@ if TYPE_CHECKING:
 
 PRODUCE: Final = int(ApiKey.PRODUCE)
 FETCH: Final = int(ApiKey.FETCH)
-_WAITS_FOR_MEMBERS: Final = frozenset((ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP))
-"""Members wait for each other, so none may wait for memory that others hold; their requests have few objects. While
-they wait nothing of the request is kept but what the group counts."""
-
-_LOGIN_APIS: Final = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE))
-
 _NO_ROOM_NEEDED: Final = nullcontext()
 _NEWEST_PRODUCE: Final = APIS[PRODUCE].max_version
 _OLDEST_FETCH: Final = APIS[FETCH].min_version
@@ -126,19 +119,19 @@ def dispatch(connection: Connection, frame: memoryview) -> None:
 
 def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
     api_key, version, correlation_id, client_id = header
-    api = APIS.get(api_key)
-    if api is None:
+    known = APIS.get(api_key)
+    if known is None:
         del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
-    handler = find_handler(api_key, of_controllers=connection.to_controller)
-    if api_key == ApiKey.API_VERSIONS and not api.handles(version):
+    api = find_api(api_key, of_controllers=connection.to_controller)
+    if api_key == ApiKey.API_VERSIONS and not known.handles(version):
         refusal = api_versions.refuse_version(correlation_id)
         connection.respond((refusal,))
         return
     request = RequestContext(
         api_key,
-        min(max(version, api.min_version), api.max_version),
+        min(max(version, known.min_version), known.max_version),
         correlation_id,
         client_id,
         connection.listener,
@@ -148,7 +141,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         connection.to_controller,
         connection.principal,
     )
-    if handler is None or not api.handles(version):
+    if api is None or not known.handles(version):
         _answer_later(
             connection, request, _refuse_version(connection, request, version), _Held(connection, len(frame))
         )
@@ -160,25 +153,25 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     size, lasting = len(frame), connection.lasting(frame)
     if size > DECODED_AT_ONCE_BYTES:
         held = _Held(connection, size)
-        work = _decode_then_handle(handler, request, lasting, position, held)
-        _answer_later(connection, request, work, held, room=_room_for_objects(connection, request, size))
+        work = _decode_then_handle(api, request, lasting, position, held)
+        _answer_later(connection, request, work, held, room=_room_for_objects(connection, api, request, size))
         return
     if (api_key, version) not in connection.server.schemas_loaded and request.peer_broker_id is None:
         held = _Held(connection, size)
         _answer_later(
             connection,
             request,
-            _load_then_handle(handler, request, lasting, position, held),
+            _load_then_handle(api, request, lasting, position, held),
             held,
         )
         return
-    parts_max = _parts_max(request)
+    parts_max = _parts_max(api, request)
     try:
         message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
     except TooManyElements:
         connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
         return
-    _respond(connection, handler, request, message, size=size)
+    _respond(connection, api, request, message, size=size)
 
 
 async def serve_own(broker: BrokerContext, api_key: int, version: int, message: Any) -> Any:
@@ -186,18 +179,18 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
 
     Raises BrokerNotAvailable where the API is not served, and KafkaError: whatever its handler raises.
     """
-    handler = find_handler(api_key)
-    if handler is None:
+    api = find_api(api_key)
+    if api is None or api.handle is None:
         raise BrokerNotAvailable(f"API {api_key} is not served")
     listener = broker.config.inter_broker_listener_name or ""
     request = RequestContext(api_key, version, 0, CLIENT_ID, listener, "", broker.config.node_id)
     try:
-        result = handler.handle(broker, request, message)
+        result = api.handle(broker, request, message)
         return await result if inspect.isawaitable(result) else result
     except KafkaError as error:
-        if not hasattr(handler, "error_response"):
+        if api.error_response is error_code_response:
             raise
-        response = handler.error_response(request, message, error)
+        response = api.error_response(request, message, error)
         return await response if inspect.isawaitable(response) else response
     except Exception as error:
         broker.env.on_bug()
@@ -205,9 +198,9 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
         raise UnknownServerError("a request to this broker itself failed") from error
 
 
-def _parts_max(request: RequestContext) -> int:
+def _parts_max(api: Api, request: RequestContext) -> int:
     """Return how many parts a request may have; those of other brokers are bounded where they are made."""
-    return MAX_PARTS[request.api_key] if request.peer_broker_id is None else NO_LIMIT
+    return api.max_parts if request.peer_broker_id is None else NO_LIMIT
 
 
 def _too_many_parts(request: RequestContext, parts_max: int) -> Any:
@@ -224,22 +217,22 @@ def _refusal(request: RequestContext, why: str) -> Any:
 
 
 async def _load_then_handle(
-    handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
+    api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
     server = held.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
-    work = _decode_then_handle(handler, request, frame, position, held)
+    work = _decode_then_handle(api, request, frame, position, held)
     del frame
     return await work
 
 
 async def _decode_then_handle(
-    handler: ModuleType, request: RequestContext, frame: memoryview, position: int, held: _Held
+    api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
     """Deal with a large request in turns; those that come behind it on the connection wait."""
-    connection, parts_max = held.connection, _parts_max(request)
+    connection, parts_max = held.connection, _parts_max(api, request)
     if not connection.is_open:
         return None
     pieces = decode_request_incrementally(
@@ -254,20 +247,20 @@ async def _decode_then_handle(
         return None
     if not request.is_awaited:
         return None
-    result = _begin(connection.server.broker, handler, request, message)
+    result = _begin(connection.server.broker, api, request, message)
     del message, pieces, frame
-    if request.api_key in _WAITS_FOR_MEMBERS:
+    if api.waits_for_members:
         held.let_go()
     return await result if inspect.iscoroutine(result) else result
 
 
 def _room_for_objects(
-    connection: Connection, request: RequestContext, size: int
+    connection: Connection, api: Api, request: RequestContext, size: int
 ) -> AbstractAsyncContextManager[None]:
     """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
-    if request.peer_broker_id is not None or request.api_key in _WAITS_FOR_MEMBERS:
+    if request.peer_broker_id is not None or api.waits_for_members:
         return _NO_ROOM_NEEDED
-    return connection.server.objects.room(expected_bytes(size, _parts_max(request)))
+    return connection.server.objects.room(expected_bytes(size, _parts_max(api, request)))
 
 
 async def _refuse_version(connection: Connection, request: RequestContext, version: int) -> Any:
@@ -282,47 +275,41 @@ async def _refuse_version(connection: Connection, request: RequestContext, versi
     return response
 
 
-def _respond(
-    connection: Connection, handler: ModuleType, request: RequestContext, message: Any, *, size: int
-) -> None:
+def _respond(connection: Connection, api: Api, request: RequestContext, message: Any, *, size: int) -> None:
     """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
-    result = _begin(connection.server.broker, handler, request, message)
+    result = _begin(connection.server.broker, api, request, message)
     if inspect.iscoroutine(result):
-        held = _Held(connection, 0 if request.api_key in _WAITS_FOR_MEMBERS else size)
+        held = _Held(connection, 0 if api.waits_for_members else size)
         _answer_later(connection, request, result, held)
     elif result is not None:
         connection.respond((_throttled(connection, request, _encode(request, result)),))
 
 
 def _begin(
-    broker: BrokerContext, handler: ModuleType, request: RequestContext, message: Any
+    broker: BrokerContext, api: Api, request: RequestContext, message: Any
 ) -> Any | Coroutine[Any, Any, Any]:
-    """Return the answer, or a coroutine of it; that holds `message` if the handler has `error_response`.
-
-    Requests that wait for other members are never held: their `error_response` gets None.
-    """
+    """Return the answer, or a coroutine of it, which holds `message` only if the row `keeps_message`."""
+    assert api.handle is not None, "Produce and Fetch are handled with their connection"
     ASKED_BY.set(request.asked_by)
     try:
-        if broker.authorizer is not None:
-            demand_needed(broker, request, message)
-        result = handler.handle(broker, request, message)
+        demand_needed(broker, api.needs, request, message)
+        result = api.handle(broker, request, message)
     except KafkaError as error:
-        result = _failure(handler, request, message, error)
+        result = _failure(api, request, message, error)
     if inspect.isawaitable(result):
-        holds = hasattr(handler, "error_response") and request.api_key not in _WAITS_FOR_MEMBERS
-        result = _awaited(handler, request, message if holds else None, result)
+        result = _awaited(api, request, message if api.keeps_message else None, result)
     if request.has_all_rights:
         return result
     from raftlog.broker.audited_changes import audited
 
-    return audited(broker, request, message, result)
+    return audited(broker, api, request, message, result)
 
 
-async def _awaited(handler: ModuleType, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:
+async def _awaited(api: Api, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:
     try:
         return await result
     except KafkaError as error:
-        response = _failure(handler, request, message, error)
+        response = _failure(api, request, message, error)
         return await response if inspect.isawaitable(response) else response
 
 
@@ -374,7 +361,7 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
     if slot.connection.is_open:  # encoding may have taken several turns
         slot.answer((_throttled(slot.connection, request, frame),))
     login = slot.connection.login
-    if login is not None and login.failed and request.api_key in _LOGIN_APIS:
+    if login is not None and login.failed:
         slot.connection.finish()  # the handler has told why
 
 
@@ -395,17 +382,11 @@ def _throttled(
     return with_throttle_time(frame, request.api_key, request.api_version, throttle_ms)
 
 
-def _failure(handler: ModuleType, request: RequestContext, message: Any, error: KafkaError) -> Any:
+def _failure(api: Api, request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Return the response that says what went wrong, or an awaitable of it.
 
     Raises InvalidRequest if the API cannot express it. The error loses its traceback: the frames hold the request, and
     often the error itself, so that a refused megabyte would stay until the next collection of garbage.
     """
     error.__traceback__ = None
-    express = getattr(handler, "error_response", None)
-    if express is not None:
-        return express(request, message, error)
-    response = error_response(request.api_key, request.api_version, error.code, error.message)
-    if response is None:
-        raise InvalidRequest(f"{APIS[request.api_key].name} cannot express: {error}")
-    return response
+    return api.error_response(request, message, error)

@@ -8,26 +8,17 @@ code; older ones are only made to wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts
 from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
-from raftlog.protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
 
 Part = TypeVar("Part")
-
-STRICT_FROM: Final[dict[int, int]] = {
-    ApiKey.CREATE_TOPICS: 6,
-    ApiKey.CREATE_PARTITIONS: 3,
-    ApiKey.DELETE_TOPICS: 5,
-    ApiKey.METADATA: 0,  # a topic that cannot be made is LEADER_NOT_AVAILABLE there
-}
-"""The first version of each request whose sender knows THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def within_mutation_quota(
@@ -35,17 +26,20 @@ async def within_mutation_quota(
     request: RequestContext,
     parts: Sequence[Part],
     size_of: Callable[[Part], int],
+    *,
+    strict_from: int,
 ) -> tuple[list[Part], list[tuple[Part, KafkaError]]]:
     """Return the parts of a request that may be changed, and those that may not. Mute its sender for the throttle time.
 
-    `size_of`: how many partitions a part creates or deletes.
+    `size_of`: how many partitions a part creates or deletes. `strict_from`: the first version of the request whose
+    senders know THROTTLING_QUOTA_EXCEEDED.
     """
     connection = cast("Connection | None", request.connection)
     limits = None if connection is None else connection.limits
     if limits is None or not limits.mutations or not parts:
         return list(parts), []
     assert connection is not None
-    user, strict = request.principal.partition(":")[2], request.api_version >= STRICT_FROM[request.api_key]
+    user, strict = request.principal.partition(":")[2], request.api_version >= strict_from
 
     def charge(some: tuple[Part, ...]) -> ChargeMutations:
         sizes = tuple(max(0, size_of(each)) for each in some)

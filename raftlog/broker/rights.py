@@ -24,8 +24,15 @@ from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 from raftlog.metadata.features import client_demands
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.persistent_map import changed_keys
-from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import ADMIN_API, CLUSTER_NAME, OPERATIONS, Operation, ResourceType, Right
+from raftlog.security.acls import (
+    ADMIN_API,
+    CLUSTER_NAME,
+    OPERATIONS,
+    Demanded,
+    Needs,
+    Operation,
+    ResourceType,
+)
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
@@ -50,82 +57,11 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
 }
 
 
-_READ_GROUP: Final = Right(Operation.READ, GROUP, "group_id")
-_WRITE_TRANSACTION: Final = Right(Operation.WRITE, TRANSACTIONAL_ID, "transactional_id")
-_ALTER: Final = Right(Operation.ALTER, CLUSTER)
-_DESCRIBE: Final = Right(Operation.DESCRIBE, CLUSTER)
-
-NEEDED: Final[dict[int, tuple[Right, ...]]] = {
-    ApiKey.PRODUCE: (),  # WRITE of the transactional id, and of each topic
-    ApiKey.FETCH: (),  # READ of each topic
-    ApiKey.LIST_OFFSETS: (),  # DESCRIBE of each topic
-    ApiKey.METADATA: (),  # DESCRIBE of each topic; CREATE of one that is made
-    ApiKey.OFFSET_COMMIT: (),  # READ of the group and of each topic
-    ApiKey.OFFSET_FETCH: (),  # DESCRIBE of each group and topic
-    ApiKey.FIND_COORDINATOR: (),  # DESCRIBE of each group or transactional id
-    ApiKey.JOIN_GROUP: (_READ_GROUP,),
-    ApiKey.HEARTBEAT: (_READ_GROUP,),
-    ApiKey.LEAVE_GROUP: (_READ_GROUP,),
-    ApiKey.SYNC_GROUP: (_READ_GROUP,),
-    ApiKey.DESCRIBE_GROUPS: (),  # DESCRIBE of each group
-    ApiKey.LIST_GROUPS: (),  # DESCRIBE of the cluster, or of each group that is told
-    ApiKey.SASL_HANDSHAKE: (),  # anybody
-    ApiKey.API_VERSIONS: (),  # anybody
-    ApiKey.CREATE_TOPICS: (),  # CREATE of the cluster, or of each topic
-    ApiKey.DELETE_TOPICS: (),  # DELETE of the cluster, or of each topic
-    ApiKey.DELETE_RECORDS: (),  # DELETE of each topic
-    ApiKey.INIT_PRODUCER_ID: (),  # WRITE of the transactional id; else IDEMPOTENT_WRITE, or WRITE of any topic
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (),  # CLUSTER_ACTION, or DESCRIBE of each topic
-    ApiKey.ADD_PARTITIONS_TO_TXN: (),  # WRITE of the transactional id and of each topic
-    ApiKey.ADD_OFFSETS_TO_TXN: (_WRITE_TRANSACTION, _READ_GROUP),
-    ApiKey.END_TXN: (_WRITE_TRANSACTION,),
-    ApiKey.WRITE_TXN_MARKERS: (),  # brokers only, which the handler asks
-    ApiKey.TXN_OFFSET_COMMIT: (),  # WRITE of the transactional id, READ of the group and of each topic
-    ApiKey.DESCRIBE_ACLS: (_DESCRIBE,),
-    ApiKey.CREATE_ACLS: (_ALTER,),
-    ApiKey.DELETE_ACLS: (_ALTER,),
-    ApiKey.DESCRIBE_CONFIGS: (),  # DESCRIBE_CONFIGS of each topic or group, or of the cluster
-    ApiKey.ALTER_CONFIGS: (),  # ALTER_CONFIGS of each topic or group, or of the cluster
-    ApiKey.DESCRIBE_LOG_DIRS: (_DESCRIBE,),
-    ApiKey.SASL_AUTHENTICATE: (),  # anybody
-    ApiKey.CREATE_PARTITIONS: (),  # ALTER of each topic
-    ApiKey.CREATE_DELEGATION_TOKEN: (),  # CREATE_TOKENS of the owner if it is another user
-    ApiKey.RENEW_DELEGATION_TOKEN: (),  # the token's owner and renewers, which the controller asks
-    ApiKey.EXPIRE_DELEGATION_TOKEN: (),  # as RENEW_DELEGATION_TOKEN
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: (),  # DESCRIBE of each token, or DESCRIBE_TOKENS of its owner
-    ApiKey.DELETE_GROUPS: (),  # DELETE of each group
-    ApiKey.ELECT_LEADERS: (_ALTER,),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: (),  # as ALTER_CONFIGS
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: (_ALTER,),
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: (_DESCRIBE,),
-    ApiKey.OFFSET_DELETE: (Right(Operation.DELETE, GROUP, "group_id"),),  # and READ of each topic
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),
-    ApiKey.ALTER_CLIENT_QUOTAS: (Right(Operation.ALTER_CONFIGS, CLUSTER),),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: (_DESCRIBE,),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (_ALTER,),
-    ApiKey.DESCRIBE_QUORUM: (_DESCRIBE,),
-    ApiKey.UPDATE_FEATURES: (_ALTER,),
-    ApiKey.DESCRIBE_CLUSTER: (),  # anybody
-    ApiKey.DESCRIBE_PRODUCERS: (),  # READ of each topic
-    ApiKey.UNREGISTER_BROKER: (_ALTER,),
-    ApiKey.DESCRIBE_TRANSACTIONS: (),  # DESCRIBE of each transactional id, and of the topics that are told
-    ApiKey.LIST_TRANSACTIONS: (),  # DESCRIBE of each transactional id that is told
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: (_READ_GROUP,),  # and DESCRIBE of each topic that it names or matches
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (),  # DESCRIBE of each group, and of all topics that its members have
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (),  # anybody
-    ApiKey.PUSH_TELEMETRY: (),  # anybody
-    ApiKey.LIST_CONFIG_RESOURCES: (Right(Operation.DESCRIBE_CONFIGS, CLUSTER),),
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: (),  # DESCRIBE of each topic
-}
-"""The rights that a request of each API needs as a whole. The dispatcher demands them.
-
-The comments name the rights for single topics, groups and transactional ids. The handlers demand those.
-"""
-
-
-def demand_needed(broker: BrokerContext, request: RequestContext, message: Any) -> None:
+def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, message: Any) -> None:
     """Raise the error of the first right that the sender of a request lacks for it as a whole."""
-    for right in NEEDED[request.api_key]:
+    if broker.authorizer is None or not isinstance(needs, Demanded):
+        return
+    for right in needs.rights:
         name = getattr(message, right.field) if right.field else CLUSTER_NAME
         demand(broker, request, right.operation, right.resource_type, name)
 

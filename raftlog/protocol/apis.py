@@ -206,14 +206,6 @@ API_VERSIONS: Final = 18
 SERVED_KEYS: Final = frozenset(int(key) for key in ApiKey)
 """Keys of the APIs that raftlog serves."""
 
-CONTROLLER_KEYS: Final = frozenset(
-    {18, 19, 20, *range(29, 34), *range(37, 42), *range(43, 47), 49, 50, 51, 55, 57, 60, 64, 80, 81}
-)
-"""Keys of the APIs that Kafka's controllers answer to clients (KIP-919): "controller" among `listeners` of its schema.
-
-Fetch, SASL, and what only controllers and brokers ask each other are left out: raftlog has protocols of its own there.
-"""
-
 PRODUCE_ADVERTISED_FROM: Final = 0
 """Older librdkafka drops compression and record batches unless Produce v0 is listed (KAFKA-18659)."""
 

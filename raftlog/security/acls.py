@@ -5,6 +5,7 @@ Numbers are those of the wire. Names are what `kafka-acls` prints: `TOPIC`, `PRE
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -147,6 +148,52 @@ class Right(NamedTuple):
     resource_type: ResourceType
     field: str = ""
 
+
+@dataclass(frozen=True, slots=True)
+class BeforeLogin:
+    """Every client may send it, even before it logs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoRights:
+    """Every client may send it, whatever the ACLs say."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokersOnly:
+    """Only brokers that proved the cluster secret may send it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demanded:
+    """The caller needs all of these rights. The server demands them before the handler runs."""
+
+    rights: tuple[Right, ...]
+    by_part: tuple[Right, ...] = ()
+    """Further rights that the handler demands for each part of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemandedPerPart:
+    """The request names its resources in its body, so the handler demands the rights for each of them."""
+
+    rights: tuple[Right, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidedByController:
+    """The active controller decides: only the owner and the renewers of a delegation token may change it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filtered:
+    """Every client may send it. The handler leaves out of the response what these rights do not allow it to see."""
+
+    rights: tuple[Right, ...]
+
+
+Needs = BeforeLogin | NoRights | BrokersOnly | Demanded | DemandedPerPart | DecidedByController | Filtered
+"""The rights that a request needs, and the place where they are checked."""
 
 IMPLIED_BY: Final = {
     Operation.DESCRIBE: frozenset(

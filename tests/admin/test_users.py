@@ -16,6 +16,7 @@ from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Route
 from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.cli import exits
+from raftlog.security.acls import Demanded, DemandedPerPart, Filtered, NoRights
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Answer
 from tests.cli.live import invoke
@@ -247,11 +248,14 @@ def test_user_without_rights_gets_nothing_from_any_route(doors: Doors, route: Ro
     path += QUERIES.get(route.name, "")
     answer = doors.ask(route.method, path, BODIES.get(route.name), user=ALICE)
     if route.name in OPEN:
+        assert isinstance(route.rights, NoRights)
         assert answer.status == 200
     elif route.name in FILTERED:
+        assert isinstance(route.rights, Filtered)
         assert (answer.status, answer.body["data"]) == (200, [])
     else:
-        assert bool(route.rights) != (route.name in ASKED_BY_HANDLER)
+        kind = DemandedPerPart if route.name in ASKED_BY_HANDLER else Demanded
+        assert isinstance(route.rights, kind)
         assert (answer.status, answer.body["error_code"]) == (403, 40301)
 
 

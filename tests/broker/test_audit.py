@@ -10,8 +10,8 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidTopic
 from raftlog.base.log import LIMITED_LINES
+from raftlog.broker.api import Change
 from raftlog.broker.audit import MOST_NAMED, Audit, Outcomes
-from raftlog.broker.audited_changes import CHANGES
 from raftlog.metadata.controller_api import PartResult, PartResults
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -19,9 +19,12 @@ from raftlog.security.acls import ADMIN_API, ADMIN_CLIENT, Operation, Permission
 from tests.broker.fakes import TOPIC as KNOWN
 from tests.broker.fakes import request
 from tests.broker.handlers.test_rights import ALICE, ALTER, CLUSTER, ROWS, GuardedBroker, Row, allow
+from tests.broker.rows import row_of
 
 CHANGING = {
-    name: row for name, row in ROWS.items() if row.api_key in CHANGES.keys() - {ApiKey.DELETE_RECORDS}
+    name: row
+    for name, row in ROWS.items()
+    if isinstance(row_of(row.api_key).audit, Change) and row.api_key != ApiKey.DELETE_RECORDS
 }
 """Those that need a controller."""
 
@@ -109,9 +112,9 @@ def test_deletion_tells_the_rules_that_went() -> None:
     )
     one = make.DeleteAclsFilterResult(error_code=0, error_message=None, matching_acls=(gone,))
     answer = make.DeleteAclsResponse(throttle_time=0, filter_results=(one,))
-    assert list(CHANGES[ApiKey.DELETE_ACLS](None, answer)) == [
-        ("DENY User:bob READ from * on TOPIC PREFIXED orders", 0)
-    ]
+    change = row_of(ApiKey.DELETE_ACLS).audit
+    assert isinstance(change, Change)
+    assert list(change.outcomes(None, answer)) == [("DENY User:bob READ from * on TOPIC PREFIXED orders", 0)]
 
 
 def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:

@@ -20,7 +20,7 @@ import raftlog
 from raftlog.base.config_topic import TopicConfig
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
-from raftlog.broker.handlers import find_handler
+from raftlog.broker.handlers import find_api
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.partition import Partition
 from raftlog.security import quotas as kinds
@@ -253,4 +253,4 @@ async def test_quotas_cost_nothing_where_none_is_set_and_little_where_some_are(
 
 def test_hot_apis_have_handlers() -> None:
     """The budget above is of the handlers that are served."""
-    assert find_handler(0) is not None and find_handler(1) is not None
+    assert find_api(0) is not None and find_api(1) is not None

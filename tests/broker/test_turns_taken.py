@@ -14,7 +14,7 @@ from raftlog.base.errors import InvalidTopic, UnknownMemberId
 from raftlog.broker.audit import Audit
 from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers import leave_group, list_config_resources
+from raftlog.broker.handlers import delete_topics, leave_group, list_config_resources
 from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders, response_builders
@@ -52,7 +52,7 @@ async def test_outcomes_of_a_large_change_are_counted_in_turns() -> None:
         return make.DeleteTopicsResponse(throttle_time=0, responses=results)
 
     with capture_logs() as logs:
-        await audited(broker, context(ApiKey.DELETE_TOPICS, 6), None, answer())
+        await audited(broker, delete_topics.API, context(ApiKey.DELETE_TOPICS, 6), None, answer())
     (line,) = [each for each in logs if each["event"] == "metadata_change"]
     assert line["failed"][0] == "t-0"
     assert line["failed"][-1] == f"and {PARTS - 20} more"

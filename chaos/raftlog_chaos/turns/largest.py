@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 from uuid import UUID
 
 from raftlog.broker.dispatch import REQUEST_MAX_BYTES
-from raftlog.broker.network.request_limits import MAX_PARTS
+from raftlog.broker.handlers import find_api
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import decode_header
 from raftlog.protocol.reader import (
@@ -216,8 +216,10 @@ def _most(api_key: int, few: _Sized, more: _Sized) -> tuple[str, int]:
     """Return which limit an array reaches first, and with how many elements; `few` has two, `more` three."""
     bytes_each, objects_each = len(more.frame) - len(few.frame), more.objects - few.objects
     gained = max(1, objects_each - OBJECT_BYTES_PER_RECEIVED_BYTE * bytes_each)
+    api = find_api(api_key)
+    assert api is not None
     limits = (
-        (f"parts {MAX_PARTS[api_key]}", (MAX_PARTS[api_key] - few.parts) // (more.parts - few.parts)),
+        (f"parts {api.max_parts}", (api.max_parts - few.parts) // (more.parts - few.parts)),
         (f"bytes {REQUEST_MAX_BYTES}", (FRAME_BYTES - len(few.frame)) // max(1, bytes_each)),
         (f"bytes of objects {MAX_OBJECT_BYTES}", MAX_OBJECT_BYTES // max(1, objects_each) - 4),
         (

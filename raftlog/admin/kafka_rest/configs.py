@@ -22,13 +22,13 @@ from raftlog.admin.kafka_rest.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.route import FILTERED, Call, Rights, Route, of_group, of_topic
+from raftlog.admin.route import FILTERED, Call, Route, of_group, of_topic
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
 from raftlog.base.config_kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import Operation, ResourceType, Right
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -275,8 +275,8 @@ def _pieces(wanted: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Sequence[
         yield some
 
 
-def _of_cluster(operation: Operation) -> Rights:
-    return (Right(operation, ResourceType.CLUSTER),)
+def _of_cluster(operation: Operation) -> Demanded:
+    return Demanded((Right(operation, ResourceType.CLUSTER),))
 
 
 def _routes(
@@ -284,7 +284,7 @@ def _routes(
     path: str,
     resource_of: Callable[[Call], _Resource],
     *summaries: str,
-    right: Callable[[Operation], Rights] = _of_cluster,
+    right: Callable[[Operation], Demanded] = _of_cluster,
 ) -> tuple[Route, ...]:
     """Return the routes that list, describe, set, reset and alter the configs of one kind of resource."""
 

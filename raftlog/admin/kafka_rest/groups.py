@@ -30,7 +30,7 @@ from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route, of
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import Operation
+from raftlog.security.acls import Demanded, Operation
 
 LATEST: Final = -1
 DEAD: Final = "Dead"
@@ -554,6 +554,6 @@ ROUTES: Final = (
         get_lag,
         "Tell how far a group is behind in a partition",
         Lag,
-        rights=of_group(Operation.DESCRIBE) + of_topic(Operation.DESCRIBE),
+        rights=Demanded((*of_group(Operation.DESCRIBE).rights, *of_topic(Operation.DESCRIBE).rights)),
     ),
 )

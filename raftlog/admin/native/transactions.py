@@ -16,7 +16,7 @@ from raftlog.admin.view import TransactionPort
 from raftlog.base.errors import TransactionalIdNotFound
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
 from raftlog.base.types import TopicPartition
-from raftlog.security.acls import Operation, Right
+from raftlog.security.acls import Demanded, Operation, Right
 
 SLICE: Final = 1_000
 """Transactional ids that are told of before others have the loop."""
@@ -113,7 +113,7 @@ ROUTES: Final = (
         describe_transaction,
         "Describe a transactional id and its transaction",
         DescribedId,
-        rights=(Right(Operation.DESCRIBE, TRANSACTIONAL_ID, "transactional_id"),),
+        rights=Demanded((Right(Operation.DESCRIBE, TRANSACTIONAL_ID, "transactional_id"),)),
     ),
     Route(
         "GET",

@@ -51,6 +51,24 @@ def filter_of(asked: Any) -> AclFilter:
     return found
 
 
+def describe_acl(rule: Any, pattern_type: int) -> str:
+    """Return a rule of a request or a response as the audit log writes it. Its numbers may mean nothing."""
+    try:
+        return str(
+            Acl(
+                ResourceType(rule.resource_type),
+                rule.resource_name,
+                PatternType(pattern_type),
+                rule.principal,
+                rule.host,
+                Operation(rule.operation),
+                Permission(rule.permission_type),
+            )
+        )
+    except ValueError:
+        return f"a rule about {rule.resource_name}"
+
+
 def _host(text: str) -> str:
     """Return an address as connections have it: `::1`. Raises InvalidRequest for the name of a host."""
     if text == WILDCARD:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidGroupId, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.fenced_producer import error_for_version
 from raftlog.coordinator.groups import check_group_id
@@ -14,6 +15,7 @@ from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
 
@@ -41,3 +43,20 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     """Say what went wrong in the words of the client's version."""
     told = error_for_version(error, request.api_version, first_fenced_version=FIRST_FENCED_VERSION)
     return build_response(API_KEY, request.api_version, error_code=told.code)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded(
+        (
+            Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),
+            Right(Operation.READ, ResourceType.GROUP, "group_id"),
+        )
+    ),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(4,),
+)

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS, TopicPartition
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.handlers.fenced_producer import error_for_version
@@ -31,7 +32,7 @@ from raftlog.coordinator.transactions.transaction import ClientTransactionVersio
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 
@@ -172,3 +173,17 @@ async def _add(
         told = error_for_version(error, version, first_fenced_version=FIRST_FENCED_VERSION)
         return dict.fromkeys(request.partitions, told.code)
     return dict.fromkeys(request.partitions, NONE)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=DemandedPerPart(
+        (Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID), Right(Operation.WRITE, ResourceType.TOPIC))
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(5,),
+)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message, wait_for_image
 from raftlog.metadata.controller_api import AlterClientQuotas, PartResult, PartResults, QuotaAlteration
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.security.quotas import IP, Entity
 
 API_KEY: Final = ApiKey.ALTER_CLIENT_QUOTAS
@@ -80,3 +84,20 @@ def _response(request: RequestContext, message: Any, results: tuple[PartResult, 
             for entry, result in zip(message.entries, results, strict=True)
         ),
     )
+
+
+def _outcomes(_message: Any, response: Any) -> Iterator[Outcome]:
+    for entry in response.entries:
+        parts = (f"{each.entity_type}={each.entity_name or '<default>'}" for each in entry.entity)
+        yield ",".join(parts), entry.error_code
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=Change(_outcomes),
+    controllers=True,
+)

@@ -5,10 +5,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import alter, check_config_names, resource_type, response
+from raftlog.broker.handlers.config_resources import (
+    alter,
+    check_config_names,
+    outcomes,
+    resource_type,
+    response,
+)
 from raftlog.metadata.controller_api import ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.ALTER_CONFIGS
 
@@ -28,3 +36,19 @@ def _alteration(resource: Any, twice: bool) -> ConfigAlteration:
         raise InvalidRequest("a config has no value; leave it out to have its default")
     ops = tuple(ConfigOp(each.name, each.value) for each in configs)
     return ConfigAlteration(resource_type(resource.resource_type), resource.resource_name, ops)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+            Right(Operation.ALTER_CONFIGS, ResourceType.GROUP),
+            Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        )
+    ),
+    max_parts=IN_TURNS,
+    audit=Change(outcomes),
+    controllers=True,
+)

@@ -6,6 +6,8 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.api import IN_TURNS, Api, Change
+from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.turns import TurnCounter, in_turns
@@ -18,6 +20,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
@@ -106,3 +109,16 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     return make.AlterPartitionReassignmentsResponse(
         throttle_time=0, error_code=error.code, error_message=truncate_message(error.message), responses=()
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=IN_TURNS,
+    audit=Change(
+        lambda _, response: named_partitions(response.responses, "name", "partitions", "partition_index")
+    ),
+    controllers=True,
+)

@@ -6,12 +6,15 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message, wait_for_image
 from raftlog.metadata.controller_api import AlterScramCredentials, PartResult, PartResults, ScramAlteration
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.security.scram import NUMBERS, ScramCredential, from_salted
 
 API_KEY: Final = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
@@ -70,3 +73,14 @@ def _response(request: RequestContext, results: dict[str, PartResult]) -> Any:
 
 def _shows(done: list[ScramAlteration], image: MetadataImage) -> bool:
     return all(image.scram.get((each.user, each.mechanism)) == each.credential for each in done)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=Change(lambda _, response: named(response.results, "user")),
+    controllers=True,
+)

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, UnsupportedVersion
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import served
 from raftlog.metadata.features import FEATURES, finalized_level
@@ -18,6 +19,7 @@ from raftlog.protocol.apis import ApiKey, advertised_versions
 from raftlog.protocol.codec import encode_entity, encode_response
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog.protocol.writer import PreEncoded
+from raftlog.security.acls import BeforeLogin
 
 API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
@@ -99,3 +101,14 @@ def _features(make: Any, version: int, levels: Levels, epoch: int) -> dict[str, 
             if level > 0
         ),
     }
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=BeforeLogin(),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=True,
+    prepared=(4, 3),
+)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
     CONFIG_SIZE,
@@ -30,6 +31,9 @@ GROUP: Final = 32
 
 RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIENT_METRICS: "client-metrics"}
 """The resources whose configs are metadata. The levels of a process's loggers (BROKER_LOGGER) are not."""
+
+
+_AUDITED_TYPES: Final = {**RESOURCE_TYPES, BROKER_LOGGER: "broker-logger"}
 
 
 class Resource(NamedTuple):
@@ -189,3 +193,10 @@ async def response(
         async for resource, outcome in in_turns(broker.env, outcomes.items())
     ]
     return getattr(make, name)(throttle_time=0, responses=tuple(told))
+
+
+def outcomes(_message: Any, response: Any) -> Iterator[Outcome]:
+    """Yield the outcome of each resource, for the audit log."""
+    for each in response.responses:
+        kind = _AUDITED_TYPES.get(each.resource_type, each.resource_type)
+        yield f"{kind} {each.resource_name}", each.error_code

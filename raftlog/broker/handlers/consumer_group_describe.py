@@ -13,6 +13,7 @@ from raftlog.base.errors import (
     KafkaError,
     TopicAuthorizationFailed,
 )
+from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import GROUP, TOPIC, among, demand, operations
 from raftlog.broker.turns import TurnCounter, in_turns
@@ -23,7 +24,7 @@ from raftlog.metadata.features import check_group_version
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_DESCRIBE
 
@@ -128,3 +129,15 @@ async def _assignment(make: Any, partitions: Partitions, image: MetadataImage, p
             )
         await pace.did()
     return make.Assignment(topic_partitions=tuple(topics))
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.DESCRIBE, ResourceType.GROUP), Right(Operation.DESCRIBE, ResourceType.TOPIC))
+    ),
+    max_parts=NAMES,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from raftlog.base.config import group_config
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import TOPIC, among, refusal, viewer
 from raftlog.coordinator.consumer.consumer_membership import Partitions
@@ -17,7 +18,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.metadata.features import check_group_version
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CONSUMER_GROUP_HEARTBEAT
 
@@ -86,3 +87,17 @@ def _partitions(topics: Sequence[Any]) -> Partitions:
         if each.topic_id is not None and each.partitions:
             found.setdefault(each.topic_id, set()).update(each.partitions)
     return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded(
+        (Right(Operation.READ, ResourceType.GROUP, "group_id"),),
+        by_part=(Right(Operation.DESCRIBE, ResourceType.TOPIC),),
+    ),
+    max_parts=IN_TURNS,  # at once; the topics among them have a limit of their own
+    audit=NoChange(),
+    controllers=False,
+    prepared=(1,),
+)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
-from raftlog.broker.handlers.acl_messages import acl_of, check_enabled
+from raftlog.broker.handlers.acl_messages import acl_of, check_enabled, describe_acl
 from raftlog.metadata.controller_api import CreateAcls, PartResult, PartResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Acl
+from raftlog.security.acls import Acl, Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CREATE_ACLS
 
@@ -59,3 +62,19 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
 
 def _shows(created: list[Acl], image: MetadataImage) -> bool:
     return all(acl in image.acls for acl in created)
+
+
+def _outcomes(message: Any, response: Any) -> Iterator[Outcome]:
+    for asked, result in zip(message.creations, response.results, strict=True):
+        yield describe_acl(asked, asked.resource_pattern_type), result.error_code
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=Change(_outcomes, keeps_message=True),
+    controllers=True,
+)

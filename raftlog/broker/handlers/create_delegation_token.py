@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 from typing import Any, Final
 
 from raftlog.base.errors import NONE
+from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, wait_for_image
 from raftlog.broker.handlers.token_messages import (
@@ -13,12 +14,13 @@ from raftlog.broker.handlers.token_messages import (
     demand_password_login,
     principal_fields,
     principal_of,
+    token_outcomes,
 )
 from raftlog.broker.rights import demand
 from raftlog.metadata.controller_api import CreateToken, TokenTimes
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation, ResourceType
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CREATE_DELEGATION_TOKEN
 
@@ -54,3 +56,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         hmac=broker.token_key.hmac_of(token_id),
         throttle_time=0,
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.CREATE_TOKENS, ResourceType.USER),)),
+    max_parts=AT_ONCE,
+    audit=Change(token_outcomes),
+    controllers=True,
+)

@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.api import IN_TURNS, Api, Change
+from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
     ask_in_parts,
@@ -21,9 +23,12 @@ from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, Top
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CREATE_PARTITIONS
+
+STRICT_QUOTA_FROM: Final = 3
+"""The first version whose senders know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -45,7 +50,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         if topic.name in allowed
     ]
     may_grow, throttled = await within_mutation_quota(
-        broker, request, wanted, lambda each: _size(broker.image(), each)
+        broker, request, wanted, lambda each: _size(broker.image(), each), strict_from=STRICT_QUOTA_FROM
     )
     results += [TopicResult(each.name, None, error.code, error.message) for each, error in throttled]
     results += await _grown(broker, message, may_grow)
@@ -97,3 +102,13 @@ def _size(image: MetadataImage, wanted: NewPartitions) -> int:
 def _shows(grown: list[NewPartitions], image: MetadataImage) -> bool:
     topics = ((each, image.topics.get(each.name)) for each in grown)
     return all(topic is None or len(topic.partitions) >= each.total for each, topic in topics)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.ALTER, ResourceType.TOPIC),)),
+    max_parts=IN_TURNS,
+    audit=Change(lambda _, response: named(response.results, "name")),
+    controllers=True,
+)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from raftlog.base.config_describe import ConfigEntry, describe_topic
 from raftlog.base.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, KafkaError
+from raftlog.broker.api import NAMES, Api, Change
+from raftlog.broker.audited_changes import named
 from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
@@ -25,9 +27,12 @@ from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, New
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CREATE_TOPICS
+
+STRICT_QUOTA_FROM: Final = 6
+"""The first version whose senders know THROTTLING_QUOTA_EXCEEDED."""
 
 CONFIGS_SIZE: Final = 10
 """To tell the configs of a topic takes as long as so many parts of a request."""
@@ -36,7 +41,9 @@ CONFIGS_SIZE: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Create topics and wait until this broker knows them and serves the partitions that it leads."""
     results, wanted = await _checked(broker, request, message)
-    allowed, throttled = await within_mutation_quota(broker, request, wanted, partial(_partitions, broker))
+    allowed, throttled = await within_mutation_quota(
+        broker, request, wanted, partial(_partitions, broker), strict_from=STRICT_QUOTA_FROM
+    )
     results |= {each.name: TopicCreation(each.name, error.code, error.message) for each, error in throttled}
     results |= await _created(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
@@ -190,3 +197,16 @@ class _TopicConfigs:
                 is_sensitive=each.sensitive,
             )
         return found
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.CREATE, ResourceType.CLUSTER), Right(Operation.CREATE, ResourceType.TOPIC))
+    ),
+    max_parts=NAMES,
+    audit=Change(lambda _, response: named(response.topics, "name")),
+    controllers=True,
+    prepared=(7,),
+)

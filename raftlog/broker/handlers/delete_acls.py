@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
+from raftlog.broker.api import Api, Change
+from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
     PARTS_PER_REQUEST,
@@ -13,12 +16,12 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_image,
 )
-from raftlog.broker.handlers.acl_messages import check_enabled, filter_of
+from raftlog.broker.handlers.acl_messages import check_enabled, describe_acl, filter_of
 from raftlog.metadata.controller_api import AclDeletions, DeleteAcls
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Acl, AclFilter
+from raftlog.security.acls import Acl, AclFilter, Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DELETE_ACLS
 
@@ -87,3 +90,22 @@ def _matching(make: Any, acl: Acl) -> Any:
 
 def _lacks(removed: tuple[Acl, ...], image: MetadataImage) -> bool:
     return not any(acl in image.acls for acl in removed)
+
+
+def _outcomes(_message: Any, response: Any) -> Iterator[Outcome]:
+    for number, result in enumerate(response.filter_results):
+        if result.error_code:
+            yield f"filter {number}", result.error_code
+        for each in result.matching_acls:
+            yield describe_acl(each, each.pattern_type), each.error_code
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=100,  # each of which looks at all rules, in a request of its own
+    audit=Change(_outcomes),
+    controllers=True,
+)

@@ -6,6 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
+from raftlog.broker.api import NAMES, Api, Change
+from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import GROUP, demand
 from raftlog.broker.turns import in_turns, together
@@ -13,7 +15,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteGroup
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DELETE_GROUPS
 
@@ -42,3 +44,13 @@ def _delete(broker: BrokerContext, request: RequestContext, group_id: str) -> as
         begun = asyncio.get_running_loop().create_future()
         begun.set_exception(error)
     return begun
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.DELETE, ResourceType.GROUP),)),
+    max_parts=NAMES,
+    audit=Change(lambda _, response: named(response.results, "group_id")),
+    controllers=False,
+)

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidTopic, KafkaError, PolicyViolation, RequestTimedOut
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.api import IN_TURNS, Api, Change
+from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import MAX_TIMEOUT_S
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -118,3 +120,15 @@ async def _answer(
         topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(told)))
         await pace.did()
     return make.DeleteRecordsResponse(topics=tuple(topics))
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.DELETE, ResourceType.TOPIC),)),
+    max_parts=IN_TURNS,
+    audit=Change(
+        lambda _, response: named_partitions(response.topics, "name", "partitions", "partition_index")
+    ),
+    controllers=False,
+)

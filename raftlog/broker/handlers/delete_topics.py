@@ -8,6 +8,8 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisabled
+from raftlog.broker.api import IN_TURNS, Api, Change
+from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.mutation_quota import within_mutation_quota
@@ -17,9 +19,12 @@ from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult,
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DELETE_TOPICS
+
+STRICT_QUOTA_FROM: Final = 5
+"""The first version whose senders know THROTTLING_QUOTA_EXCEEDED."""
 
 _DISABLED_CODE_FROM: Final = 3
 """Older clients do not know TOPIC_DELETION_DISABLED."""
@@ -37,7 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         ]
     else:
         allowed, throttled = await within_mutation_quota(
-            broker, request, wanted, lambda each: _size(broker.image(), each)
+            broker, request, wanted, lambda each: _size(broker.image(), each), strict_from=STRICT_QUOTA_FROM
         )
         results += [
             TopicResult(each.name, each.topic_id, error.code, error.message) for each, error in throttled
@@ -139,3 +144,15 @@ def _has(image: MetadataImage, deleted: TopicResult) -> bool:
     if deleted.topic_id is not None:
         return deleted.topic_id in image.topic_names
     return deleted.name in image.topics
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.DELETE, ResourceType.CLUSTER), Right(Operation.DELETE, ResourceType.TOPIC))
+    ),
+    max_parts=IN_TURNS,
+    audit=Change(lambda _, response: named(response.responses, "name")),
+    controllers=True,
+)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.acl_messages import check_enabled, filter_of
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Acl, PatternType, ResourceType
+from raftlog.security.acls import Acl, Demanded, Operation, PatternType, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_ACLS
 
@@ -45,3 +46,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     return make.DescribeAclsResponse(
         throttle_time=0, error_code=NONE, error_message=None, resources=tuple(resources)
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=True,
+)

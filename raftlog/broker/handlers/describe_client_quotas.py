@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.security.quotas import CLIENT_ID, IP, USER, Entity
 
 API_KEY: Final = ApiKey.DESCRIBE_CLIENT_QUOTAS
@@ -82,3 +84,14 @@ def _matches(entity: Entity, components: Sequence[Any], *, strict: bool) -> bool
         if each.match_type == DEFAULT and name is not None:
             return False
     return True
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

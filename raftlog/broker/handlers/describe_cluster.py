@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from raftlog.base.errors import NONE, MismatchedEndpointType, UnsupportedEndpointType
 from raftlog.base.types import NO_BROKER
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import NOT_ASKED, BrokersView
 from raftlog.broker.rights import CLUSTER, operations
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import NoRights
 
 API_KEY: Final = ApiKey.DESCRIBE_CLUSTER
 
@@ -90,3 +92,13 @@ def _brokers(
                 )
             )
     return found
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=NoRights(),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=True,
+)

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.log import LOGGERS
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import truncate_message
@@ -40,7 +41,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders
 from raftlog.protocol.writer import PreEncoded
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
@@ -144,3 +145,19 @@ def _config(make: Any, entry: ConfigEntry, message: Any) -> Any:
         config_type=entry.wire_type,
         documentation=entry.doc if with_documentation else None,
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC),
+            Right(Operation.DESCRIBE_CONFIGS, ResourceType.GROUP),
+            Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),
+        )
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=True,
+)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE
+from raftlog.broker.api import Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.token_messages import demand_enabled, demand_password_login, principal_fields
 from raftlog.broker.rights import may
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
-from raftlog.security.acls import Operation, ResourceType
+from raftlog.security.acls import Filtered, Operation, ResourceType, Right
 from raftlog.security.tokens import DelegationToken
 
 API_KEY: Final = ApiKey.DESCRIBE_DELEGATION_TOKEN
@@ -55,3 +56,18 @@ def _described(make: MessageBuilders, token: DelegationToken, proof: bytes) -> A
             make.DescribedDelegationTokenRenewer(**principal_fields("", each)) for each in token.renewers
         ),
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Filtered(
+        (
+            Right(Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN),
+            Right(Operation.DESCRIBE_TOKENS, ResourceType.USER),
+        )
+    ),
+    max_parts=100,  # owners, each of which is compared with all tokens, in turns
+    audit=NoChange(),
+    controllers=True,
+)

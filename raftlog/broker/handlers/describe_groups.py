@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from raftlog.base.errors import NONE, CoordinatorLoadInProgress, GroupIdNotFound, KafkaError
+from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import NOT_ASKED
 from raftlog.broker.rights import GROUP, demand, operations
@@ -18,7 +19,7 @@ from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import ADMIN_API, Operation
+from raftlog.security.acls import ADMIN_API, DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_GROUPS
 
@@ -114,3 +115,13 @@ async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...
         members.append(member)
         await pace.did()
     return tuple(members)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.DESCRIBE, ResourceType.GROUP),)),
+    max_parts=NAMES,
+    audit=NoChange(),
+    controllers=False,
+)

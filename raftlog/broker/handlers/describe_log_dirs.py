@@ -7,10 +7,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, KafkaStorageError
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas.log_directories import LogVolume
@@ -91,3 +93,14 @@ async def _space(broker: BrokerContext, volume: LogVolume) -> tuple[int, int, in
         return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES
     # a quota, or blocks kept for root: the disk that has just refused a write has no room, whatever is free on it
     return NONE, total, 0 if volume.full else usable
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -7,13 +7,14 @@ from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
@@ -89,3 +90,13 @@ def _producer(make: MessageBuilders, each: Any) -> Any:
         coordinator_epoch=each.coordinator_epoch,
         current_txn_start_offset=each.txn_first_offset,
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.READ, ResourceType.TOPIC),)),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.base.types import METADATA_TOPIC
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_QUORUM
 
@@ -88,3 +90,13 @@ def _nodes(broker: BrokerContext, make: Any) -> tuple[Any, ...]:
         make.Node(node_id=node_id, listeners=(make.Listener(name=listener, host=host, port=port),))
         for node_id, (host, port) in sorted(config.voters.items())
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=True,
+)

@@ -15,6 +15,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.api import Api, NoChange
 from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import BrokersView
@@ -23,7 +24,7 @@ from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
@@ -146,3 +147,14 @@ class _Page:
             last_known_elr=(),
             offline_replicas=offline,
         )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=DemandedPerPart((Right(Operation.DESCRIBE, ResourceType.TOPIC),)),
+    max_parts=20_000,  # names, sorted at once; the response has a limit of its own
+    audit=NoChange(),
+    controllers=False,
+)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError, TransactionalIdNotFound
+from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
 
@@ -67,3 +68,18 @@ async def _describe(
         producer_epoch=found.producer.epoch,
         topics=tuple(told),
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+            Right(Operation.DESCRIBE, ResourceType.TOPIC),
+        )
+    ),
+    max_parts=NAMES,
+    audit=NoChange(),
+    controllers=False,
+)

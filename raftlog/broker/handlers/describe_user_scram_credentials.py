@@ -6,9 +6,11 @@ from collections import Counter
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, DuplicateResource, ResourceNotFound
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 from raftlog.security.scram import NUMBERS, ScramCredential
 
 API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
@@ -44,3 +46,13 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     return make.DescribeUserScramCredentialsResponse(
         throttle_time=0, error_code=NONE, error_message=None, results=tuple(results)
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=True,
+)

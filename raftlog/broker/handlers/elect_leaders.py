@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
+from raftlog.broker.api import IN_TURNS, Api, Change
+from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
 from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.ELECT_LEADERS
 
@@ -91,3 +94,18 @@ async def _response(
         async for topic, found in in_turns(broker.env, by_topic.items())
     ]
     return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=tuple(told))
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=IN_TURNS,
+    audit=Change(
+        lambda _, response: named_partitions(
+            response.replica_election_results, "topic", "partition_result", "partition_id"
+        )
+    ),
+    controllers=True,
+)

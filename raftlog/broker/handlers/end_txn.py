@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.fenced_producer import producer_error_response
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import EndTransaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.END_TXN
 
@@ -37,3 +39,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
     return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "transactional_id"),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(5,),
+)

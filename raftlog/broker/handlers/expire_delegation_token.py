@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE
+from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.token_messages import change_end
+from raftlog.broker.handlers.token_messages import change_end, token_outcomes
 from raftlog.metadata.controller_api import ExpireToken
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import DecidedByController
 
 API_KEY: Final = ApiKey.EXPIRE_DELEGATION_TOKEN
 
@@ -20,3 +22,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     expires_ms = await change_end(broker, request, proof, change=ExpireToken, period_ms=period_ms)
     make = response_builders(API_KEY, request.api_version)
     return make.ExpireDelegationTokenResponse(error_code=NONE, expiry_timestamp=expires_ms, throttle_time=0)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DecidedByController(),
+    max_parts=AT_ONCE,
+    audit=Change(token_outcomes),
+    controllers=True,
+)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
+from raftlog.broker.api import Api, NoChange
 from raftlog.broker.handlers.fetch_cold_read import ColdRead
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
@@ -43,7 +44,7 @@ from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
 from raftlog.replication.replica_host import PartitionRead, ReplicaId
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -591,3 +592,14 @@ class PendingFetch(Slot):
         reads = [each.read for each in self.session.ready if each.read is not None]
         self._gathered_bytes = sum(len(read.records) for read in reads if read.records)
         self._answer()
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=None,
+    needs=DemandedPerPart((Right(Operation.READ, ResourceType.TOPIC),)),
+    max_parts=MAX_PRODUCE_ELEMENTS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(18,),
+)

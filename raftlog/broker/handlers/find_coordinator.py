@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
+from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import demand
 from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import Endpoint
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Operation, ResourceType
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.FIND_COORDINATOR
 
@@ -69,3 +70,19 @@ def _endpoint(broker: BrokerContext, request: RequestContext, node_id: int) -> E
     if endpoint is None:
         raise CoordinatorNotAvailable(f"broker {node_id} cannot be reached on listener {request.listener}")
     return endpoint
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.DESCRIBE, ResourceType.GROUP),
+            Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),
+        )
+    ),
+    max_parts=NAMES,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(6, 2),
+)

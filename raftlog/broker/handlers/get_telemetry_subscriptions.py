@@ -6,11 +6,13 @@ import asyncio
 from typing import Any, Final
 from uuid import UUID
 
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.client_telemetry import COMPRESSIONS, MAX_LABEL_CHARS, ClientAttributes
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.network.connection import UNKNOWN
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import NoRights
 
 API_KEY: Final = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 
@@ -43,3 +45,13 @@ def attributes_of(request: RequestContext, instance_id: UUID) -> ClientAttribute
     software, port = (UNKNOWN, 0) if connection is None else (connection.software, connection.peer_port)
     texts = (str(instance_id), request.client_id or "", *software, request.peer_host, str(port))
     return ClientAttributes(*(each[:MAX_LABEL_CHARS] for each in texts))
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=NoRights(),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

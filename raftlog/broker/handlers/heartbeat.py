@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import Heartbeat, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.HEARTBEAT
 
@@ -27,3 +29,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return build_response(API_KEY, request.api_version)
     await waiting
     return build_response(API_KEY, request.api_version)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(4,),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.broker_loggers import alter_loggers
 from raftlog.broker.handlers.config_resources import (
@@ -12,11 +13,13 @@ from raftlog.broker.handlers.config_resources import (
     AlterationResult,
     alter,
     check_config_names,
+    outcomes,
     resource_type,
     response,
 )
 from raftlog.metadata.controller_api import DELETE, SUBTRACT, ConfigAlteration, ConfigOp
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
@@ -43,3 +46,19 @@ def _op(config: Any) -> ConfigOp:
     if config.config_operation != DELETE and config.value is None:
         raise InvalidRequest(f"{config.name}: the operation needs a value")
     return ConfigOp(config.name, config.value, config.config_operation)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.ALTER_CONFIGS, ResourceType.TOPIC),
+            Right(Operation.ALTER_CONFIGS, ResourceType.GROUP),
+            Right(Operation.ALTER_CONFIGS, ResourceType.CLUSTER),
+        )
+    ),
+    max_parts=IN_TURNS,
+    audit=Change(outcomes),
+    controllers=True,
+)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.fenced_producer import producer_error_response
 from raftlog.broker.rights import CLUSTER, TOPIC, TRANSACTIONAL_ID, demand, may_any
@@ -13,7 +14,7 @@ from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import InitProducerId
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 FIRST_EPOCH: Final = 0
@@ -56,3 +57,21 @@ async def _init(broker: BrokerContext, message: Any, before: ProducerIdAndEpoch)
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what went wrong in the words of the client's version."""
     return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+            Right(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER),
+            Right(Operation.WRITE, ResourceType.TOPIC),
+        )
+    ),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(5, 4),
+)

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.errors import MemberIdRequired as MemberIdRequiredError
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import viewer
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.JOIN_GROUP
 
@@ -136,3 +138,16 @@ def _failed(request: RequestContext, error_code: int, member_id: str) -> Any:
         member_id=member_id,
         members=(),
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(9,),
+    waits_for_members=True,
+)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import in_turns, together
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import LeaveGroup, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.LEAVE_GROUP
 
@@ -56,3 +58,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Say what is wrong with the whole request."""
     return build_response(API_KEY, request.api_version, error_code=error.code, members=())
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(5,),
+)

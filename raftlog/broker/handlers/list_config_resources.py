@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import UnsupportedVersion
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.LIST_CONFIG_RESOURCES
 
@@ -40,3 +42,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         async for name, kind in in_turns(broker.env, named)
     ]
     return make.ListConfigResourcesResponse(error_code=0, config_resources=tuple(resources))
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

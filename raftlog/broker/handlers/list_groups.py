@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import CLUSTER, GROUP, may
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import Filtered, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.LIST_GROUPS
 
@@ -42,3 +43,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def _type(group: Group) -> str:
     return CLASSIC if group.consumer is None else CONSUMER
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Filtered(
+        (Right(Operation.DESCRIBE, ResourceType.CLUSTER), Right(Operation.DESCRIBE, ResourceType.GROUP))
+    ),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

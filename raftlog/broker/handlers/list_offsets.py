@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -173,3 +174,14 @@ def _is_searched(wanted: Any) -> bool:
 
 def _ask_again() -> Found:
     raise NotLeaderOrFollower("the partition's leader changed while this was asked")
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart((Right(Operation.DESCRIBE, ResourceType.TOPIC),)),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(11, 7),
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
 from raftlog.broker.turns import TurnCounter
@@ -15,6 +16,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
@@ -73,3 +75,14 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     return make.ListPartitionReassignmentsResponse(
         throttle_time=0, error_code=error.code, error_message=truncate_message(error.message), topics=()
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    error_response=error_response,
+    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=True,
+)

@@ -8,13 +8,14 @@ from typing import Any, Final
 from raftlog.base.env import Env
 from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import TRANSACTIONAL_ID, may
 from raftlog.broker.turns import in_turns
 from raftlog.coordinator.transactions.transaction import IDLE, Transaction, TransactionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import Filtered, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.LIST_TRANSACTIONS
 
@@ -89,3 +90,13 @@ async def _matching(env: Env, pattern: str, found: list[Transaction]) -> list[Tr
         if matches(each.transactional_id):
             matching.append(each)
     return matching
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Filtered((Right(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID),)),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

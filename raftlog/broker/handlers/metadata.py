@@ -19,6 +19,7 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import (
@@ -34,7 +35,7 @@ from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.METADATA
 
@@ -61,8 +62,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     missing, codes = await _to_create(broker, request, message, asked)
     if missing:
         allowed, throttled = await within_mutation_quota(
-            broker, request, missing, lambda _: broker.config.num_partitions
-        )
+            broker, request, missing, lambda _: broker.config.num_partitions, strict_from=0
+        )  # of every version: a topic that cannot be made is LEADER_NOT_AVAILABLE
         codes |= {name: LeaderNotAvailable.code for name, _ in throttled}
         codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
@@ -272,3 +273,16 @@ def _why_missing(asked: Asked | None, codes: Mapping[str, int]) -> int:
     if not is_legal_topic_name(asked):
         return InvalidTopic.code
     return codes.get(asked, NONE) or UnknownTopicOrPartition.code
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.DESCRIBE, ResourceType.TOPIC), Right(Operation.CREATE, ResourceType.TOPIC))
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(13, 12, 1),
+)

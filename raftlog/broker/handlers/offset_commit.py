@@ -8,6 +8,7 @@ from typing import Any, Final
 from raftlog.base.config_setting import LONG_MAX
 from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
 from raftlog.broker.rights import GROUP, TOPIC, demand, may, refusal
@@ -17,7 +18,7 @@ from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetC
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.OFFSET_COMMIT
 
@@ -137,3 +138,16 @@ def _topic(broker: BrokerContext, request: RequestContext, asked: Any) -> TopicS
     if _has_ids(request):
         return None if asked.topic_id is None else image.topic_by_id(asked.topic_id)
     return image.topics.get(asked.name)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.READ, ResourceType.GROUP), Right(Operation.READ, ResourceType.TOPIC))
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(10,),
+)

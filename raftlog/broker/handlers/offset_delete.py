@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, UnknownTopicOrPartition
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
 from raftlog.broker.rights import TOPIC, among, refusal
@@ -13,7 +14,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.OFFSET_DELETE
 
@@ -59,3 +60,16 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def _exists(broker: BrokerContext, name: str, partition: int) -> bool:
     topic = broker.image().topics.get(name)
     return topic is not None and 0 <= partition < len(topic.partitions)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded(
+        (Right(Operation.DELETE, ResourceType.GROUP, "group_id"),),
+        by_part=(Right(Operation.READ, ResourceType.TOPIC),),
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+)

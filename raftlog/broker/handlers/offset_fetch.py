@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnstableOffsetCommit,
 )
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import GROUP, TOPIC, demand, may
 from raftlog.broker.turns import TurnCounter
@@ -27,7 +28,7 @@ from raftlog.coordinator.transactional_offsets import is_unstable
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.OFFSET_FETCH
 
@@ -195,3 +196,16 @@ async def _failed(request: RequestContext, message: Any, error: KafkaError, pace
         topics.append(make.OffsetFetchResponseTopic(name=topic.name, partitions=tuple(told)))
         await pace.did()
     return make.OffsetFetchResponse(topics=tuple(topics))
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.DESCRIBE, ResourceType.GROUP), Right(Operation.DESCRIBE, ResourceType.TOPIC))
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(10,),
+)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import CLUSTER, TOPIC, demand, may
 from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = 23
 
@@ -41,3 +42,15 @@ def _end_of(broker: BrokerContext, request: RequestContext, make: Any, topic: st
             partition=wanted.partition, error_code=error.code, leader_epoch=-1, end_offset=-1
         )
     return make.EpochEndOffset(partition=wanted.partition, leader_epoch=end.epoch, end_offset=end.end_offset)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (Right(Operation.CLUSTER_ACTION, ResourceType.CLUSTER), Right(Operation.DESCRIBE, ResourceType.TOPIC))
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -30,6 +30,7 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.types import INTERNAL_TOPICS
+from raftlog.broker.api import Api, NoChange
 from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     VerificationRequests,
@@ -48,6 +49,7 @@ from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, 
 from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
+from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
 from raftlog.protocol.produce import (
     FIRST_HANDLED_VERSION,
     ProducedPartition,
@@ -58,7 +60,7 @@ from raftlog.protocol.produce import (
 )
 from raftlog.records.header import HEADER_BYTES, MAGIC, NotOneBatch
 from raftlog.records.validation import NeedsStepwiseValidation
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -566,3 +568,16 @@ class PendingProduce(Slot):
             version, correlation_id, self.topics, throttle_ms=self.throttle_ms, endpoints=endpoints
         )
         return (frame,)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=None,
+    needs=DemandedPerPart(
+        (Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID), Right(Operation.WRITE, ResourceType.TOPIC))
+    ),
+    max_parts=MAX_PRODUCE_ELEMENTS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(13,),
+)

@@ -6,11 +6,13 @@ import asyncio
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.client_telemetry import Push
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.get_telemetry_subscriptions import attributes_of
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
+from raftlog.security.acls import NoRights
 
 API_KEY: Final = ApiKey.PUSH_TELEMETRY
 
@@ -33,3 +35,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         if not request.is_awaited and not message.terminating:
             break  # a client that ends may not wait for the answer
     return build_response(API_KEY, request.api_version)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=NoRights(),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, IllegalSaslState, KafkaError, SaslAuthenticationFailed
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.late_refusal import hold_up
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import BeforeLogin
 
 API_KEY: Final = ApiKey.SASL_AUTHENTICATE
 
@@ -40,3 +42,13 @@ def _refusal(make: Any, error: KafkaError) -> Any:
     return make.SaslAuthenticateResponse(
         error_code=error.code, error_message=error.message, auth_bytes=b"", session_lifetime=0
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=BeforeLogin(),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, IllegalSaslState, KafkaError
+from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.late_refusal import hold_up
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import BeforeLogin
 
 API_KEY: Final = ApiKey.SASL_HANDSHAKE
 
@@ -34,3 +36,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             await hold_up(broker, connection)
     make = response_builders(API_KEY, request.api_version)
     return make.SaslHandshakeResponse(error_code=error_code, mechanisms=mechanisms)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=BeforeLogin(),
+    max_parts=AT_ONCE,
+    audit=NoChange(),
+    controllers=False,
+)

@@ -6,11 +6,13 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, InconsistentGroupProtocol, RebalanceInProgress
+from raftlog.broker.api import Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import MemberRef, SyncGroup, SyncGroupResult
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.SYNC_GROUP
 
@@ -53,3 +55,15 @@ async def _synced(request: RequestContext, waiting: Awaitable[SyncGroupResult]) 
         protocol_name=reply.protocol,
         assignment=reply.assignment,
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    max_parts=20_000,  # members, at once; the record of a generation has no room for as many
+    audit=NoChange(),
+    controllers=False,
+    prepared=(5,),
+    waits_for_members=True,
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from raftlog.base.errors import (
     DelegationTokenAuthDisabled,
@@ -12,6 +13,7 @@ from raftlog.base.errors import (
     InvalidRequest,
 )
 from raftlog.base.principals import USER
+from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, wait_for_image
 from raftlog.metadata.controller_api import ExpireToken, RenewToken, TokenTimes
@@ -90,3 +92,8 @@ def shows(image: MetadataImage, token_id: str, times: TokenTimes) -> bool:
     """Whether an image has a token that expires as the controller answered, or has it no more."""
     token = image.tokens.get(token_id)
     return token is None or token.expires_ms == times.expires_ms
+
+
+def token_outcomes(_message: Any, response: Any) -> Iterator[Outcome]:
+    """Yield the outcome with the id of a new token. Other requests name a token by its secret, which is not logged."""
+    yield getattr(response, "token_id", "") or "delegation token", response.error_code

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
 from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
@@ -17,7 +18,7 @@ from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffse
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.TXN_OFFSET_COMMIT
 
@@ -102,3 +103,20 @@ async def _commits(
             )
             commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
     return commits
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=DemandedPerPart(
+        (
+            Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID),
+            Right(Operation.READ, ResourceType.GROUP),
+            Right(Operation.READ, ResourceType.TOPIC),
+        )
+    ),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+    prepared=(5,),
+)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from raftlog.base.errors import KafkaError
+from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.UNREGISTER_BROKER
 
@@ -24,3 +26,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             error_code=error.code, error_message=truncate_message(error.message)
         )
     return make.UnregisterBrokerResponse(error_code=0, error_message=None)
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=Change(
+        lambda message, response: ((f"broker {message.broker_id}", response.error_code),), keeps_message=True
+    ),
+    controllers=True,
+)

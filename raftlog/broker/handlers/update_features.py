@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidRequest
+from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message, wait_for_image
 from raftlog.metadata.controller_api import (
@@ -17,6 +20,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.UPDATE_FEATURES
 
@@ -62,3 +66,18 @@ def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
             make.UpdatableFeatureResult(feature=each.name, error_code=0, error_message=None) for each in done
         )
     return make.UpdateFeaturesResponse(throttle_time=0, **fields)
+
+
+def _outcomes(message: Any, response: Any) -> Iterator[Outcome]:
+    for each in message.feature_updates:
+        yield each.feature, response.error_code
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    max_parts=AT_ONCE,
+    audit=Change(_outcomes, keeps_message=True),
+    controllers=True,
+)

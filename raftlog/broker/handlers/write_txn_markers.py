@@ -17,6 +17,7 @@ from raftlog.base.errors import (
     RequestTimedOut,
 )
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
+from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
 from raftlog.broker.partition_lookup import locate
@@ -26,6 +27,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.replication.partition import Partition
 from raftlog.replication.replica_host import TxnMarker
+from raftlog.security.acls import BrokersOnly
 
 API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
 
@@ -140,3 +142,13 @@ async def _response(
             ]
         )
     )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=BrokersOnly(),
+    max_parts=IN_TURNS,
+    audit=NoChange(),
+    controllers=False,
+)

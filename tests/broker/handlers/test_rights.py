@@ -30,26 +30,37 @@ from raftlog.base.errors import (
 from raftlog.broker.audit import MOST_NAMED
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import metadata
-from raftlog.broker.rights import NAMES_AT_ONCE, NEEDED, among, follow_rules, operations
+from raftlog.broker.links import peer_auth
+from raftlog.broker.network.admission import _OPEN_APIS
+from raftlog.broker.rights import NAMES_AT_ONCE, among, follow_rules, operations
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
-from raftlog.protocol.apis import APIS, SERVED_KEYS, ApiKey
+from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.protocol.schema import message_type
 from raftlog.security.acls import (
     CLUSTER_NAME,
     IMPLIED_BY,
     OPERATIONS,
     Acl,
+    BeforeLogin,
+    Demanded,
+    DemandedPerPart,
+    Filtered,
+    Needs,
+    NoRights,
     Operation,
     PatternType,
     Permission,
     ResourceType,
+    Right,
 )
 from raftlog.security.authorizer import Authorizer
 from tests.broker.fakes import TOPIC as KNOWN
 from tests.broker.fakes import TOPIC_ID, FakeClient, FakePartitionServer, batch, fetch, produce, request
 from tests.broker.network.test_admission import BROKER, prove
+from tests.broker.rows import all_rows, row_of
 from tests.kit.waits import PATIENCE_S
 
 MISSING: Final = "wards"
@@ -414,7 +425,7 @@ class GuardedBroker:
 
     async def ask(self, row: Row, topic: str, *, to_controller: bool = False) -> Any:
         make = request_builders(row.api_key, row.version)
-        kind = "".join(part.capitalize() for part in ApiKey(row.api_key).name.split("_")) + "Request"
+        kind = message_type(row.api_key, row.version, "request").__name__
         pipe = self.connect()
         pipe.connection.to_controller = to_controller
         pipe.send(request(row.api_key, row.version, 1, getattr(make, kind)(**row.fields(make, topic))))
@@ -493,14 +504,18 @@ async def test_a_right_of_the_cluster_stands_for_that_of_every_topic(row: str, o
 # --- what the cluster as a whole is asked for
 
 OF_THE_CLUSTER: Final = sorted(
-    key for key, rights in NEEDED.items() if any(right.resource_type is CLUSTER for right in rights)
+    key
+    for key, row in all_rows().items()
+    if isinstance(row.needs, Demanded) and any(each.resource_type is CLUSTER for each in row.needs.rights)
 )
 
 
 @pytest.mark.parametrize("api_key", OF_THE_CLUSTER)
 async def test_a_right_of_the_cluster_is_demanded_before_anything_is_done(api_key: int) -> None:
     """The answer is the API's own, in each version, and the controller hears nothing."""
-    (right,) = NEEDED[api_key]
+    needs = row_of(api_key).needs
+    assert isinstance(needs, Demanded)
+    (right,) = needs.rights
     for version in (APIS[api_key].min_version, APIS[api_key].max_version):
         broker = GuardedBroker(*all_but(right.operation, CLUSTER))
         answer = await broker.ask(Row(api_key, version, (), lambda make, topic: {}), KNOWN)
@@ -858,16 +873,6 @@ async def test_without_an_authorizer_everyone_may_do_everything() -> None:
 
 # --- the tables are whole
 
-ANYBODY: Final = {
-    ApiKey.SASL_HANDSHAKE,
-    ApiKey.API_VERSIONS,
-    ApiKey.SASL_AUTHENTICATE,
-    ApiKey.DESCRIBE_CLUSTER,
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
-    ApiKey.PUSH_TELEMETRY,
-}
-"""Nothing that these tell or do is a secret or a change."""
-
 IN_TESTS_OF_THEIR_OWN: Final = {
     ApiKey.PRODUCE,
     ApiKey.FETCH,
@@ -880,15 +885,48 @@ IN_TESTS_OF_THEIR_OWN: Final = {
 }
 
 
-def test_every_api_has_a_row_in_the_table_of_rights() -> None:
-    """An API that is added without one would be open to everybody."""
-    assert NEEDED.keys() == SERVED_KEYS
+OPEN: Final = {
+    ApiKey.SASL_HANDSHAKE: BeforeLogin(),
+    ApiKey.API_VERSIONS: BeforeLogin(),
+    ApiKey.SASL_AUTHENTICATE: BeforeLogin(),
+    ApiKey.DESCRIBE_CLUSTER: NoRights(),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: NoRights(),
+    ApiKey.PUSH_TELEMETRY: NoRights(),
+}
+"""The APIs that need no rights. Nothing that they return or do is a secret or a change."""
 
 
-def test_every_right_of_the_table_is_tested() -> None:
-    """Each API that asks for single resources has a row here, or tests of its own."""
-    of_single = {key for key, rights in NEEDED.items() if not rights or any(right.field for right in rights)}
-    assert {row.api_key for row in ROWS.values()} | IN_TESTS_OF_THEIR_OWN == of_single - ANYBODY
+def test_only_these_apis_need_no_rights() -> None:
+    """An API that is added with such a row would be open to everybody."""
+    rows = all_rows().items()
+    assert {key: row.needs for key, row in rows if isinstance(row.needs, BeforeLogin | NoRights)} == OPEN
+
+
+def test_the_apis_that_a_connection_without_a_login_may_ask_say_so_in_their_rows() -> None:
+    """The connection knows them by their keys, before any row is imported."""
+    keys = {key for key, needs in OPEN.items() if isinstance(needs, BeforeLogin)}
+    assert keys | {peer_auth.API_KEY} == _OPEN_APIS
+
+
+def _asked_by_handler(needs: Needs) -> tuple[Right, ...]:
+    if isinstance(needs, Demanded):
+        return tuple(right for right in needs.rights if right.field) + needs.by_part
+    return needs.rights if isinstance(needs, DemandedPerPart | Filtered) else ()
+
+
+def test_every_right_of_the_rows_is_tested() -> None:
+    """Each API that needs rights for single resources has a row here, or tests of its own."""
+    of_single = {key for key, row in all_rows().items() if _asked_by_handler(row.needs)}
+    own = IN_TESTS_OF_THEIR_OWN | {key for key, row in all_rows().items() if not hasattr(row.needs, "rights")}
+    assert {row.api_key for row in ROWS.values()} == of_single - own
+
+
+@pytest.mark.parametrize("api_key", sorted({row.api_key for row in ROWS.values()}))
+def test_the_rights_that_a_handler_asks_for_are_those_of_its_row(api_key: int) -> None:
+    """The row is what a reader believes, the table above is what a request fails without."""
+    stated = {(right.operation, right.resource_type) for right in _asked_by_handler(row_of(api_key).needs)}
+    tested = {need[:2] for row in ROWS.values() if row.api_key == api_key for need in row.needs}
+    assert tested <= stated
 
 
 async def test_a_question_about_thousands_of_names_gives_the_loop_its_turns() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from raftlog.base.env import TurnQueue
 from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut, UnknownServerError
-from raftlog.broker import dispatch
 from raftlog.broker import turns as broker_turns
 from raftlog.broker.dispatch import serve_own
 from raftlog.broker.links import broker_links
@@ -18,6 +17,7 @@ from raftlog.protocol.apis import API_VERSIONS
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.broker_cluster import BrokerCluster
 from tests.broker.replicas.test_replicas import run_scenario
+from tests.broker.rows import change_row
 
 ADD_PARTITIONS, DESCRIBE_CLUSTER = 24, 60
 NO_CLUSTER_AUTHORIZATION = 31
@@ -177,16 +177,14 @@ def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: p
 def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """UNKNOWN_SERVER_ERROR, as a connection's dispatch would have it; a simulation hears of it."""
 
-    class Broken:
-        @staticmethod
-        def handle(*_: Any) -> None:
-            raise ZeroDivisionError
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError
 
     async def scenario(cluster: BrokerCluster) -> None:
         links = links_of(cluster, 1)
         bugs: list[str] = []
         monkeypatch.setattr(links._env, "on_bug", lambda: bugs.append("told"))
-        monkeypatch.setattr(dispatch, "find_handler", lambda _: Broken)
+        change_row(monkeypatch, ADD_PARTITIONS, handle=broken)
         with pytest.raises(UnknownServerError):
             await ask(cluster, links, 1)
         assert bugs == ["told"]

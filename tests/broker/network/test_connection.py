@@ -16,7 +16,6 @@ from structlog.testing import capture_logs
 from raftlog.base.env import SERVES_A_BROKER
 from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
-from raftlog.broker.handlers import list_groups as list_groups_handler
 from raftlog.broker.links.peer_auth import API_KEY
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
 from raftlog.broker.network.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Connection
@@ -38,6 +37,7 @@ from tests.broker.fakes import (
     produce,
     request,
 )
+from tests.broker.rows import change_row
 from tests.kit.examples import examples
 
 
@@ -309,7 +309,7 @@ def many_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     async def handle(*_: Any) -> Any:
         return make.ListGroupsResponse(groups=groups)
 
-    monkeypatch.setattr(list_groups_handler, "handle", handle)
+    change_row(monkeypatch, 16, handle=handle)
 
 
 async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_groups: None) -> None:

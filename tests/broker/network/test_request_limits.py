@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
+from raftlog.broker.api import IN_TURNS
 from raftlog.broker.handlers import served
-from raftlog.broker.network.request_limits import IN_TURNS, MAX_PARTS
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.codec import decode_response
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS as HOT_PARTS_MAX
 from tests.broker.fakes import FakePartitionServer, fetch, produce
 from tests.broker.handlers.large_requests import Case, cases, frame_of
+from tests.broker.rows import all_rows, change_row
 from tests.kit.waits import PATIENCE_S
 
 HOT = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -27,10 +28,9 @@ def one_case(api_key: int) -> Case | None:
 WITH_ARRAYS = [key for key in sorted(served() - HOT) if one_case(key) is not None]
 
 
-def test_every_api_that_is_served_has_a_row() -> None:
-    """A new served API says how large its requests may be."""
-    assert MAX_PARTS.keys() == served()
-    assert max(MAX_PARTS.values()) == IN_TURNS
+def test_every_api_that_is_served_has_a_limit() -> None:
+    """The limit of no API is beyond that of those whose requests are handled in turns."""
+    assert all(0 < row.max_parts <= IN_TURNS for row in all_rows().values())
 
 
 @pytest.mark.parametrize("api_key", WITH_ARRAYS, ids=lambda key: APIS[key].name)
@@ -39,7 +39,7 @@ async def test_a_request_of_too_many_parts_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], api_key: int, parts: int
 ) -> None:
     """INVALID_REQUEST where the API can say so, else a closed connection; decoded at once or in turns."""
-    monkeypatch.setitem(MAX_PARTS, api_key, 20)
+    change_row(monkeypatch, api_key, max_parts=20)
     case = one_case(api_key)
     assert case is not None
     pipe = FakePartitionServer().connect()

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from raftlog.broker.handlers import heartbeat, list_groups
+from raftlog.broker.handlers import list_groups
 from raftlog.broker.network.server import BrokerServer
+from raftlog.protocol.apis import ApiKey
 from raftlog_chaos.attacks.target import framed, head, legacy, raw
 from raftlog_chaos.fuzz.campaign import Summary, reduced, run_chunk
 from raftlog_chaos.fuzz.draw import KnownValues
@@ -15,6 +16,7 @@ from raftlog_chaos.fuzz.findings import Finding, read_regression, write_regressi
 from raftlog_chaos.fuzz.frames import Frame, Frames
 from raftlog_chaos.fuzz.wire import Tally, answer_due, frame_end
 from raftlog_chaos.fuzz.world import Plan, play, replay
+from tests.broker.rows import change_row
 
 ALONE, THREE = 0, 2
 """Seeds of worlds of one node and of three."""
@@ -45,7 +47,7 @@ def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch):
     def careless(*_: object) -> None:
         raise IndexError("no such member")
 
-    monkeypatch.setattr(heartbeat, "handle", careless)
+    change_row(monkeypatch, ApiKey.HEARTBEAT, handle=careless)
     tally = sent(LIST_GROUPS, HEARTBEAT)
     (found,) = tally.findings
     assert "IndexError" in found.what and found.frames == (LIST_GROUPS, HEARTBEAT)
@@ -60,7 +62,7 @@ def test_a_callback_that_nobody_guards_is_found(monkeypatch: pytest.MonkeyPatch)
         request.connection.server.loop.call_soon(lambda: {}["nothing"])
         return right(broker, request, message)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(list_groups, "handle", later)
+    change_row(monkeypatch, ApiKey.LIST_GROUPS, handle=later)
     (found,) = sent(LIST_GROUPS).findings
     assert found.where == "uncaught" and "KeyError" in found.what
 
@@ -73,7 +75,7 @@ def test_an_answer_that_never_comes_is_found(monkeypatch: pytest.MonkeyPatch):
 
         await asyncio.get_running_loop().create_future()
 
-    monkeypatch.setattr(list_groups, "handle", forgetful)
+    change_row(monkeypatch, ApiKey.LIST_GROUPS, handle=forgetful)
     (found,) = sent(LIST_GROUPS).findings
     assert found.what == "list_groups v0: no answer"
 
@@ -84,7 +86,7 @@ def test_an_answer_to_another_question_is_found(monkeypatch: pytest.MonkeyPatch)
     def twice(_broker: object, request: SimpleNamespace, _message: object) -> None:
         request.connection.respond((b"\0\0\0\x04\0\0\0\x63",))
 
-    monkeypatch.setattr(list_groups, "handle", twice)
+    change_row(monkeypatch, ApiKey.LIST_GROUPS, handle=twice)
     (found,) = sent(LIST_GROUPS).findings
     assert found.what == "list_groups: an answer to 99, not to 1"
 
@@ -95,7 +97,7 @@ def test_a_connection_that_is_closed_for_no_reason_is_found(monkeypatch: pytest.
     def cut(_broker: object, request: SimpleNamespace, _message: object) -> None:
         request.connection.abort()
 
-    monkeypatch.setattr(list_groups, "handle", cut)
+    change_row(monkeypatch, ApiKey.LIST_GROUPS, handle=cut)
     (found,) = sent(LIST_GROUPS).findings
     assert found.what == "a connection was closed for no counted reason"
 

@@ -11,10 +11,12 @@ import pytest
 
 from raftlog.broker.handlers import heartbeat
 from raftlog.broker.network.long_turns import LONG_TURN_S
+from raftlog.protocol.apis import ApiKey
 from raftlog_chaos.turns.report import NO_ANSWER, Row, as_lines
 from raftlog_chaos.turns.rows import Scope, measure
 from raftlog_chaos.turns.states import Sizes
 from raftlog_chaos.turns.stopwatch import Stopwatch, Turn
+from tests.broker.rows import change_row
 
 LITTLE = Sizes(1, 1, 1, *[1] * (len(Sizes._fields) - 3))
 
@@ -34,7 +36,7 @@ def test_loop_that_takes_no_turns_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         compute(10 * LONG_TURN_S)  # whatever the machine is like
         return handle(*about)
 
-    monkeypatch.setattr(heartbeat, "handle", unsliced)
+    change_row(monkeypatch, ApiKey.HEARTBEAT, handle=unsliced)
     rows = measure(Scope(LITTLE, only=["heartbeat"], every_version=False))
     late = [each.what for each in rows if each.is_late]
     assert late

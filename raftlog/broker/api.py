@@ -1,0 +1,97 @@
+"""One API of Kafka's protocol as this broker serves it: a row, `API`, at the end of the module of its handler.
+
+`dispatch` walks every request through the steps that the row describes. Fields without a default are decisions: a row
+without one of them is a type error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from raftlog.base.errors import InvalidRequest, KafkaError
+from raftlog.broker.audit import Outcome
+from raftlog.broker.context import Handler, RequestContext
+from raftlog.protocol.apis import APIS
+from raftlog.protocol.codec import error_response
+from raftlog.security.acls import Needs
+
+AT_ONCE: Final = 1_000
+"""Parts of a request that is handled in one turn of the event loop, some 20 µs each."""
+
+IN_TURNS: Final = 100_000
+"""Parts of a request that is handled in turns."""
+
+NAMES: Final = 20_000
+"""Groups or transactional ids that one request names, or parts of topics that it creates: the response has several
+hundred bytes for each."""
+
+ErrorResponse = Callable[[RequestContext, Any, KafkaError], Any]
+"""(request, message, error) → the response to a request that failed as a whole, or an awaitable of it."""
+
+
+def error_code_response(request: RequestContext, _message: Any, error: KafkaError) -> Any:
+    """Return a response whose only content is the error code and, where it has a field for that, the message.
+
+    Raises InvalidRequest if the API has no error code for a whole request.
+    """
+    response = error_response(request.api_key, request.api_version, error.code, error.message)
+    if response is None:
+        raise InvalidRequest(f"{APIS[request.api_key].name} cannot express: {error}")
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class NoChange:
+    """Requests of this API change nothing that others rely on, so the audit log has no line for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Requests of this API change what others rely on. The audit log has a line for each."""
+
+    outcomes: Callable[[Any, Any], Iterable[Outcome]]
+    """(message, response) → the outcome of each part. `message` is None unless `keeps_message`."""
+    keeps_message: bool = False
+    """Whether the request is kept until it is answered, because the response does not name what was changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Api:
+    """How one API is served."""
+
+    key: int
+    handle: Handler | None
+    """None: `dispatch` calls `handle` of the module with the connection. Only Produce and Fetch are served so."""
+    needs: Needs
+    max_parts: int
+    """Elements of all arrays of a request together. A request with more is refused before it is decoded further.
+
+    The limit does not hold for other brokers' requests, which are bounded where they are made.
+    """
+    audit: NoChange | Change
+    controllers: bool
+    """Whether controllers answer it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
+    error_response: ErrorResponse = error_code_response
+    """Of this API, where a response has more than one error code."""
+    prepared: tuple[int, ...] = ()
+    """Versions whose messages are imported before the first request: those of clients that produce and consume."""
+    waits_for_members: bool = False
+    """Whether requests wait for other members of their group. Such a request waits for no memory, since others hold
+    it, and while it waits nothing of it is kept but what the group counts.
+    """
+
+    @property
+    def name(self) -> str:
+        return APIS[self.key].name
+
+    @property
+    def newest(self) -> int:
+        """The newest version."""
+        return APIS[self.key].max_version
+
+    @property
+    def keeps_message(self) -> bool:
+        """Whether a request is kept until it is answered, for its error response."""
+        return self.error_response is not error_code_response and not self.waits_for_members
