@@ -11,7 +11,7 @@ unknown API and anything unforeseen end the connection, with one line in the log
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
 from raftlog.broker.network.response_slots import Slot
 from raftlog.broker.rights import demand_needed
-from raftlog.broker.turns import decoded, encoded
+from raftlog.broker.turns import completed, decoded, encoded, is_incomplete
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
 from raftlog.protocol.codec import (
     RequestHeader,
@@ -185,13 +185,11 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
     listener = broker.config.inter_broker_listener_name or ""
     request = RequestContext(api_key, version, 0, CLIENT_ID, listener, "", broker.config.node_id)
     try:
-        result = api.handle(broker, request, message)
-        return await result if inspect.isawaitable(result) else result
+        return await completed(broker.env, api.handle(broker, request, message))
     except KafkaError as error:
         if api.error_response is error_code_response:
             raise
-        response = api.error_response(request, message, error)
-        return await response if inspect.isawaitable(response) else response
+        return await completed(broker.env, api.error_response(request, message, error))
     except Exception as error:
         broker.env.on_bug()
         log.exception("request_to_ourselves_crashed", api_key=api_key)
@@ -296,8 +294,8 @@ def _begin(
         result = api.handle(broker, request, message)
     except KafkaError as error:
         result = _failure(api, request, message, error)
-    if inspect.isawaitable(result):
-        result = _awaited(api, request, message if api.keeps_message else None, result)
+    if is_incomplete(result):
+        result = _completed(broker, api, request, message if api.keeps_message else None, result)
     if request.has_all_rights:
         return result
     from raftlog.broker.audited_changes import audited
@@ -305,12 +303,13 @@ def _begin(
     return audited(broker, api, request, message, result)
 
 
-async def _awaited(api: Api, request: RequestContext, message: Any, result: Awaitable[Any]) -> Any:
+async def _completed(
+    broker: BrokerContext, api: Api, request: RequestContext, message: Any, result: Any
+) -> Any:
     try:
-        return await result
+        return await completed(broker.env, result)
     except KafkaError as error:
-        response = _failure(api, request, message, error)
-        return await response if inspect.isawaitable(response) else response
+        return await completed(broker.env, _failure(api, request, message, error))
 
 
 def _answer_later(

@@ -28,6 +28,7 @@ from raftlog.security.acls import (
     ADMIN_API,
     CLUSTER_NAME,
     OPERATIONS,
+    BrokersOnly,
     Demanded,
     Needs,
     Operation,
@@ -59,6 +60,8 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
 
 def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, message: Any) -> None:
     """Raise the error of the first right that the sender of a request lacks for it as a whole."""
+    if isinstance(needs, BrokersOnly) and request.peer_broker_id is None:
+        raise ClusterAuthorizationFailed("only brokers send this")
     if broker.authorizer is None or not isinstance(needs, Demanded):
         return
     for right in needs.rights:

@@ -7,10 +7,13 @@ once does not give the loop its turn; the functions of this module do.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+import inspect
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from functools import cache
 from itertools import count, islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from raftlog.protocol.codec import RequestHeader
 
 Part = TypeVar("Part")
+Result = TypeVar("Result")
+Key = TypeVar("Key")
 
 PARTS_AT_ONCE: Final = 100
 """Parts of a request (groups, members, keys; some 20 µs each) between two turns of the loop."""
@@ -101,6 +106,105 @@ class in_turns(AsyncIterator[Part]):
         for part in self._rest:
             return part
         raise StopAsyncIteration
+
+
+class Weighed(NamedTuple):
+    """A part of a response that takes as much work as `size` parts."""
+
+    part: Any
+    size: int
+
+
+async def each_part(
+    env: Env,
+    parts: Iterable[Part],
+    answer: Callable[[Part], Result | Awaitable[Result]],
+    *,
+    size_of: Callable[[Part], int] = lambda part: 1,
+) -> list[Result]:
+    """Return what `answer` returns for each part, in their order; the loop has its turns between.
+
+    `size_of`: as how many parts a part counts.
+    """
+    pace, results = TurnCounter(env), []
+    for part in parts:
+        result = answer(part)
+        results.append(await result if inspect.isawaitable(result) else result)
+        await pace.did(size_of(part))
+    return results
+
+
+async def count_parts(env: Env, parts: Iterable[Key]) -> Counter[Key]:
+    """Return how often each part is named."""
+    times: Counter[Key] = Counter()
+
+    def add(part: Key) -> None:
+        times[part] += 1
+
+    await each_part(env, parts, add)
+    return times
+
+
+async def partitions_by_topic(
+    env: Env, topics: Iterable[tuple[str, Iterable[int]]]
+) -> dict[str, dict[int, None]]:
+    """Return the partitions that a request names, each once, by topic; both in the order of the request."""
+    named: dict[str, dict[int, None]] = {}
+
+    def add(topic: str, index: int | None) -> None:
+        indexes = named.setdefault(topic, {})
+        if index is not None:
+            indexes[index] = None
+
+    await each_part(
+        env,
+        ((name, index) for name, indexes in topics for index in (None, *indexes)),
+        lambda each: add(*each),
+    )
+    return named
+
+
+def is_incomplete(response: Any) -> bool:
+    """Whether a response is still to be completed (`completed`)."""
+    return inspect.isawaitable(response) or any(
+        type(getattr(response, name)) is GeneratorType for name in _arrays(response.__class__)
+    )
+
+
+async def completed(env: Env, response: Any) -> Any:
+    """Return a response, which may be an awaitable of it, with a tuple in place of each generator.
+
+    A handler may give an array of its response as a generator of parts, or of coroutines that return parts, and these
+    may have such arrays themselves. They are drawn here, in turns. A part that is None is left out, and counts as one.
+    Raises what a generator raises.
+    """
+    if inspect.isawaitable(response):
+        response = await response
+    await _draw(response, TurnCounter(env))
+    return response
+
+
+async def _draw(entity: Any, pace: TurnCounter) -> None:
+    for name in _arrays(entity.__class__):
+        parts = getattr(entity, name)
+        if type(parts) is not GeneratorType:
+            continue
+        drawn = []
+        for given in parts:
+            part = await given if inspect.iscoroutine(given) else given
+            part, size = part if type(part) is Weighed else (part, 1)
+            if part is not None:
+                await _draw(part, pace)
+                drawn.append(part)
+            await pace.did(size)
+        object.__setattr__(entity, name, tuple(drawn))
+
+
+@cache
+def _arrays(kind: Hashable) -> tuple[str, ...]:
+    """Return the names of an entity's fields that are arrays."""
+    fields: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    return tuple(each.name for each in fields.values() if "tuple" in str(each.type))
 
 
 async def decoded(env: Env, pieces: IncrementalRead) -> Any:

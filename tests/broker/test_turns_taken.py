@@ -15,7 +15,7 @@ from raftlog.broker.audit import Audit
 from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import delete_topics, leave_group, list_config_resources
-from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.broker.turns import PARTS_AT_ONCE, completed
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders, response_builders
 
@@ -76,7 +76,7 @@ async def test_answer_to_many_members_that_leave_is_made_in_turns(error: Unknown
     broker: BrokerContext = broker_with(turns, groups=SimpleNamespace(ask=ask))
     members = tuple(make.MemberIdentity(member_id=f"m-{number}", reason=None) for number in range(PARTS))
     message = make.LeaveGroupRequest(group_id="g", members=members)
-    answer = await leave_group.handle(broker, context(ApiKey.LEAVE_GROUP, 5), message)
+    answer = await completed(broker.env, leave_group.handle(broker, context(ApiKey.LEAVE_GROUP, 5), message))
     assert len(answer.members) == PARTS
     leaving = PARTS // PARTS_AT_ONCE
     assert turns.taken >= 2 * leaving - 1
@@ -89,6 +89,7 @@ async def test_configs_of_very_many_resources_are_looked_through_in_turns() -> N
     turns, make = CountedTurns(), request_builders(ApiKey.LIST_CONFIG_RESOURCES, 1)
     broker: BrokerContext = broker_with(turns, image=lambda: image)
     message = make.ListConfigResourcesRequest(resource_types=())
-    answer = await list_config_resources.handle(broker, context(ApiKey.LIST_CONFIG_RESOURCES, 1), message)
+    asked = list_config_resources.handle(broker, context(ApiKey.LIST_CONFIG_RESOURCES, 1), message)
+    answer = await completed(broker.env, asked)
     assert [each.resource_name for each in answer.config_resources] == sorted(name for _, name in configs)
     assert turns.taken >= 3 * PARTS // PARTS_AT_ONCE - 3

@@ -24,7 +24,7 @@ API_KEY: Final = ApiKey.ALTER_CONFIGS
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Replace configs and wait until this broker knows."""
     outcomes = await alter(broker, request, message, _alteration, replace=True)
-    return await response(broker, request, outcomes, name="AlterConfigsResponse")
+    return response(request, outcomes, name="AlterConfigsResponse")
 
 
 def _alteration(resource: Any, twice: bool) -> ConfigAlteration:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import each_part
 from raftlog.metadata.controller_api import (
     AlterReassignments,
     PartitionResult,
@@ -53,14 +54,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 async def _checked(broker: BrokerContext, message: Any) -> tuple[list[PartitionResult], list[Reassignment]]:
     """Return what is refused already, each once, and what to ask the controller for."""
-    pace = TurnCounter(broker.env)
     named: dict[tuple[str, int], Reassignment | None] = {}
-    for topic in message.topics:
-        for each in topic.partitions:
-            tp = (topic.name, each.partition_index)
-            named[tp] = None if tp in named else Reassignment(*tp, each.replicas)
-            await pace.did()
-        await pace.did()
+
+    def add(topic: str, each: Any) -> None:
+        tp = (topic, each.partition_index)
+        named[tp] = None if tp in named else Reassignment(*tp, each.replicas)
+
+    rows = ((topic.name, each) for topic in message.topics for each in topic.partitions)
+    await each_part(broker.env, rows, lambda row: add(*row))
     twice = "the partition is named more than once in this request"
     refused = [PartitionResult(*tp, InvalidRequest.code, twice) for tp, each in named.items() if each is None]
     return refused, [each for each in named.values() if each is not None]
@@ -81,25 +82,28 @@ async def _response(
     broker: BrokerContext, request: RequestContext, may_change: bool, results: list[PartitionResult]
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
-    by_topic: dict[str, list[Any]] = {}
-    async for each in in_turns(broker.env, results):
-        by_topic.setdefault(each.topic, []).append(
-            make.ReassignablePartitionResponse(
-                partition_index=each.partition,
-                error_code=each.error_code,
-                error_message=truncate_message(each.error_message),
-            )
+    by_topic: defaultdict[str, list[PartitionResult]] = defaultdict(list)
+    await each_part(broker.env, results, lambda each: by_topic[each.topic].append(each))
+    topics = (
+        make.ReassignableTopicResponse(
+            name=name, partitions=(_partition(make, each) for each in by_topic[name])
         )
-    topics = [
-        make.ReassignableTopicResponse(name=name, partitions=tuple(found))
-        async for name, found in in_turns(broker.env, by_topic.items())
-    ]
+        for name in by_topic
+    )
     return make.AlterPartitionReassignmentsResponse(
         throttle_time=0,
         allow_replication_factor_change=may_change,
         error_code=0,
         error_message=None,
-        responses=tuple(topics),
+        responses=topics,
+    )
+
+
+def _partition(make: Any, result: PartitionResult) -> Any:
+    return make.ReassignablePartitionResponse(
+        partition_index=result.partition,
+        error_code=result.error_code,
+        error_message=truncate_message(result.error_message),
     )
 
 

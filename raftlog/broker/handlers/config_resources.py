@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -17,7 +16,7 @@ from raftlog.broker.controller_requests import (
     wait_for_image,
 )
 from raftlog.broker.rights import demand
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import count_parts, each_part
 from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.message_builders import response_builders
@@ -117,10 +116,7 @@ async def alter(
         ConfigResults,
         size_of=lambda each: 1 + CONFIG_SIZE * len(each.ops),
     )
-    by_name = {
-        (each.resource_type, each.resource_name): resource
-        async for resource, each in in_turns(broker.env, wanted.items())
-    }
+    by_name = {(each.resource_type, each.resource_name): resource for resource, each in wanted.items()}
     async for some, reply in asked:
         if isinstance(reply, KafkaError):
             names = [by_name[each.resource_type, each.resource_name] for each in some]
@@ -142,12 +138,10 @@ async def _checked(
     """Return the outcomes that are known already, and what to ask the controller for."""
     known: dict[Resource, AlterationResult] = {}
     wanted: dict[Resource, ConfigAlteration] = {}
-    pace = TurnCounter(broker.env)
-    times: Counter[Resource] = Counter()
-    for each in message.resources:
-        times[Resource(each.resource_type, each.resource_name)] += 1
-        await pace.did()
-    for each in message.resources:
+    named = (Resource(each.resource_type, each.resource_name) for each in message.resources)
+    times = await count_parts(broker.env, named)
+
+    def check(each: Any) -> None:
         resource = Resource(each.resource_type, each.resource_name)
         try:
             check_right(broker, request, Operation.ALTER_CONFIGS, resource)
@@ -158,7 +152,8 @@ async def _checked(
                 wanted[resource] = made
         except KafkaError as error:
             known[resource] = AlterationResult(error.code, error.message)
-        await pace.did(1 + len(each.configs))
+
+    await each_part(broker.env, message.resources, check, size_of=lambda each: 1 + len(each.configs))
     return known, wanted
 
 
@@ -178,21 +173,19 @@ def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> boo
     )
 
 
-async def response(
-    broker: BrokerContext, request: RequestContext, outcomes: dict[Resource, AlterationResult], *, name: str
-) -> Any:
+def response(request: RequestContext, outcomes: dict[Resource, AlterationResult], *, name: str) -> Any:
     """Return the answer of either altering API; `name` is its message."""
     make = response_builders(request.api_key, request.api_version)
-    told = [
+    told = (
         make.AlterConfigsResourceResponse(
             error_code=outcome.error_code,
             error_message=truncate_message(outcome.error_message),
             resource_type=resource.wire_type,
             resource_name=resource.name,
         )
-        async for resource, outcome in in_turns(broker.env, outcomes.items())
-    ]
-    return getattr(make, name)(throttle_time=0, responses=tuple(told))
+        for resource, outcome in outcomes.items()
+    )
+    return getattr(make, name)(throttle_time=0, responses=told)
 
 
 def outcomes(_message: Any, response: Any) -> Iterator[Outcome]:

@@ -18,7 +18,7 @@ from raftlog.broker.controller_requests import (
 )
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import TOPIC, among, refusal
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -44,24 +44,21 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     results += [
         TopicResult(name, None, denied.code, denied.message) for name in single if name not in allowed
     ]
-    wanted = [
-        _new_partitions(topic)
-        async for topic in in_turns(broker.env, message.topics)
-        if topic.name in allowed
-    ]
+    named = [topic for topic in message.topics if topic.name in allowed]
+    wanted = await each_part(broker.env, named, _new_partitions)
     may_grow, throttled = await within_mutation_quota(
         broker, request, wanted, lambda each: _size(broker.image(), each), strict_from=STRICT_QUOTA_FROM
     )
     results += [TopicResult(each.name, None, error.code, error.message) for each, error in throttled]
     results += await _grown(broker, message, may_grow)
     make = response_builders(API_KEY, request.api_version)
-    told = [
+    told = (
         make.CreatePartitionsTopicResult(
             name=each.name, error_code=each.error_code, error_message=truncate_message(each.error_message)
         )
-        async for each in in_turns(broker.env, results)
-    ]
-    return make.CreatePartitionsResponse(throttle_time=0, results=tuple(told))
+        for each in results
+    )
+    return make.CreatePartitionsResponse(throttle_time=0, results=told)
 
 
 def _new_partitions(topic: Any) -> NewPartitions:

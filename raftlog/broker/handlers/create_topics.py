@@ -22,7 +22,7 @@ from raftlog.broker.controller_requests import (
 from raftlog.broker.handlers.config_resources import check_config_names
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, demand, may, refusal
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import Weighed, each_part
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -48,13 +48,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     results |= await _created(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
-    pace, told = TurnCounter(broker.env), []
     configs_of = _TopicConfigs(broker, make)
-    for each in results.values():
+
+    def topic(each: TopicCreation) -> Weighed:
         shown = configs_of if may(broker, request, Operation.DESCRIBE_CONFIGS, TOPIC, each.name) else None
-        told.append(_result(make, each, configs.get(each.name, {}), shown))
-        await pace.did(1 if each.error_code else CONFIGS_SIZE)
-    return make.CreateTopicsResponse(throttle_time=0, topics=tuple(told))
+        result = _result(make, each, configs.get(each.name, {}), shown)
+        return Weighed(result, 1 if each.error_code else CONFIGS_SIZE)
+
+    return make.CreateTopicsResponse(throttle_time=0, topics=(topic(each) for each in results.values()))
 
 
 async def _checked(
@@ -65,7 +66,8 @@ async def _checked(
     refused: dict[str, TopicCreation] = {}
     wanted: list[NewTopic] = []
     creates_any = may(broker, request, Operation.CREATE, CLUSTER)
-    async for topic in in_turns(broker.env, message.topics):
+
+    def check(topic: Any) -> None:
         try:
             if times[topic.name] > 1:
                 raise InvalidRequest("the topic is named more than once in this request")
@@ -74,6 +76,8 @@ async def _checked(
             wanted.append(_new_topic(topic))
         except KafkaError as error:
             refused[topic.name] = TopicCreation(topic.name, error.code, error.message)
+
+    await each_part(broker.env, message.topics, check)
     return refused, wanted
 
 

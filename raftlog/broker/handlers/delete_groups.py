@@ -10,7 +10,7 @@ from raftlog.broker.api import NAMES, Api, Change
 from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import GROUP, demand
-from raftlog.broker.turns import in_turns, together
+from raftlog.broker.turns import together
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteGroup
 from raftlog.protocol.apis import ApiKey
@@ -29,11 +29,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         lambda each: _delete(broker, request, each),
         size_of=broker.groups.size_of,
     )
-    results = [
-        make.DeletableGroupResult(group_id=each, error_code=NONE if outcome is None else outcome.code)
-        async for each, outcome in in_turns(broker.env, deleted)
-    ]
-    return make.DeleteGroupsResponse(results=tuple(results))
+    return make.DeleteGroupsResponse(
+        results=(
+            make.DeletableGroupResult(group_id=each, error_code=NONE if outcome is None else outcome.code)
+            for each, outcome in deleted
+        )
+    )
 
 
 def _delete(broker: BrokerContext, request: RequestContext, group_id: str) -> asyncio.Future[None]:

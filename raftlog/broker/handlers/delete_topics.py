@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
@@ -14,7 +13,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, may, refusal
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import count_parts, each_part
 from raftlog.metadata.controller_api import DeleteTopics, TopicRef, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -49,16 +48,16 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         ]
         results += await _deleted(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
-    told = [
+    told = (
         make.DeletableTopicResult(
             name=each.name,
             topic_id=each.topic_id,
             error_code=each.error_code,
             error_message=truncate_message(each.error_message),
         )
-        async for each in in_turns(broker.env, results)
-    ]
-    return make.DeleteTopicsResponse(throttle_time=0, responses=tuple(told))
+        for each in results
+    )
+    return make.DeleteTopicsResponse(throttle_time=0, responses=told)
 
 
 def _asked(message: Any) -> Iterator[TopicRef]:
@@ -73,21 +72,22 @@ async def _checked(
     """Return the topics refused already, and those to ask the controller for."""
     refused: list[TopicResult] = []
     wanted: list[TopicRef] = []
-    times: Counter[TopicRef] = Counter()
-    async for each in in_turns(broker.env, _asked(message)):
-        times[each] += 1
-    async for each, count in in_turns(broker.env, times.items()):
+    times = await count_parts(broker.env, _asked(message))
+
+    def check(each: TopicRef) -> None:
         if (each.name is None) == (each.topic_id is None):
             why = "a topic is named either by name or by id"
-        elif count > 1:
+        elif times[each] > 1:
             why = "the topic is named more than once in this request"
         elif (denied := _denied(broker, request, each)) is not None:
             refused.append(denied)
-            continue
+            return
         else:
             wanted.append(each)
-            continue
+            return
         refused.append(TopicResult(each.name, each.topic_id, InvalidRequest.code, why))
+
+    await each_part(broker.env, times, check)
     return refused, wanted
 
 

@@ -8,7 +8,7 @@ from raftlog.base.errors import NONE
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.acl_messages import check_enabled, filter_of
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Acl, Demanded, Operation, PatternType, ResourceType, Right
@@ -21,10 +21,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     check_enabled(broker)
     asked = filter_of(message)
     by_resource: dict[tuple[ResourceType, str, PatternType], list[Acl]] = {}
-    async for acl in in_turns(broker.env, tuple(broker.image().acls)):
+
+    def match(acl: Acl) -> None:
         if asked.matches(acl):
             key = (acl.resource_type, acl.resource_name, acl.pattern_type)
             by_resource.setdefault(key, []).append(acl)
+
+    await each_part(broker.env, tuple(broker.image().acls), match)
     make = response_builders(API_KEY, request.api_version)
     resources = [
         make.DescribeAclsResource(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, InvalidRequest, KafkaError, UnsupportedVersion
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
@@ -26,21 +25,18 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer from the newest image."""
     _check(message.components)
     make = response_builders(API_KEY, request.api_version)
-    entries = []
-    async for entity, values in in_turns(broker.env, tuple(broker.image().quotas.items())):
-        if _matches(entity, message.components, strict=message.strict):
-            entries.append(
-                make.EntryData(
-                    entity=tuple(
-                        make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity
-                    ),
-                    values=tuple(
-                        make.ValueData(key=key, value=value) for key, value in sorted(values.items())
-                    ),
-                )
-            )
+
+    def entry(entity: Entity, values: Mapping[str, float]) -> Any:
+        if not _matches(entity, message.components, strict=message.strict):
+            return None
+        return make.EntryData(
+            entity=tuple(make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity),
+            values=tuple(make.ValueData(key=key, value=value) for key, value in sorted(values.items())),
+        )
+
+    entries = (entry(*each) for each in tuple(broker.image().quotas.items()))
     return make.DescribeClientQuotasResponse(
-        throttle_time=0, error_code=NONE, error_message=None, entries=tuple(entries)
+        throttle_time=0, error_code=NONE, error_message=None, entries=entries
     )
 
 

@@ -36,11 +36,10 @@ from raftlog.broker.handlers.config_resources import (
     check_right,
     resource_type,
 )
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import Weighed, each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders
-from raftlog.protocol.writer import PreEncoded
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
@@ -55,9 +54,10 @@ ALL: Final = None
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Describe resources, each once with its own error; when the answer is full the others are refused."""
     make = response_builders(API_KEY, request.api_version)
-    pace, told = TurnCounter(broker.env), 0
-    results: list[PreEncoded] = []
-    for (wire_type, name), wanted in (await _asked(message, pace)).items():
+    told = 0
+
+    def result(wire_type: int, name: str, wanted: set[str] | None) -> Weighed:
+        nonlocal told
         answer = {"resource_type": wire_type, "resource_name": name}
         try:
             if told >= MAX_RESPONSE_BYTES:
@@ -67,7 +67,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             check_right(broker, request, Operation.DESCRIBE_CONFIGS, Resource(wire_type, name))
             entries = _entries(broker, wire_type, name)
         except KafkaError as error:
-            result = make.DescribeConfigsResult(
+            described = make.DescribeConfigsResult(
                 error_code=error.code, error_message=truncate_message(error.message), **answer
             )
             entries = []
@@ -75,25 +75,32 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             configs = [
                 _config(make, each, message) for each in entries if wanted is ALL or each.name in wanted
             ]
-            result = make.DescribeConfigsResult(
+            described = make.DescribeConfigsResult(
                 error_code=0, error_message=None, configs=tuple(configs), **answer
             )
-        results.append(encode_entity(result))
-        told += len(results[-1])
-        await pace.did(1 + len(entries))
-    return make.DescribeConfigsResponse(throttle_time=0, results=tuple(results))
+        encoded = encode_entity(described)
+        told += len(encoded)
+        return Weighed(encoded, 1 + len(entries))
+
+    asked = await _asked(broker, message)
+    results = (result(*resource, wanted) for resource, wanted in asked.items())
+    return make.DescribeConfigsResponse(throttle_time=0, results=results)
 
 
-async def _asked(message: Any, pace: TurnCounter) -> dict[tuple[int, str], set[str] | None]:
+async def _asked(broker: BrokerContext, message: Any) -> dict[tuple[int, str], set[str] | None]:
     """Return the resources asked for, each with the names of the configs that are wanted of it."""
     asked: dict[tuple[int, str], set[str] | None] = {}
-    for each in message.resources:
+
+    def add(each: Any) -> None:
         wanted = asked.setdefault((each.resource_type, each.resource_name), set())
         if not each.configuration_keys:
             asked[each.resource_type, each.resource_name] = ALL
         elif wanted is not ALL:
             wanted.update(each.configuration_keys)
-        await pace.did(1 + len(each.configuration_keys or ()))
+
+    await each_part(
+        broker.env, message.resources, add, size_of=lambda each: 1 + len(each.configuration_keys or ())
+    )
     return asked
 
 

@@ -9,7 +9,6 @@ from raftlog.broker.api import Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.token_messages import demand_enabled, demand_password_login, principal_fields
 from raftlog.broker.rights import may
-from raftlog.broker.turns import in_turns
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import Filtered, Operation, ResourceType, Right
@@ -26,12 +25,15 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if message.owners is not None:
         owners = frozenset(f"{each.principal_type}:{each.principal_name}" for each in message.owners)
     make = response_builders(API_KEY, request.api_version)
-    told = []
-    async for token in in_turns(broker.env, tuple(broker.image().tokens.values())):
+
+    def described(token: DelegationToken) -> Any:
         is_asked = owners is None or any(map(token.concerns, owners))
-        if is_asked and _may_see(broker, request, token):
-            told.append(_described(make, token, broker.token_key.hmac_of(token.token_id)))
-    return make.DescribeDelegationTokenResponse(error_code=NONE, tokens=tuple(told), throttle_time=0)
+        if not is_asked or not _may_see(broker, request, token):
+            return None
+        return _described(make, token, broker.token_key.hmac_of(token.token_id))
+
+    tokens = (described(each) for each in tuple(broker.image().tokens.values()))
+    return make.DescribeDelegationTokenResponse(error_code=NONE, tokens=tokens, throttle_time=0)
 
 
 def _may_see(broker: BrokerContext, request: RequestContext, token: DelegationToken) -> bool:

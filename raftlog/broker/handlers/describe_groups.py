@@ -6,6 +6,7 @@ the answer names topics, which the admin API hides from those who may not see th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +16,6 @@ from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import NOT_ASKED
 from raftlog.broker.rights import GROUP, demand, operations
-from raftlog.broker.turns import TurnCounter, in_turns
 from raftlog.coordinator.group import DEAD, STABLE, Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -37,44 +37,51 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     is_admin = request.has_all_rights or request.principal == ADMIN_API
     if is_admin and getattr(message, "tell_history", False) and len(message.groups) == 1:
         return await _tell_history(broker, request, message.groups[0])
-    groups, told, pace = [], 0, TurnCounter(broker.env)
-    async for group_id in in_turns(broker.env, dict.fromkeys(message.groups)):
-        answer = await _describe(broker, request, message, group_id, None if told >= MAX_MEMBERS else pace)
-        groups.append(answer)
-        told += len(answer.members)
-    return make.DescribeGroupsResponse(groups=tuple(groups))
+    told = 0
+
+    async def described(group_id: str) -> Any:
+        nonlocal told
+        try:
+            if told >= MAX_MEMBERS:
+                raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
+            group = await _read(broker, request, group_id)
+        except KafkaError as error:
+            return _failed(make, group_id, error)
+        told += len(group.membership.members)
+        return _described(broker, request, message, group)
+
+    return make.DescribeGroupsResponse(groups=(described(each) for each in dict.fromkeys(message.groups)))
 
 
-async def _describe(
-    broker: BrokerContext, request: RequestContext, message: Any, group_id: str, pace: TurnCounter | None
-) -> Any:
-    """`pace` None: there is no room for more."""
-    make = response_builders(API_KEY, request.api_version)
-    try:
-        if pace is None:
-            raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
-        demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
-        group = await broker.groups.read(group_id)
-        if group.consumer is not None:
-            group = Group(group_id)
-        if not group.exists and request.api_version >= FIRST_NOT_FOUND_VERSION:
-            raise GroupIdNotFound(f"group {group_id} is not a classic group")
-    except KafkaError as error:
-        state = DEAD if isinstance(error, GroupIdNotFound) else ""
-        return make.DescribedGroup(
-            group_id=group_id,
-            group_state=state,
-            error_code=error.code,
-            error_message=error.message,
-            members=(),
-        )
+async def _read(broker: BrokerContext, request: RequestContext, group_id: str) -> Group:
+    demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
+    group = await broker.groups.read(group_id)
+    if group.consumer is not None:
+        group = Group(group_id)
+    if not group.exists and request.api_version >= FIRST_NOT_FOUND_VERSION:
+        raise GroupIdNotFound(f"group {group_id} is not a classic group")
+    return group
+
+
+def _failed(make: Any, group_id: str, error: KafkaError) -> Any:
     return make.DescribedGroup(
         group_id=group_id,
+        group_state=DEAD if isinstance(error, GroupIdNotFound) else "",
+        error_code=error.code,
+        error_message=error.message,
+        members=(),
+    )
+
+
+def _described(broker: BrokerContext, request: RequestContext, message: Any, group: Group) -> Any:
+    make = response_builders(API_KEY, request.api_version)
+    return make.DescribedGroup(
+        group_id=group.group_id,
         group_state=group.state,
         protocol_type=group.membership.protocol_type or "",
         protocol_data=(group.membership.protocol or "") if group.state == STABLE else "",
-        members=await _members(make, group, pace),
-        authorized_operations=operations(broker, request, GROUP, group_id)
+        members=_members(make, group),
+        authorized_operations=operations(broker, request, GROUP, group.group_id)
         if getattr(message, "include_authorized_operations", False)
         else NOT_ASKED,
     )
@@ -99,12 +106,11 @@ async def _tell_history(broker: BrokerContext, request: RequestContext, group_id
     return make.DescribeGroupsResponse(groups=(group,), history=history)
 
 
-async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...]:
+def _members(make: Any, group: Group) -> Iterator[Any]:
     """Subscriptions are shown of a stable group only; in a rebalance the assignments are those before it."""
     is_stable = group.state == STABLE
-    members = []
     for each in group.membership.members.values():
-        member = make.DescribedGroupMember(
+        yield make.DescribedGroupMember(
             member_id=each.member_id,
             group_instance_id=each.group_instance_id,
             client_id=each.client_id,
@@ -112,9 +118,6 @@ async def _members(make: Any, group: Group, pace: TurnCounter) -> tuple[Any, ...
             member_metadata=each.subscription if is_stable else b"",
             member_assignment=each.assignment,
         )
-        members.append(member)
-        await pace.did()
-    return tuple(members)
 
 
 API: Final = Api(

@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, KafkaStorageError
+from raftlog.base.types import TopicPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import each_part, partitions_by_topic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
@@ -26,8 +27,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer for the partitions asked for, None meaning all; every directory is told of, also an empty one."""
     make = response_builders(API_KEY, request.api_version)
     asked = await _asked(broker, message)
-    results = [await _result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes]
-    return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=tuple(results))
+    results = (_result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes)
+    return make.DescribeLogDirsResponse(throttle_time=0, error_code=NONE, results=results)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
@@ -39,14 +40,10 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
 async def _asked(broker: BrokerContext, message: Any) -> set[tuple[str, int]] | None:
     if message.topics is None:
         return None
-    pace = TurnCounter(broker.env)
-    asked: set[tuple[str, int]] = set()
-    for topic in message.topics:
-        for index in topic.partitions:
-            asked.add((topic.topic, index))
-            await pace.did()
-        await pace.did()
-    return asked
+    asked = await partitions_by_topic(
+        broker.env, ((topic.topic, topic.partitions) for topic in message.topics)
+    )
+    return {(name, index) for name, indexes in asked.items() for index in indexes}
 
 
 async def _result(
@@ -56,10 +53,11 @@ async def _result(
     if code:
         return make.DescribeLogDirsResult(error_code=code, log_dir=volume.path)
     by_topic: dict[str, list[Any]] = {}
-    async for name, log in in_turns(broker.env, tuple(volume.logs.items())):
+
+    def add(name: TopicPartition, log: Any) -> None:
         partition = broker.replicas.partitions.get(name)
         if partition is None or (asked is not None and name not in asked):
-            continue
+            return
         by_topic.setdefault(name.topic, []).append(
             make.DescribeLogDirsPartition(
                 partition_index=name.partition,
@@ -68,16 +66,18 @@ async def _result(
                 is_future_key=False,
             )
         )
-    topics = [
+
+    await each_part(broker.env, tuple(volume.logs.items()), lambda each: add(*each))
+    topics = (
         make.DescribeLogDirsTopic(
             name=name, partitions=tuple(sorted(by_topic[name], key=attrgetter("partition_index")))
         )
-        async for name in in_turns(broker.env, sorted(by_topic))
-    ]
+        for name in sorted(by_topic)
+    )
     return make.DescribeLogDirsResult(
         error_code=NONE,
         log_dir=volume.path,
-        topics=tuple(topics),
+        topics=topics,
         total_bytes=total,
         usable_bytes=usable,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
@@ -11,7 +9,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import partitions_by_topic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
@@ -28,57 +26,34 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     Each partition is told once. When the answer is full the others are refused.
     """
     make = response_builders(API_KEY, request.api_version)
-    pace, told = TurnCounter(broker.env), 0
-    asked: dict[str, dict[int, None]] = {}
-    for topic in message.topics:
-        indexes = asked.setdefault(topic.name, {})
-        for index in topic.partition_indexes:
-            indexes[index] = None
-            await pace.did()
-        await pace.did()
-    topics = []
-    for name, indexes in asked.items():
-        found = []
-        for index in indexes:
-            demanded = partial(demand, broker, request, Operation.READ, TOPIC, name)
-            found.append(
-                await _partition(
-                    broker, make, name, index, None if told >= MAX_PRODUCERS else pace, demanded=demanded
+    told = 0
+
+    def partition(topic: str, index: int) -> Any:
+        nonlocal told
+        try:
+            demand(broker, request, Operation.READ, TOPIC, topic)
+            if told >= MAX_PRODUCERS:
+                raise PolicyViolation(
+                    f"an answer has {MAX_PRODUCERS} producers at most: ask for fewer partitions"
                 )
+            active = tuple(locate(broker, topic, index).active_producers())
+        except KafkaError as error:
+            return make.PartitionResponse(
+                partition_index=index, error_code=error.code, error_message=error.message, active_producers=()
             )
-            told += len(found[-1].active_producers)
-            await pace.did()
-        topics.append(make.TopicResponse(name=name, partitions=tuple(found)))
-        await pace.did()
-    return make.DescribeProducersResponse(topics=tuple(topics))
+        told += len(active)
+        producers = (_producer(make, each) for each in active)
+        return make.PartitionResponse(partition_index=index, error_code=NONE, active_producers=producers)
 
-
-async def _partition(
-    broker: BrokerContext,
-    make: MessageBuilders,
-    topic: str,
-    index: int,
-    pace: TurnCounter | None,
-    *,
-    demanded: Callable[[], None],
-) -> Any:
-    """`pace` None: there is no room for more. `demanded` raises what the sender lacks the right for."""
-    try:
-        demanded()
-        if pace is None:
-            raise PolicyViolation(
-                f"an answer has {MAX_PRODUCERS} producers at most: ask for fewer partitions"
-            )
-        active = locate(broker, topic, index).active_producers()
-    except KafkaError as error:
-        return make.PartitionResponse(
-            partition_index=index, error_code=error.code, error_message=error.message, active_producers=()
+    asked = await partitions_by_topic(
+        broker.env, ((topic.name, topic.partition_indexes) for topic in message.topics)
+    )
+    return make.DescribeProducersResponse(
+        topics=(
+            make.TopicResponse(name=name, partitions=(partition(name, index) for index in indexes))
+            for name, indexes in asked.items()
         )
-    producers = []
-    for each in active:
-        producers.append(_producer(make, each))
-        await pace.did()
-    return make.PartitionResponse(partition_index=index, error_code=NONE, active_producers=tuple(producers))
+    )
 
 
 def _producer(make: MessageBuilders, each: Any) -> Any:

@@ -10,7 +10,7 @@ from raftlog.base.types import METADATA_TOPIC
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import partitions_by_topic
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -28,24 +28,18 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return make.DescribeQuorumResponse(
             error_code=error.code, error_message=truncate_message(error.message)
         )
-    pace = TurnCounter(broker.env)
-    topics: dict[str, dict[int, Any]] = {}
-    for topic in message.topics:
-        told = topics.setdefault(topic.topic_name, {})
-        for each in topic.partitions:
-            index = each.partition_index
-            if index not in told:
-                told[index] = _partition(make, quorum, topic.topic_name, index)
-            await pace.did()
-        await pace.did()
+    topics = await partitions_by_topic(
+        broker.env,
+        ((topic.topic_name, (each.partition_index for each in topic.partitions)) for topic in message.topics),
+    )
     return make.DescribeQuorumResponse(
         error_code=0,
         error_message=None,
-        topics=tuple(
-            [
-                make.TopicData(topic_name=name, partitions=tuple(told.values()))
-                async for name, told in in_turns(broker.env, topics.items())
-            ]
+        topics=(
+            make.TopicData(
+                topic_name=name, partitions=(_partition(make, quorum, name, index) for index in indexes)
+            )
+            for name, indexes in topics.items()
         ),
         nodes=_nodes(broker, make),
     )

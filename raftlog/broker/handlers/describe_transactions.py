@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Final
 
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError, TransactionalIdNotFound
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -23,22 +24,24 @@ MAX_PARTITIONS: Final = 20_000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per transactional id; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
-    described: list[Any] = []
-    told, pace = 0, TurnCounter(broker.env)
-    for each in dict.fromkeys(message.transactional_ids):  # once, however often it is named
-        found = await _describe(broker, request, make, each, None if told >= MAX_PARTITIONS else pace)
-        described.append(found)
+    told = 0
+
+    async def described(transactional_id: str) -> Any:
+        nonlocal told
+        found = await _describe(broker, request, make, transactional_id, is_full=told >= MAX_PARTITIONS)
         told += 1 + sum(len(topic.partitions) for topic in found.topics)
-        await pace.did()
-    return make.DescribeTransactionsResponse(transaction_states=tuple(described))
+        return found
+
+    ids = dict.fromkeys(message.transactional_ids)  # once, however often it is named
+    return make.DescribeTransactionsResponse(transaction_states=(described(each) for each in ids))
 
 
 async def _describe(
-    broker: BrokerContext, request: RequestContext, make: Any, transactional_id: str, pace: TurnCounter | None
+    broker: BrokerContext, request: RequestContext, make: Any, transactional_id: str, *, is_full: bool
 ) -> Any:
-    """Only its coordinator can. `pace` None: there is no room for more."""
+    """Only its coordinator can. `is_full`: there is no room for more in the response."""
     try:
-        if pace is None:
+        if is_full:
             raise CoordinatorLoadInProgress
         demand(broker, request, Operation.DESCRIBE, TRANSACTIONAL_ID, transactional_id)
         found: Transaction = await broker.transactions.read(transactional_id)
@@ -51,14 +54,14 @@ async def _describe(
             transaction_state="",
             topics=(),
         )
-    topics: dict[str, list[int]] = {}
-    for topic, index in found.partitions:
-        topics.setdefault(topic, []).append(index)
-        await pace.did()
-    told = []
-    for name in sorted(await among(broker, request, Operation.DESCRIBE, TOPIC, topics)):
-        told.append(make.TopicData(topic=name, partitions=tuple(sorted(topics[name]))))
-        await pace.did()
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    await each_part(broker.env, found.partitions, lambda tp: topics[tp.topic].append(tp.partition))
+    visible = sorted(await among(broker, request, Operation.DESCRIBE, TOPIC, topics))
+    told = await each_part(
+        broker.env,
+        visible,
+        lambda name: make.TopicData(topic=name, partitions=tuple(sorted(topics[name]))),
+    )
     return make.TransactionState(
         transactional_id=transactional_id,
         transaction_state=found.state.value,

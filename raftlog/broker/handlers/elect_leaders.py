@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, KafkaError
@@ -9,7 +10,7 @@ from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import each_part, partitions_by_topic
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -51,18 +52,15 @@ async def _elected(
     broker: BrokerContext, message: Any, election_type: int
 ) -> tuple[int, list[ElectionResult]]:
     """Elect for the partitions asked for, each once; return what failed for all, if anything, and what each says."""
-    pace = TurnCounter(broker.env)
-    topic_partitions: dict[tuple[str, int], None] = {}
-    for topic in message.topic_partitions:
-        for index in topic.partitions:
-            topic_partitions[topic.topic, index] = None
-            await pace.did()
-        await pace.did()
+    asked_for = await partitions_by_topic(
+        broker.env, ((topic.topic, topic.partitions) for topic in message.topic_partitions)
+    )
+    topic_partitions = [(name, index) for name, indexes in asked_for.items() for index in indexes]
     results: list[ElectionResult] = []
     code = NONE
     asked = ask_in_parts(
         broker,
-        list(topic_partitions),
+        topic_partitions,
         lambda some: ElectLeaders(election_type, some),
         ElectionResults,
         timeout_ms=message.timeout,
@@ -80,20 +78,23 @@ async def _response(
     broker: BrokerContext, request: RequestContext, code: int, results: list[ElectionResult]
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
-    by_topic: dict[str, list[Any]] = {}
-    async for each in in_turns(broker.env, results):
-        by_topic.setdefault(each.topic, []).append(
-            make.PartitionResult(
-                partition_id=each.partition,
-                error_code=each.error_code,
-                error_message=truncate_message(each.error_message),
-            )
+    by_topic: defaultdict[str, list[ElectionResult]] = defaultdict(list)
+    await each_part(broker.env, results, lambda each: by_topic[each.topic].append(each))
+    told = (
+        make.ReplicaElectionResult(
+            topic=topic, partition_result=(_partition(make, each) for each in by_topic[topic])
         )
-    told = [
-        make.ReplicaElectionResult(topic=topic, partition_result=tuple(found))
-        async for topic, found in in_turns(broker.env, by_topic.items())
-    ]
-    return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=tuple(told))
+        for topic in by_topic
+    )
+    return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=told)
+
+
+def _partition(make: Any, result: ElectionResult) -> Any:
+    return make.PartitionResult(
+        partition_id=result.partition,
+        error_code=result.error_code,
+        error_message=truncate_message(result.error_message),
+    )
 
 
 API: Final = Api(

@@ -8,7 +8,6 @@ from raftlog.base.errors import CoordinatorNotAvailable, InvalidRequest, KafkaEr
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import demand
-from raftlog.broker.turns import in_turns
 from raftlog.metadata.image import Endpoint
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
@@ -40,11 +39,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         del fields["key"]
         return build_response(API_KEY, version, **fields)
     make = response_builders(API_KEY, version)
-    coordinators = [
-        make.Coordinator(**(await _find(broker, request, key_type, key))._asdict())
-        async for key in in_turns(broker.env, dict.fromkeys(message.coordinator_keys))
-    ]
-    return make.FindCoordinatorResponse(coordinators=tuple(coordinators))
+
+    async def coordinator(key: str) -> Any:
+        return make.Coordinator(**(await _find(broker, request, key_type, key))._asdict())
+
+    keys = dict.fromkeys(message.coordinator_keys)
+    return make.FindCoordinatorResponse(coordinators=(coordinator(each) for each in keys))
 
 
 async def _find(broker: BrokerContext, request: RequestContext, key_type: int, key: str) -> CoordinatorLookup:

@@ -37,7 +37,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         return ConfigAlteration(resource_type(resource.resource_type), name, tuple(map(_op, configs)))
 
     outcomes = await alter(broker, request, message, alteration, replace=False)
-    return await response(broker, request, outcomes, name="IncrementalAlterConfigsResponse")
+    return response(request, outcomes, name="IncrementalAlterConfigsResponse")
 
 
 def _op(config: Any) -> ConfigOp:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, FencedInstanceId, KafkaError, UnknownMemberId
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns, together
+from raftlog.broker.turns import together
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import LeaveGroup, MemberRef
 from raftlog.protocol.apis import ApiKey
@@ -41,18 +41,17 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             ),
         ),
     )
-    members = []
-    async for each, outcome in in_turns(broker.env, left):
-        if isinstance(outcome, KafkaError) and not isinstance(outcome, MEMBERS_OWN):
+
+    def member(each: Any, outcome: KafkaError | None) -> Any:
+        if outcome is not None and not isinstance(outcome, MEMBERS_OWN):
             raise outcome
-        members.append(
-            make.MemberResponse(
-                member_id=each.member_id,
-                group_instance_id=each.group_instance_id,
-                error_code=NONE if outcome is None else outcome.code,
-            )
+        return make.MemberResponse(
+            member_id=each.member_id,
+            group_instance_id=each.group_instance_id,
+            error_code=NONE if outcome is None else outcome.code,
         )
-    return make.LeaveGroupResponse(members=tuple(members))
+
+    return make.LeaveGroupResponse(members=(member(*each) for each in left))
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:

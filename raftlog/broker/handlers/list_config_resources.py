@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
@@ -34,14 +35,19 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         named += [(str(each), BROKER_LOGGER) for each in sorted(image.brokers)]
     for wanted, kind in ((CLIENT_METRICS, "client-metrics"), (GROUP, "group")):
         if wanted in types:  # as in Kafka groups with configs, whether or not there is such a group
-            names = [name async for of, name in in_turns(broker.env, list(image.configs)) if of == kind]
-            named += [(name, wanted) for name in sorted(names)]
-            await broker.env.turns.next()
-    resources = [
-        make.ConfigResource(resource_name=name, resource_type=kind)
-        async for name, kind in in_turns(broker.env, named)
-    ]
-    return make.ListConfigResourcesResponse(error_code=0, config_resources=tuple(resources))
+            found = await each_part(broker.env, list(image.configs), partial(_name_of, kind))
+            named += [(name, wanted) for name in sorted(each for each in found if each is not None)]
+    return make.ListConfigResourcesResponse(
+        error_code=0,
+        config_resources=(
+            make.ConfigResource(resource_name=name, resource_type=kind) for name, kind in named
+        ),
+    )
+
+
+def _name_of(kind: str, resource: tuple[str, str]) -> str | None:
+    """Return the name of a resource of this kind."""
+    return resource[1] if resource[0] == kind else None
 
 
 API: Final = Api(

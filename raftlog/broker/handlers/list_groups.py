@@ -7,7 +7,6 @@ from typing import Any, Final
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import CLUSTER, GROUP, may
-from raftlog.broker.turns import in_turns
 from raftlog.coordinator.group import Group
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -26,19 +25,20 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     types = {each.lower() for each in getattr(message, "types_filter", ())}
     groups = await broker.groups.read_all()
     sees_all = may(broker, request, Operation.DESCRIBE, CLUSTER)
-    listed = [
-        make.ListedGroup(
+
+    def listed(group: Group) -> Any:
+        if (states and group.state.lower() not in states) or (types and _type(group) not in types):
+            return None
+        if not (sees_all or may(broker, request, Operation.DESCRIBE, GROUP, group.group_id)):
+            return None
+        return make.ListedGroup(
             group_id=group.group_id,
             protocol_type=CONSUMER if group.consumer else group.membership.protocol_type or "",
             group_state=group.state,
             group_type=_type(group),
         )
-        async for group in in_turns(broker.env, groups)
-        if (sees_all or may(broker, request, Operation.DESCRIBE, GROUP, group.group_id))
-        and (not states or group.state.lower() in states)
-        and (not types or _type(group) in types)
-    ]
-    return make.ListGroupsResponse(groups=tuple(listed))
+
+    return make.ListGroupsResponse(groups=(listed(each) for each in groups))
 
 
 def _type(group: Group) -> str:

@@ -8,7 +8,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import partitions_by_topic
 from raftlog.metadata.controller_api import (
     ListReassignments,
     OngoingReassignment,
@@ -24,24 +24,26 @@ API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Ask the controller; a partition that is not there or does not move is passed over, as in Apache Kafka."""
     make = response_builders(API_KEY, request.api_version)
-    by_topic: dict[str, list[Any]] = {}
+    by_topic: dict[str, list[OngoingReassignment]] = {}
     for each in await _ongoing(broker, message):
-        by_topic.setdefault(each.topic, []).append(
-            make.OngoingPartitionReassignment(
-                partition_index=each.partition,
-                replicas=each.replicas,
-                adding_replicas=each.adding,
-                removing_replicas=each.removing,
-            )
-        )
+        by_topic.setdefault(each.topic, []).append(each)
     return make.ListPartitionReassignmentsResponse(
         throttle_time=0,
         error_code=0,
         error_message=None,
-        topics=tuple(
-            make.OngoingTopicReassignment(name=name, partitions=tuple(found))
+        topics=(
+            make.OngoingTopicReassignment(name=name, partitions=(_partition(make, each) for each in found))
             for name, found in by_topic.items()
         ),
+    )
+
+
+def _partition(make: Any, ongoing: OngoingReassignment) -> Any:
+    return make.OngoingPartitionReassignment(
+        partition_index=ongoing.partition,
+        replicas=ongoing.replicas,
+        adding_replicas=ongoing.adding,
+        removing_replicas=ongoing.removing,
     )
 
 
@@ -51,16 +53,13 @@ async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignm
         asked_for_all = ListReassignments(None)
         reply = await ask(broker, asked_for_all, OngoingReassignments, timeout_ms=message.timeout)
         return list(reply.reassignments)
-    pace = TurnCounter(broker.env)
-    topic_partitions: dict[tuple[str, int], None] = {}
-    for topic in message.topics:
-        for index in topic.partition_indexes:
-            topic_partitions[topic.name, index] = None
-            await pace.did()
-        await pace.did()
+    asked_for = await partitions_by_topic(
+        broker.env, ((topic.name, topic.partition_indexes) for topic in message.topics)
+    )
+    topic_partitions = [(name, index) for name, indexes in asked_for.items() for index in indexes]
     found: list[OngoingReassignment] = []
     asked = ask_in_parts(
-        broker, list(topic_partitions), ListReassignments, OngoingReassignments, timeout_ms=message.timeout
+        broker, topic_partitions, ListReassignments, OngoingReassignments, timeout_ms=message.timeout
     )
     async for _, each in asked:
         if isinstance(each, KafkaError):

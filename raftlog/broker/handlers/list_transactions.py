@@ -11,7 +11,7 @@ from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import TRANSACTIONAL_ID, may
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import IDLE, Transaction, TransactionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -35,24 +35,24 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     check_regex(pattern)
     passes = _filter(message, states, now_ms=broker.env.wall_clock_ms())
     known = await broker.transactions.read_all(wholly=request.peer_broker_id is not None)
-    found = [
-        each
-        async for each in in_turns(broker.env, known)
-        if passes(each) and may(broker, request, Operation.DESCRIBE, TRANSACTIONAL_ID, each.transactional_id)
-    ]
+    found: list[Transaction] = []
+
+    def look(each: Transaction) -> None:
+        if passes(each) and may(broker, request, Operation.DESCRIBE, TRANSACTIONAL_ID, each.transactional_id):
+            found.append(each)
+
+    await each_part(broker.env, known, look)
     if pattern:
         found = await _matching(broker.env, pattern, found)
     return make.ListTransactionsResponse(
         unknown_state_filters=tuple(sorted(states - _STATES)),
-        transaction_states=tuple(
-            [
-                make.TransactionState(
-                    transactional_id=each.transactional_id,
-                    producer_id=each.producer.producer_id,
-                    transaction_state=each.state.value,
-                )
-                async for each in in_turns(broker.env, found)
-            ]
+        transaction_states=(
+            make.TransactionState(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer.producer_id,
+                transaction_state=each.state.value,
+            )
+            for each in found
         ),
     )
 

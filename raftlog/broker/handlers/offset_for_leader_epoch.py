@@ -9,7 +9,6 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import CLUSTER, TOPIC, demand, may
-from raftlog.broker.turns import TurnCounter
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
@@ -19,15 +18,12 @@ API_KEY: Final = 23
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition with the largest epoch that is not above the one asked for, and its end."""
     make = response_builders(API_KEY, request.api_version)
-    pace, topics = TurnCounter(broker.env), []
-    for topic in message.topics:
-        found = []
-        for wanted in topic.partitions:
-            found.append(_end_of(broker, request, make, topic.topic, wanted))
-            await pace.did()
-        topics.append(make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=tuple(found)))
-        await pace.did()
-    return make.OffsetForLeaderEpochResponse(topics=tuple(topics))
+
+    def ends(topic: Any) -> Any:
+        found = (_end_of(broker, request, make, topic.topic, wanted) for wanted in topic.partitions)
+        return make.OffsetForLeaderTopicResult(topic=topic.topic, partitions=found)
+
+    return make.OffsetForLeaderEpochResponse(topics=(ends(each) for each in message.topics))
 
 
 def _end_of(broker: BrokerContext, request: RequestContext, make: Any, topic: str, wanted: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -16,6 +15,7 @@ from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.replicas.deleted_topics import DeletedTopics
+from raftlog.broker.turns import completed
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.codec import (
@@ -25,7 +25,6 @@ from raftlog.protocol.codec import (
     decode_response,
     encode_request,
     encode_response,
-    error_response,
 )
 from raftlog.protocol.message_builders import request_builders
 from raftlog.replication.partition import Partition
@@ -202,17 +201,11 @@ class GroupBroker:
         header, position = decode_header(memoryview(frame)[4:])
         message = decode_request(key, version, memoryview(frame)[4:], position)
         request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker, self.connection)
+        env = self.broker.env
         try:
-            response = handler.handle(self.broker, request, message)
-            if inspect.isawaitable(response):
-                response = await response
+            response = await completed(env, handler.API.handle(self.broker, request, message))
         except KafkaError as error:
-            express: Callable[..., Any] | None = getattr(handler, "error_response", None)
-            response = (
-                express(request, message, error)
-                if express
-                else error_response(key, version, error.code, error.message)
-            )
+            response = await completed(env, handler.API.error_response(request, message, error))
         encoded = encode_response(key, version, 3, response)
         _, decoded = decode_response(key, version, memoryview(encoded)[4:])
         return decoded

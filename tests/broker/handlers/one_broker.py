@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -15,6 +13,7 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import completed
 from raftlog.metadata.controller_api import Reply, Request
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol import codec
@@ -22,6 +21,7 @@ from raftlog.protocol.apis import APIS
 from raftlog.protocol.message_builders import request_builders
 from raftlog.protocol.schema import message_type
 from raftlog.security.acls import ANONYMOUS
+from tests.broker.rows import row_of
 
 OWN_ID = 1
 
@@ -134,11 +134,10 @@ class HandlerSetup:
             principal=principal,
             connection=connection,
         )
-        handler = import_module(f"raftlog.broker.handlers.{APIS[api_key].name}")
-        assert api_key == handler.API_KEY
-        answer = handler.handle(self.broker, request, codec.decode_request(api_key, version, frame, position))
-        if inspect.isawaitable(answer):
-            answer = await answer
+        handle = row_of(api_key).handle
+        assert handle is not None
+        message = codec.decode_request(api_key, version, frame, position)
+        answer = await completed(self.broker.env, handle(self.broker, request, message))
         response = memoryview(codec.encode_response(api_key, version, 77, answer))[4:]
         correlation_id, decoded = codec.decode_response(api_key, version, response)
         assert correlation_id == 77

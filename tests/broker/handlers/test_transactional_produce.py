@@ -18,6 +18,7 @@ from raftlog.broker.coordination.transaction_verification import (
     TransactionVerifier,
 )
 from raftlog.broker.handlers import describe_producers
+from raftlog.broker.turns import completed
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.codec import (
     RequestHeader,
@@ -286,7 +287,9 @@ async def test_producers_are_described_by_the_leader(tmp_path: Path) -> None:
     asked = make.DescribeProducersRequest(
         topics=(make.TopicRequest(name=TOPIC, partition_indexes=(0, 1, 2, 77)),)
     )
-    answer = await describe_producers.handle(stage.fake.broker, _context(), asked)
+    answer = await completed(
+        stage.fake.broker.env, describe_producers.handle(stage.fake.broker, _context(), asked)
+    )
     found = {each.partition_index: each for each in answer.topics[0].partitions}
     assert [found[each].error_code for each in (0, 1, 2, 77)] == [0, 0, 3, 3]
     (producer,) = found[0].active_producers
@@ -418,7 +421,9 @@ async def test_producers_of_a_partition_are_described_once_and_up_to_a_bound(
     async def described(*indexes: int) -> list[tuple[int, int, int]]:
         topics = (make.TopicRequest(name=TOPIC, partition_indexes=indexes),) * 3
         message = make.DescribeProducersRequest(topics=topics)
-        answer = await describe_producers.handle(stage.fake.broker, _context(), message)
+        answer = await completed(
+            stage.fake.broker.env, describe_producers.handle(stage.fake.broker, _context(), message)
+        )
         (topic,) = answer.topics
         return [
             (each.partition_index, each.error_code, len(each.active_producers)) for each in topic.partitions
