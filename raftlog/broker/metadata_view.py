@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from raftlog.base.env import Env
 from raftlog.base.errors import (
     NONE,
     LeaderNotAvailable,
@@ -18,7 +19,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.broker.controller_session import may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import Weighed, each_part
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
@@ -121,15 +122,14 @@ class MetadataView:
         if len(self._topics) > 2 * topics + _STALE_TOPICS_KEPT:
             self._topics.clear()
 
-    async def topic(self, topic: TopicState, pace: TurnCounter) -> PreEncoded:
-        """Return the topic's part of the response; one that is not kept takes a part for each partition."""
+    async def topic(self, env: Env, topic: TopicState) -> Weighed:
+        """Return the topic's part of the response, which is as much work as its partitions, or none if it was kept."""
         kept = self._topics.get(topic.name)
         if kept is not None and kept[0] is topic:
-            return kept[1]
-        partitions = []
-        for index, state in enumerate(topic.partitions):
-            partitions.append(encode_entity(self._partition(index, state)))
-            await pace.did()
+            return Weighed(kept[1], 0)
+        partitions = await each_part(
+            env, enumerate(topic.partitions), lambda each: encode_entity(self._partition(*each))
+        )
         encoded = encode_entity(
             self._make.MetadataResponseTopic(
                 error_code=NONE,
@@ -143,7 +143,7 @@ class MetadataView:
             )
         )
         self._topics[topic.name] = (topic, encoded)
-        return encoded
+        return Weighed(encoded, len(partitions))
 
     def _partition(self, index: int, state: PartitionState) -> Any:
         error_code, leader, offline = self.brokers.see(

@@ -184,20 +184,28 @@ async def completed(env: Env, response: Any) -> Any:
     return response
 
 
+async def drawn(env: Env, parts: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the parts that `completed` would put into an array of a response, for a handler that has to know them."""
+    return await _draw_parts(parts, TurnCounter(env))
+
+
 async def _draw(entity: Any, pace: TurnCounter) -> None:
     for name in _arrays(entity.__class__):
         parts = getattr(entity, name)
-        if type(parts) is not GeneratorType:
-            continue
-        drawn = []
-        for given in parts:
-            part = await given if inspect.iscoroutine(given) else given
-            part, size = part if type(part) is Weighed else (part, 1)
-            if part is not None:
-                await _draw(part, pace)
-                drawn.append(part)
-            await pace.did(size)
-        object.__setattr__(entity, name, tuple(drawn))
+        if type(parts) is GeneratorType:
+            object.__setattr__(entity, name, await _draw_parts(parts, pace))
+
+
+async def _draw_parts(parts: Iterable[Any], pace: TurnCounter) -> tuple[Any, ...]:
+    found = []
+    for given in parts:
+        part = await given if inspect.iscoroutine(given) else given
+        part, size = part if type(part) is Weighed else (part, 1)
+        if part is not None:
+            await _draw(part, pace)
+            found.append(part)
+        await pace.did(size)
+    return tuple(found)
 
 
 @cache

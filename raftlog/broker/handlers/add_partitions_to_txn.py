@@ -7,7 +7,8 @@ partitions are part of the transaction, or to add them for a client that only wr
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
 from raftlog.broker.handlers.fenced_producer import error_for_version
 from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
 from raftlog.protocol.apis import ApiKey
@@ -63,19 +64,18 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         if not codes:
             codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
-        told = await _topics(broker, make, message.v3_and_below_topics, codes)
+        told = _topics(make, message.v3_and_below_topics, codes)
         return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=told)
     if request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
     answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
-    results = [
+    results = (
         make.AddPartitionsToTxnResult(
-            transactional_id=each.transactional_id,
-            topic_results=await _topics(broker, make, each.topics, codes),
+            transactional_id=each.transactional_id, topic_results=_topics(make, each.topics, codes)
         )
-        async for each, codes in in_turns(broker.env, zip(message.transactions, answers, strict=True))
-    ]
-    return make.AddPartitionsToTxnResponse(results_by_transaction=tuple(results))
+        for each, codes in zip(message.transactions, answers, strict=True)
+    )
+    return make.AddPartitionsToTxnResponse(results_by_transaction=results)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
@@ -83,35 +83,23 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_BROKERS_VERSION:
         return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
-    topics = tuple(
-        _topic(make, topic.name, [_partition(make, index, error.code) for index in topic.partitions])
-        for topic in message.v3_and_below_topics
-    )
+    topics = _topics(make, message.v3_and_below_topics, defaultdict(lambda: error.code))
     return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=topics)
 
 
 async def _topic_partitions(broker: BrokerContext, topics: Iterable[Any]) -> frozenset[TopicPartition]:
-    topic_partitions = (TopicPartition(topic.name, index) for topic in topics for index in topic.partitions)
-    return frozenset([each async for each in in_turns(broker.env, topic_partitions)])
+    named = ((topic.name, index) for topic in topics for index in topic.partitions)
+    return frozenset(await each_part(broker.env, named, lambda each: TopicPartition(*each)))
 
 
-async def _topics(broker: BrokerContext, make: Any, topics: Sequence[Any], codes: Codes) -> tuple[Any, ...]:
-    found: list[list[Any]] = [[] for _ in topics]
-    asked = ((row, topic.name, index) for row, topic in enumerate(topics) for index in topic.partitions)
-    async for row, name, index in in_turns(broker.env, asked):
-        found[row].append(_partition(make, index, codes[TopicPartition(name, index)]))
-    rows = zip(topics, found, strict=True)
-    return tuple(
-        [_topic(make, topic.name, partitions) async for topic, partitions in in_turns(broker.env, rows)]
-    )
+def _topics(make: Any, topics: Iterable[Any], codes: Codes) -> Iterator[Any]:
+    def partitions(topic: Any) -> Iterator[Any]:
+        for index in topic.partitions:
+            code = codes[TopicPartition(topic.name, index)]
+            yield make.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
 
-
-def _topic(make: Any, name: str, partitions: list[Any]) -> Any:
-    return make.AddPartitionsToTxnTopicResult(name=name, results_by_partition=tuple(partitions))
-
-
-def _partition(make: Any, index: int, code: int) -> Any:
-    return make.AddPartitionsToTxnPartitionResult(partition_index=index, partition_error_code=code)
+    for each in topics:
+        yield make.AddPartitionsToTxnTopicResult(name=each.name, results_by_partition=partitions(each))
 
 
 def _denied(wanted: AddPartitions, allowed: frozenset[str]) -> Codes:
@@ -157,11 +145,13 @@ async def _add(
 ) -> Codes:
     """All or none: what does not exist keeps the others out."""
     image = broker.image()
-    unknown = {
-        each
-        async for each in in_turns(broker.env, request.partitions)
-        if image.partition(each.topic, each.partition) is None
-    }
+    unknown: set[TopicPartition] = set()
+
+    def look_up(each: TopicPartition) -> None:
+        if image.partition(each.topic, each.partition) is None:
+            unknown.add(each)
+
+    await each_part(broker.env, request.partitions, look_up)
     if unknown:
         return {
             each: UnknownTopicOrPartition.code if each in unknown else OperationNotAttempted.code

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from raftlog.base.env import Env
 from raftlog.base.errors import InvalidCommitOffsetSize, KafkaError
-from raftlog.broker.turns import TurnCounter
 from raftlog.coordinator.group_requests import OffsetCommit
 
 MAX_OFFSETS: Final = 10_000
@@ -27,6 +25,13 @@ RequestRow = tuple[int, int]
 """A commit's place in the request: which topic, which of its partitions."""
 
 Codes = Mapping[RequestRow, int]
+
+
+def rows_of(message: Any) -> Iterator[tuple[RequestRow, Any]]:
+    """Yield the partitions of a request with their places."""
+    for row, topic in enumerate(message.topics):
+        for column, each in enumerate(topic.partitions):
+            yield (row, column), each
 
 
 def check_size(message: Any) -> None:
@@ -53,13 +58,12 @@ async def commit_in_batches(
 
 
 async def answered(
-    env: Env,
     message: Any,
     codes: Awaitable[Codes],
-    topic_of: Callable[[Any, tuple[Any, ...]], Any],
+    topic_of: Callable[[Any, Iterator[Any]], Any],
     make: Any,
-) -> tuple[Any, ...]:
-    """Return the topics of an answer, in turns: each partition with its code, or with what was raised for all.
+) -> Iterator[Any]:
+    """Return the topics of a response: each partition with its code, or with what was raised for all.
 
     `make`: what partitions are told in, `topic_of`: a topic that was asked for, with these.
     """
@@ -67,12 +71,9 @@ async def answered(
         found = await codes
     except KafkaError as error:
         found = defaultdict(lambda code=error.code: code)  # type: ignore[misc]
-    pace, topics = TurnCounter(env), []
-    for row, asked in enumerate(message.topics):
-        partitions = []
+
+    def partitions(row: int, asked: Any) -> Iterator[Any]:
         for column, each in enumerate(asked.partitions):
-            partitions.append(make(partition_index=each.partition_index, error_code=found[row, column]))
-            await pace.did()
-        topics.append(topic_of(asked, tuple(partitions)))
-        await pace.did()  # a topic is something, too
-    return tuple(topics)
+            yield make(partition_index=each.partition_index, error_code=found[row, column])
+
+    return (topic_of(asked, partitions(row, asked)) for row, asked in enumerate(message.topics))

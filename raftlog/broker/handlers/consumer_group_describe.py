@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -16,12 +17,11 @@ from raftlog.base.errors import (
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import GROUP, TOPIC, among, demand, operations
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import Weighed, drawn
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
 from raftlog.coordinator.consumer.reconcile import union
 from raftlog.metadata.features import check_group_version
-from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
@@ -42,14 +42,16 @@ NAMES_PER_PART: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per group; once there is enough to tell, the others are told to ask again."""
     make = response_builders(API_KEY, request.api_version)
-    groups, told, pace = [], 0, TurnCounter(broker.env)
-    async for group_id in in_turns(broker.env, dict.fromkeys(message.group_ids)):
+    told = 0
+
+    async def described(group_id: str) -> Any:
+        nonlocal told
         try:
             check_group_version(broker.image())
             if told >= MAX_MEMBERS:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
-            answer, size = await _describe(broker, request, make, group_id, pace)
+            answer, size = await _describe(broker, request, make, group_id)
             if message.include_authorized_operations:
                 answer = replace(answer, authorized_operations=operations(broker, request, GROUP, group_id))
             told += size
@@ -57,12 +59,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             answer = make.DescribedGroup(
                 group_id=group_id, error_code=error.code, error_message=error.message, members=()
             )
-        groups.append(answer)
-    return make.ConsumerGroupDescribeResponse(groups=tuple(groups))
+        return answer
+
+    groups = (described(each) for each in dict.fromkeys(message.group_ids))
+    return make.ConsumerGroupDescribeResponse(groups=groups)
 
 
 async def _describe(
-    broker: BrokerContext, request: RequestContext, make: Any, group_id: str, pace: TurnCounter
+    broker: BrokerContext, request: RequestContext, make: Any, group_id: str
 ) -> tuple[Any, int]:
     """Return a group, and of how many parts it is. Raises KafkaError."""
     if not group_id:
@@ -71,18 +75,22 @@ async def _describe(
     membership = group.consumer
     if membership is None:
         raise GroupIdNotFound(f"group {group_id} is not a consumer group")
-    image, members, size = broker.image(), [], 0
+    image, size = broker.image(), 0
     topic_ids: set[UUID] = set()
-    for member_id, it in membership.members.items():
-        members.append(await _member(make, membership, member_id, image, pace))
+
+    async def member(member_id: str) -> Weighed:
+        nonlocal size
         has, shall_have = (
             membership.current_assignment_of(member_id).assigned,
             membership.target_assignment_of(member_id),
         )
         topic_ids.update(has, shall_have)
-        names = 1 + len(it.topics) // NAMES_PER_PART
-        size += names + len(has) + len(shall_have)
-        await pace.did(names)
+        names = 1 + len(membership.members[member_id].topics) // NAMES_PER_PART
+        work = names + len(has) + len(shall_have)
+        size += work
+        return Weighed(await _member(broker, make, membership, member_id), work)
+
+    members = await drawn(broker.env, (member(each) for each in membership.members))
     assigned = {image.topic_names[each] for each in topic_ids if each in image.topic_names}
     if await among(broker, request, Operation.DESCRIBE, TOPIC, assigned, log_if_denied=True) != assigned:
         raise TopicAuthorizationFailed("members have topics that the sender may not describe")
@@ -92,14 +100,12 @@ async def _describe(
         group_epoch=membership.epoch,
         assignment_epoch=membership.target_epoch,
         assignor_name=preferred_assignor(membership, broker.config.group_consumer_assignors),
-        members=tuple(members),
+        members=members,
     )
     return described, size
 
 
-async def _member(
-    make: Any, membership: ConsumerMembership, member_id: str, image: MetadataImage, pace: TurnCounter
-) -> Any:
+async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembership, member_id: str) -> Any:
     """A member has what it was told to give up, until it has confirmed that."""
     it, current = membership.members[member_id], membership.current_assignment_of(member_id)
     held = union(current.assigned, current.revoking) if current.revoking else current.assigned
@@ -112,23 +118,25 @@ async def _member(
         client_host=it.client_host,
         subscribed_topic_names=it.topics,
         subscribed_topic_regex=it.regex or "",
-        assignment=await _assignment(make, held, image, pace),
-        target_assignment=await _assignment(make, membership.target_assignment_of(member_id), image, pace),
+        assignment=await _assignment(broker, make, held),
+        target_assignment=await _assignment(broker, make, membership.target_assignment_of(member_id)),
         member_type=CONSUMER_MEMBER if it.classic is None else CLASSIC_MEMBER,
     )
 
 
-async def _assignment(make: Any, partitions: Partitions, image: MetadataImage, pace: TurnCounter) -> Any:
+async def _assignment(broker: BrokerContext, make: Any, partitions: Partitions) -> Any:
     """A topic that was deleted has no name any longer, and is left out."""
-    topics = []
-    for topic_id, indexes in partitions.items():
+
+    image = broker.image()
+
+    def topic(topic_id: UUID, indexes: Iterable[int]) -> Any:
         name = image.topic_names.get(topic_id)
-        if name is not None:
-            topics.append(
-                make.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=tuple(sorted(indexes)))
-            )
-        await pace.did()
-    return make.Assignment(topic_partitions=tuple(topics))
+        if name is None:
+            return None
+        return make.TopicPartitions(topic_id=topic_id, topic_name=name, partitions=tuple(sorted(indexes)))
+
+    topics = await drawn(broker.env, (topic(*each) for each in partitions.items()))
+    return make.Assignment(topic_partitions=topics)
 
 
 API: Final = Api(

@@ -7,6 +7,8 @@ records back. Followers hear of it with a fetch's answer, and tell with the next
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidTopic, KafkaError, PolicyViolation, RequestTimedOut
@@ -17,11 +19,12 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import MAX_TIMEOUT_S
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import each_part
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
+    from raftlog.base.env import Env
     from raftlog.replication.partition import Partition
 
 API_KEY: Final = 21
@@ -32,16 +35,10 @@ LOOK_S: Final = 0.02
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition with where all of its replicas begin now."""
-    pace, deletions = TurnCounter(broker.env), []
-    for topic in message.topics:
-        of_topic = []
-        for wanted in topic.partitions:
-            of_topic.append(Deletion(broker, request, topic.name, wanted))
-            await pace.did()
-        deletions.append(of_topic)
-        await pace.did()
-    await _wait(pace, message, [each for of_topic in deletions for each in of_topic])
-    return await _answer(pace, request, message, deletions)
+    rows = ((topic.name, wanted) for topic in message.topics for wanted in topic.partitions)
+    deletions = await each_part(broker.env, rows, lambda row: Deletion(broker, request, *row))
+    await _wait(broker.env, message, deletions)
+    return _answer(request, message, deletions)
 
 
 class Deletion:
@@ -82,44 +79,39 @@ class Deletion:
         self.error_code = RequestTimedOut.code
 
 
-async def _wait(pace: TurnCounter, message: Any, deletions: list[Deletion]) -> None:
+async def _wait(env: Env, message: Any, deletions: list[Deletion]) -> None:
     """Look at the followers again and again, until the request's time is up."""
     clock = asyncio.get_running_loop().time
     deadline_at = clock() + min(max(0, message.timeout) / 1000, MAX_TIMEOUT_S)
-    waiting = await _undone(pace, deletions)
+    waiting = await _undone(env, deletions)
     while waiting and clock() < deadline_at:
         await asyncio.sleep(LOOK_S)
-        waiting = await _undone(pace, waiting)
+        waiting = await _undone(env, waiting)
     for each in waiting:
         each.expire()
 
 
-async def _undone(pace: TurnCounter, deletions: list[Deletion]) -> list[Deletion]:
-    undone = []
-    for each in deletions:
-        if not each.is_done():
-            undone.append(each)
-        await pace.did()
-    return undone
+async def _undone(env: Env, deletions: list[Deletion]) -> list[Deletion]:
+    done = await each_part(env, deletions, lambda each: each.is_done())
+    return [each for each, is_done in zip(deletions, done, strict=True) if not is_done]
 
 
-async def _answer(
-    pace: TurnCounter, request: RequestContext, message: Any, deletions: list[list[Deletion]]
-) -> Any:
+def _answer(request: RequestContext, message: Any, deletions: list[Deletion]) -> Any:
     make = response_builders(API_KEY, request.api_version)
-    topics = []
-    for topic, of_topic in zip(message.topics, deletions, strict=True):
-        told = []
-        for each in of_topic:
-            told.append(
-                make.DeleteRecordsPartitionResult(
-                    partition_index=each.index, low_watermark=each.low_watermark, error_code=each.error_code
-                )
+    rest = iter(deletions)
+
+    def partitions(topic: Any) -> Iterator[Any]:
+        for each in islice(rest, len(topic.partitions)):
+            yield make.DeleteRecordsPartitionResult(
+                partition_index=each.index, low_watermark=each.low_watermark, error_code=each.error_code
             )
-            await pace.did()
-        topics.append(make.DeleteRecordsTopicResult(name=topic.name, partitions=tuple(told)))
-        await pace.did()
-    return make.DeleteRecordsResponse(topics=tuple(topics))
+
+    return make.DeleteRecordsResponse(
+        topics=(
+            make.DeleteRecordsTopicResult(name=topic.name, partitions=partitions(topic))
+            for topic in message.topics
+        )
+    )
 
 
 API: Final = Api(

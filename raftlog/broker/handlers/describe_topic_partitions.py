@@ -20,7 +20,7 @@ from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.metadata_view import BrokersView
 from raftlog.broker.rights import TOPIC, among, operations
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -35,7 +35,7 @@ PARTITIONS_MAX: Final = 2000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer from the newest image, up to the limit; the cursor says where to go on."""
     image = broker.image()
-    asked = {topic.name async for topic in in_turns(broker.env, message.topics)}
+    asked = {topic.name for topic in message.topics}
     first, first_partition = _start(message, asked)
     visible = await among(
         broker, request, Operation.DESCRIBE, TOPIC, asked or image.topics, log_if_denied=bool(asked)
@@ -46,17 +46,20 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         message.response_partition_limit,
         partial(operations, broker, request, TOPIC),
     )
-    async for name in in_turns(broker.env, names):
+
+    def add(name: str) -> None:
         topic = image.topics.get(name)
+        if page.next_cursor is not None:
+            return
         if name not in visible:
-            is_all = page.add_missing(name, TopicAuthorizationFailed.code)
+            page.add_missing(name, TopicAuthorizationFailed.code)
         elif topic is None:
             legal = is_legal_topic_name(name)
-            is_all = page.add_missing(name, UnknownTopicOrPartition.code if legal else InvalidTopic.code)
+            page.add_missing(name, UnknownTopicOrPartition.code if legal else InvalidTopic.code)
         else:
-            is_all = page.add(topic, first_partition if name == first else 0)
-        if not is_all:
-            break
+            page.add(topic, first_partition if name == first else 0)
+
+    await each_part(broker.env, names, add)
     make = page.make
     return make.DescribeTopicPartitionsResponse(
         throttle_time=0, topics=tuple(page.topics), next_cursor=page.next_cursor
@@ -98,21 +101,20 @@ class _Page:
         self._operations_of = operations_of
         self._room = max(1, min(limit, PARTITIONS_MAX))
 
-    def add(self, topic: TopicState, first_partition: int) -> bool:
-        """Add a topic's partitions from one on; False when the page is full and the cursor set."""
+    def add(self, topic: TopicState, first_partition: int) -> None:
+        """Add a topic's partitions from one on. Set the cursor if the page is full."""
         end = min(len(topic.partitions), first_partition + self._room)
         if self._room:
             self.topics.append(self._topic(topic, range(first_partition, end)))
             self._room -= max(0, end - first_partition)
         if end < len(topic.partitions):
             self.next_cursor = self.make.Cursor(topic_name=topic.name, partition_index=end)
-        return self.next_cursor is None
 
-    def add_missing(self, name: str, error_code: int) -> bool:
-        """Add a topic of which only an error is told, as one partition; False when there is no room for it."""
+    def add_missing(self, name: str, error_code: int) -> None:
+        """Add a topic that has only an error, as one partition. Set the cursor if there is no room for it."""
         if not self._room:
             self.next_cursor = self.make.Cursor(topic_name=name, partition_index=0)
-            return False
+            return
         self._room -= 1
         self.topics.append(
             self.make.DescribeTopicPartitionsResponseTopic(
@@ -122,7 +124,6 @@ class _Page:
                 is_internal=name in INTERNAL_TOPICS,
             )
         )
-        return True
 
     def _topic(self, topic: TopicState, indexes: range) -> Any:
         return self.make.DescribeTopicPartitionsResponseTopic(

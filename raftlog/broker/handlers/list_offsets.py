@@ -7,7 +7,8 @@ partition at a time, so the other threads stay free for syncs. The leader is loo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
@@ -15,7 +16,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import count_parts
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
@@ -30,7 +31,7 @@ MAX_TIMESTAMP: Final = -3
 SPECIAL_TIMESTAMPS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 11}
 """Special timestamps, each with the first version that has it."""
 
-SEARCHED_AT_ONCE: Final = 8
+SEARCHED_TOGETHER: Final = 8
 """Partitions that are searched before others' searches come up: microseconds each, or two seconds for a large batch."""
 
 Found = tuple[int, int, int] | None
@@ -70,24 +71,22 @@ class OffsetSearch:
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer each partition; one that is named twice is refused, and not searched."""
     make = response_builders(API_KEY, request.api_version)
-    pace = TurnCounter(broker.env)
-    times: Counter[tuple[str, int]] = Counter()
-    for topic in message.topics:
-        for each in topic.partitions:
-            times[topic.name, each.partition_index] += 1
-            await pace.did()
-    topics = []
-    for topic in message.topics:
-        told: list[Any] = []
-        for begin in range(0, len(topic.partitions), SEARCHED_AT_ONCE):
+    named = ((topic.name, each.partition_index) for topic in message.topics for each in topic.partitions)
+    times = await count_parts(broker.env, named)
+
+    def partitions(topic: Any) -> Iterator[Any]:
+        for begin in range(0, len(topic.partitions), SEARCHED_TOGETHER):
+            some = topic.partitions[begin : begin + SEARCHED_TOGETHER]
             listing = PendingListing(broker, request, message, topic.name, times)
-            some = topic.partitions[begin : begin + SEARCHED_AT_ONCE]
-            await listing.search(some)
-            told += [listing.answer(make, each) for each in some]
-            await pace.did(len(some))
-        topics.append(make.ListOffsetsTopicResponse(name=topic.name, partitions=tuple(told)))
-        await pace.did()
-    return make.ListOffsetsResponse(topics=tuple(topics))
+            for each in some:
+                yield listing.answer(make, each, searched_with=some)
+
+    return make.ListOffsetsResponse(
+        topics=(
+            make.ListOffsetsTopicResponse(name=topic.name, partitions=partitions(topic))
+            for topic in message.topics
+        )
+    )
 
 
 class PendingListing:
@@ -107,20 +106,21 @@ class PendingListing:
         self._times = times
         self._replica = message.replica_id >= 0 and message.replica_id == request.peer_broker_id
         self._read_committed = getattr(message, "isolation_level", 0) == READ_COMMITTED
-        self._searches: dict[int, OffsetSearch] = {}
+        self._searches: dict[int, OffsetSearch] | None = None
+        """By partition; None before the search."""
 
-    async def search(self, wanted: Sequence[Any]) -> None:
+    async def _search_all(self, wanted: Sequence[Any]) -> dict[int, OffsetSearch]:
         """Search those that are asked for by time, unless nobody waits for the answer any longer."""
-        self._searches = {
+        searches = {
             each.partition_index: search
             for each in wanted
             if _is_searched(each) and (search := self._search(each)) is not None
         }
-        if not self._searches:
-            return
-        async with self._broker.time_searches:
-            if self._request.is_awaited:
-                await self._broker.env.offload(self._run_all)
+        if searches:
+            async with self._broker.time_searches:
+                if self._request.is_awaited:
+                    await self._broker.env.offload(partial(_run_all, tuple(searches.values())))
+        return searches
 
     def _search(self, wanted: Any) -> OffsetSearch | None:
         """Return the search to make, None where there is only an error to tell."""
@@ -131,10 +131,6 @@ class PendingListing:
             return None
         return OffsetSearch(partition, wanted.timestamp) if partition.is_leader else None
 
-    def _run_all(self) -> None:
-        for each in self._searches.values():
-            each.run()
-
     def _check(self, wanted: Any) -> None:
         demand(self._broker, self._request, Operation.DESCRIBE, TOPIC, self._topic)
         if self._times[self._topic, wanted.partition_index] > 1:
@@ -143,8 +139,10 @@ class PendingListing:
         if wanted.timestamp < 0 and version < SPECIAL_TIMESTAMPS.get(wanted.timestamp, version + 1):
             raise UnsupportedVersion(f"timestamp {wanted.timestamp} has no meaning in version {version}")
 
-    def answer(self, make: MessageBuilders, wanted: Any) -> Any:
-        """Return the answer for one partition."""
+    async def answer(self, make: MessageBuilders, wanted: Any, *, searched_with: Sequence[Any]) -> Any:
+        """Return the answer for one partition, which is searched together with some others."""
+        if self._searches is None:
+            self._searches = await self._search_all(searched_with)
         index = wanted.partition_index
         search = self._searches[index].found if index in self._searches else None
         if search is None and _is_searched(wanted):
@@ -170,6 +168,11 @@ class PendingListing:
 
 def _is_searched(wanted: Any) -> bool:
     return bool(wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP)
+
+
+def _run_all(searches: Iterable[OffsetSearch]) -> None:
+    for each in searches:
+        each.run()
 
 
 def _ask_again() -> Found:

@@ -30,7 +30,7 @@ from raftlog.broker.metadata_view import (
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.partition_lookup import is_doubtful
 from raftlog.broker.rights import CLUSTER, TOPIC, among, may, note_denial, operations
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import Weighed, drawn, each_part
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
@@ -67,15 +67,9 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         codes |= {name: LeaderNotAvailable.code for name, _ in throttled}
         codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
-        image = broker.image()
-        await _news_of(
-            broker,
-            [
-                each
-                async for each in in_turns(broker.env, asked)
-                if _denied(broker, request, image, each) is None
-            ],
-        )
+        denied = await each_part(broker.env, asked, partial(_denied, broker, request, broker.image()))
+        visible = [each for each, name in zip(asked, denied, strict=True) if name is None]
+        await _news_of(broker, visible)
     return await _answer(broker, request, message, asked=asked, codes=codes)
 
 
@@ -84,8 +78,7 @@ async def _asked(broker: BrokerContext, version: int, message: Any) -> list[Aske
     topics = message.topics
     if topics is None or (version == 0 and not topics):
         return None
-    keys = {_key(version, topic): None async for topic in in_turns(broker.env, topics)}
-    return list(keys)
+    return list(dict.fromkeys(await each_part(broker.env, topics, partial(_key, version))))
 
 
 def _key(version: int, topic: Any) -> Asked | None:
@@ -107,11 +100,13 @@ async def _to_create(
     if not asked or not consent:
         return [], {}
     topics = broker.image().topics
-    missing = [
-        name
-        async for name in in_turns(broker.env, asked)
-        if isinstance(name, str) and name not in topics and is_legal_topic_name(name)
-    ]
+    missing: list[str] = []
+
+    def look_up(name: Asked | None) -> None:
+        if isinstance(name, str) and name not in topics and is_legal_topic_name(name):
+            missing.append(name)
+
+    await each_part(broker.env, asked, look_up)
     visible = await among(broker, request, Operation.DESCRIBE, TOPIC, missing)
     missing = [name for name in missing if name in visible]
     if may(broker, request, Operation.CREATE, CLUSTER):
@@ -158,16 +153,19 @@ async def _answer(
         ),
     )
     make = response_builders(API_KEY, version)
-    pace, topics, denied = TurnCounter(broker.env), [], set()
-    for number, each in enumerate(image.topics if asked is None else asked):
-        name = _denied(broker, request, image, each)
+    denied = set()
+
+    async def entry(number: int, each: Asked | None) -> Weighed:
+        name, found, size = _denied(broker, request, image, each), None, 0
         if name is None:
-            topics.append(await _topic(view, image, make, asked=each, codes=codes, pace=pace))
+            found, size = await _topic(broker, view, image, make, asked=each, codes=codes)
         elif asked is not None:
-            topics.append(_refused(make, each))
+            found = _refused(make, each)
             denied.add(name)
-        if number % KEPT_PER_PART == 0:
-            await pace.did()
+        return Weighed(found, size + (number % KEPT_PER_PART == 0))
+
+    wanted = enumerate(image.topics if asked is None else asked)
+    topics = await drawn(broker.env, (entry(*each) for each in wanted))
     note_denial(broker, request, Operation.DESCRIBE, TOPIC, denied)
     if broker.silent_members:
         _send_elsewhere(broker, request, image.topics if asked is None else asked)
@@ -179,7 +177,7 @@ async def _answer(
         brokers=view.broker_entries if is_about_topics else view.live_broker_entries(),
         cluster_id=image.cluster_id,
         controller_id=view.brokers.controller_id(broker, image),
-        topics=tuple(topics),
+        topics=topics,
         cluster_authorized_operations=operations(broker, request, CLUSTER) if with_operations else NOT_ASKED,
         error_code=NONE,
     )
@@ -240,29 +238,29 @@ def _views(broker: BrokerContext) -> MetadataViews:
 
 
 async def _topic(
+    broker: BrokerContext,
     view: MetadataView,
     image: MetadataImage,
     make: Any,
     *,
     asked: Asked | None,
     codes: Mapping[str, int],
-    pace: TurnCounter,
-) -> Any:
+) -> Weighed:
     topic: TopicState | None = None
     if isinstance(asked, str):
         topic = image.topics.get(asked)
     elif asked is not None:
         topic = image.topic_by_id(asked)
     if topic is not None:
-        return await view.topic(topic, pace)
-    await pace.did()
+        return await view.topic(broker.env, topic)
     name = asked if isinstance(asked, str) else None
-    return make.MetadataResponseTopic(
+    missing = make.MetadataResponseTopic(
         error_code=_why_missing(asked, codes),
         name=name if name is not None or isinstance(asked, UUID) else "",
         topic_id=asked if isinstance(asked, UUID) else None,
         is_internal=name in INTERNAL_TOPICS,
     )
+    return Weighed(missing, 1)
 
 
 def _why_missing(asked: Asked | None, codes: Mapping[str, int]) -> int:

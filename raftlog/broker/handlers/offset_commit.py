@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
 from raftlog.base.config_setting import LONG_MAX
@@ -10,9 +10,16 @@ from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, Unknow
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
+from raftlog.broker.handlers.commit_response import (
+    Codes,
+    RequestRow,
+    answered,
+    check_size,
+    commit_in_batches,
+    rows_of,
+)
 from raftlog.broker.rights import GROUP, TOPIC, demand, may, refusal
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState
@@ -32,7 +39,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per partition once the commit is committed."""
     make = response_builders(API_KEY, request.api_version)
 
-    def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
+    def topic(asked: Any, partitions: Iterator[Any]) -> Any:
         return make.OffsetCommitResponseTopic(
             name=getattr(asked, "name", None),
             topic_id=getattr(asked, "topic_id", None),
@@ -41,7 +48,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
     codes = _commit(broker, request, message)
     return make.OffsetCommitResponse(
-        topics=await answered(broker.env, message, codes, topic, make.OffsetCommitResponsePartition)
+        topics=await answered(message, codes, topic, make.OffsetCommitResponsePartition)
     )
 
 
@@ -77,33 +84,37 @@ async def _commits(
     A client that commits again meanwhile comes after: a connection's requests are handled one by one. The record's
     writer sees by the topic's id that a topic was deleted meanwhile.
     """
-    pace = TurnCounter(broker.env)
     commits: dict[RequestRow, OffsetCommit] = {}
     now_ms = broker.env.ages.latest_ms()
     keep_ms = getattr(message, "retention_time", NOT_SAID)
     expires_ms = -1 if keep_ms < 0 else min(now_ms + keep_ms, LONG_MAX)
-    for row, asked in enumerate(message.topics):
+
+    def look_up(asked: Any) -> tuple[TopicState | None, int]:
         topic = _topic(broker, request, asked)
-        denied = _denied(broker, request, asked, topic)
-        for column, each in enumerate(asked.partitions):
-            if denied:
-                codes[row, column] = denied
-            elif topic is None:
-                codes[row, column] = _missing(broker, request, getattr(asked, "name", ""), UnknownTopicId)
-            elif not 0 <= each.partition_index < len(topic.partitions):
-                codes[row, column] = _missing(broker, request, topic.name, UnknownTopicOrPartition)
-            else:
-                committed = CommittedOffset(
-                    each.committed_offset,
-                    getattr(each, "committed_leader_epoch", NO_EPOCH),
-                    each.committed_metadata or "",
-                    now_ms,
-                    expires_ms,
-                    topic.topic_id,
-                )
-                commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
-            await pace.did()
-        await pace.did()  # a topic is something, too
+        return topic, _denied(broker, request, asked, topic)
+
+    def add(place: RequestRow, each: Any) -> None:
+        topic, denied = topics[place[0]]
+        if denied:
+            codes[place] = denied
+        elif topic is None:
+            name = getattr(message.topics[place[0]], "name", "")
+            codes[place] = _missing(broker, request, name, UnknownTopicId)
+        elif not 0 <= each.partition_index < len(topic.partitions):
+            codes[place] = _missing(broker, request, topic.name, UnknownTopicOrPartition)
+        else:
+            committed = CommittedOffset(
+                each.committed_offset,
+                getattr(each, "committed_leader_epoch", NO_EPOCH),
+                each.committed_metadata or "",
+                now_ms,
+                expires_ms,
+                topic.topic_id,
+            )
+            commits[place] = OffsetCommit(topic.name, each.partition_index, committed)
+
+    topics = await each_part(broker.env, message.topics, look_up)
+    await each_part(broker.env, rows_of(message), lambda row: add(*row))
     return commits
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from raftlog.base.errors import NONE, UnknownTopicOrPartition
@@ -9,7 +10,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.commit_response import check_size
 from raftlog.broker.rights import TOPIC, among, refusal
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey
@@ -21,7 +22,6 @@ API_KEY: Final = ApiKey.OFFSET_DELETE
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Answer per partition once the tombstones are committed; what concerns the whole group has its own field."""
-    pace = TurnCounter(broker.env)
     check_size(message)
     known: list[tuple[str, int]] = []
     allowed = await among(
@@ -32,29 +32,33 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         (topic.name for topic in message.topics),
         log_if_denied=True,
     )
-    for topic in message.topics:
-        for each in topic.partitions:
-            if topic.name in allowed and _exists(broker, topic.name, each.partition_index):
-                known.append((topic.name, each.partition_index))
-            await pace.did()
+
+    def look_up(topic: str, index: int) -> None:
+        if topic in allowed and _exists(broker, topic, index):
+            known.append((topic, index))
+
+    rows = ((topic.name, each.partition_index) for topic in message.topics for each in topic.partitions)
+    await each_part(broker.env, rows, lambda row: look_up(*row))
     answers = await broker.groups.ask(
         GroupCoordinator.delete_offsets, DeleteOffsets(message.group_id, tuple(known))
     )
     codes = dict(zip(known, answers, strict=True))
     make = response_builders(API_KEY, request.api_version)
-    topics = []
-    for topic in message.topics:
-        told = []
+
+    def partitions(topic: Any) -> Iterator[Any]:
         missing = UnknownTopicOrPartition.code if topic.name in allowed else refusal(TOPIC).code
         for each in topic.partitions:
             code = codes.get((topic.name, each.partition_index), missing)
-            told.append(
-                make.OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
-            )
-            await pace.did()
-        topics.append(make.OffsetDeleteResponseTopic(name=topic.name, partitions=tuple(told)))
-        await pace.did()
-    return make.OffsetDeleteResponse(error_code=NONE, throttle_time=0, topics=tuple(topics))
+            yield make.OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=code)
+
+    return make.OffsetDeleteResponse(
+        error_code=NONE,
+        throttle_time=0,
+        topics=(
+            make.OffsetDeleteResponseTopic(name=topic.name, partitions=partitions(topic))
+            for topic in message.topics
+        ),
+    )
 
 
 def _exists(broker: BrokerContext, name: str, partition: int) -> bool:

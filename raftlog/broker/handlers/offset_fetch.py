@@ -21,7 +21,7 @@ from raftlog.base.errors import (
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import GROUP, TOPIC, demand, may
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import Weighed
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
 from raftlog.coordinator.transactional_offsets import is_unstable
@@ -52,46 +52,43 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     version = request.api_version
     make = response_builders(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
-        return make.OffsetFetchResponse(groups=await _groups(broker, request, message))
-    pace = TurnCounter(broker.env)
+        return make.OffsetFetchResponse(groups=_groups(broker, request, message))
     try:
         demand(broker, request, Operation.DESCRIBE, GROUP, message.group_id)
         group = await broker.groups.read(message.group_id)
     except KafkaError as error:
-        return await _failed(request, message, error, pace)
+        return _failed(request, message, error)
     visible = partial(may, broker, request, Operation.DESCRIBE, TOPIC)
-    rows = OffsetRows(group, pace, visible, stable=getattr(message, "require_stable", False))
-    topics = [
+    stable = getattr(message, "require_stable", False)
+    rows = OffsetRows(group, visible, stable=stable, count=OffsetCount())
+    topics = (
         make.OffsetFetchResponseTopic(
-            name=key, partitions=await rows.told(make.OffsetFetchResponsePartition, name, partitions)
+            name=key, partitions=rows.told(make.OffsetFetchResponsePartition, name, partitions)
         )
         for key, name, partitions in _asked(broker.image(), request, message.topics, group, visible)
-    ]
-    return make.OffsetFetchResponse(topics=tuple(topics))
+    )
+    return make.OffsetFetchResponse(topics=topics)
 
 
-async def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> tuple[Any, ...]:
+def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> Iterator[Any]:
     """A group or topic that is named twice is answered once."""
     make = response_builders(API_KEY, request.api_version)
-    groups, told, pace = [], 0, TurnCounter(broker.env)
+    told = OffsetCount()
     seen: set[Any] = set()
     for asked in message.groups:
-        await pace.did(1 + len(asked.topics or ()))
+        yield Weighed(None, 1 + len(asked.topics or ()))
         if asked in seen:
             continue
         seen.add(asked)
-        if told < MAX_OFFSETS:
-            answer = await _group(broker, request, message, asked, pace)
+        if told.offsets < MAX_OFFSETS:
+            yield _group(broker, request, message, asked, told)
         else:
             code = CoordinatorLoadInProgress.code
-            answer = make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=code)
-        told += sum(len(each.partitions) for each in answer.topics)
-        groups.append(answer)
-    return tuple(groups)
+            yield make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=code)
 
 
 async def _group(
-    broker: BrokerContext, request: RequestContext, message: Any, asked: Any, pace: TurnCounter
+    broker: BrokerContext, request: RequestContext, message: Any, asked: Any, told: OffsetCount
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
     try:
@@ -104,29 +101,33 @@ async def _group(
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
     visible = partial(may, broker, request, Operation.DESCRIBE, TOPIC)
-    rows = OffsetRows(group, pace, visible, stable=getattr(message, "require_stable", False))
-    topics = [
+    rows = OffsetRows(group, visible, stable=getattr(message, "require_stable", False), count=told)
+    topics = (
         make.OffsetFetchResponseTopics(
-            name=key,
-            topic_id=key,
-            partitions=await rows.told(make.OffsetFetchResponsePartitions, name, partitions),
+            name=key, topic_id=key, partitions=rows.told(make.OffsetFetchResponsePartitions, name, partitions)
         )
         for key, name, partitions in _asked(broker.image(), request, asked.topics, group, visible)
-    ]
-    return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=tuple(topics))
+    )
+    return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=topics)
+
+
+class OffsetCount:
+    """How many offsets a response has so far."""
+
+    offsets = 0
 
 
 class OffsetRows:
     """The offsets of one group as they are at one time, however many turns the response takes."""
 
     def __init__(
-        self, group: Group, pace: TurnCounter, visible: Callable[[str], bool], *, stable: bool
+        self, group: Group, visible: Callable[[str], bool], *, stable: bool, count: OffsetCount
     ) -> None:
         self._group = group
         self._visible = visible
         self._stable = stable and bool(group.pending)
         self._size = 1 + (len(group.pending) // TRANSACTIONS_PER_PART if self._stable else 0)
-        self._pace = pace
+        self._count = count
 
     def of(self, topic: str | None, partition: int) -> Row:
         """One partition of a topic; None: there is no such topic."""
@@ -139,14 +140,11 @@ class OffsetRows:
             return partition, NOTHING_COMMITTED, UnstableOffsetCommit.code
         return partition, self._group.offsets.get(tp, NOTHING_COMMITTED), NONE
 
-    async def told(self, make: Any, topic: str | None, partitions: Iterable[int]) -> tuple[Any, ...]:
-        """Return the partitions of one topic, `make` being what they are told in."""
-        told = []
+    def told(self, make: Any, topic: str | None, partitions: Iterable[int]) -> Iterator[Weighed]:
+        """Yield the partitions of one topic, as entities that `make` builds."""
         for partition in partitions:
-            told.append(_row(make, self.of(topic, partition)))
-            await self._pace.did(self._size)
-        await self._pace.did()  # a topic is something, too
-        return tuple(told)
+            self._count.offsets += 1
+            yield Weighed(_row(make, self.of(topic, partition)), self._size)
 
 
 def _asked(
@@ -182,20 +180,22 @@ def _row(make: Any, row: Row) -> Any:
     )
 
 
-async def _failed(request: RequestContext, message: Any, error: KafkaError, pace: TurnCounter) -> Any:
+def _failed(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Version 1 has no place for an error but the partitions."""
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_TOP_LEVEL_ERROR_VERSION:
         return make.OffsetFetchResponse(topics=(), error_code=error.code)
-    topics = []
-    for topic in message.topics:
-        told = []
+
+    def partitions(topic: Any) -> Iterator[Any]:
         for partition in topic.partition_indexes:
-            told.append(_row(make.OffsetFetchResponsePartition, (partition, NOTHING_COMMITTED, error.code)))
-            await pace.did()
-        topics.append(make.OffsetFetchResponseTopic(name=topic.name, partitions=tuple(told)))
-        await pace.did()
-    return make.OffsetFetchResponse(topics=tuple(topics))
+            yield _row(make.OffsetFetchResponsePartition, (partition, NOTHING_COMMITTED, error.code))
+
+    return make.OffsetFetchResponse(
+        topics=(
+            make.OffsetFetchResponseTopic(name=topic.name, partitions=partitions(topic))
+            for topic in message.topics
+        )
+    )
 
 
 API: Final = Api(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
 from raftlog.base.errors import InvalidGroupId, UnknownTopicOrPartition
@@ -10,12 +10,20 @@ from raftlog.base.types import NO_EPOCH
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_verification import ProducerApiLevel
-from raftlog.broker.handlers.commit_response import Codes, RequestRow, answered, check_size, commit_in_batches
+from raftlog.broker.handlers.commit_response import (
+    Codes,
+    RequestRow,
+    answered,
+    check_size,
+    commit_in_batches,
+    rows_of,
+)
 from raftlog.broker.rights import GROUP, TOPIC, TRANSACTIONAL_ID, demand, may, refusal
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.group import NO_GENERATION, CommittedOffset
 from raftlog.coordinator.group_requests import MemberRef, OffsetCommit, TxnOffsetCommit
 from raftlog.coordinator.transactions.transaction import check_transactional_id
+from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
@@ -30,12 +38,12 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Answer per partition once the offsets are in the transaction."""
     make = response_builders(API_KEY, request.api_version)
 
-    def topic(asked: Any, partitions: tuple[Any, ...]) -> Any:
+    def topic(asked: Any, partitions: Iterator[Any]) -> Any:
         return make.TxnOffsetCommitResponseTopic(name=asked.name, partitions=partitions)
 
     codes = _commit(broker, request, message)
     return make.TxnOffsetCommitResponse(
-        topics=await answered(broker.env, message, codes, topic, make.TxnOffsetCommitResponsePartition)
+        topics=await answered(message, codes, topic, make.TxnOffsetCommitResponsePartition)
     )
 
 
@@ -78,22 +86,21 @@ async def _commits(
     broker: BrokerContext, request: RequestContext, message: Any, codes: dict[RequestRow, int]
 ) -> dict[RequestRow, OffsetCommit]:
     """Return what can be committed, by row of the request; what cannot gets its code at once."""
-    pace = TurnCounter(broker.env)
     commits: dict[RequestRow, OffsetCommit] = {}
-    topics = broker.image().topics
+    image = broker.image()
     now_ms = broker.env.ages.latest_ms()
-    for row, asked in enumerate(message.topics):
-        topic = topics.get(asked.name)
+
+    def look_up(asked: Any) -> tuple[TopicState | None, bool]:
         allowed = may(broker, request, Operation.READ, TOPIC, asked.name, log_if_denied=True)
-        await pace.did()
-        for column, each in enumerate(asked.partitions):
-            await pace.did()
-            if not allowed:
-                codes[row, column] = refusal(TOPIC).code
-                continue
-            if topic is None or not 0 <= each.partition_index < len(topic.partitions):
-                codes[row, column] = UnknownTopicOrPartition.code
-                continue
+        return image.topics.get(asked.name), allowed
+
+    def add(place: RequestRow, each: Any) -> None:
+        topic, allowed = topics[place[0]]
+        if not allowed:
+            codes[place] = refusal(TOPIC).code
+        elif topic is None or not 0 <= each.partition_index < len(topic.partitions):
+            codes[place] = UnknownTopicOrPartition.code
+        else:
             committed = CommittedOffset(
                 each.committed_offset,
                 getattr(each, "committed_leader_epoch", NO_EPOCH),
@@ -101,7 +108,10 @@ async def _commits(
                 now_ms,
                 topic_id=topic.topic_id,
             )
-            commits[row, column] = OffsetCommit(topic.name, each.partition_index, committed)
+            commits[place] = OffsetCommit(topic.name, each.partition_index, committed)
+
+    topics = await each_part(broker.env, message.topics, look_up)
+    await each_part(broker.env, rows_of(message), lambda row: add(*row))
     return commits
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from raftlog.base.errors import (
     NONE,
-    ClusterAuthorizationFailed,
     KafkaError,
     RequestTimedOut,
 )
@@ -21,7 +20,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
@@ -37,23 +36,30 @@ Codes = dict[tuple[int, TopicPartition], int]
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Write all markers, then answer when all are committed or the time is up."""
-    if request.peer_broker_id is None:
-        return await _response(broker, request, message, {}, otherwise=ClusterAuthorizationFailed)
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
-    async for number, asked, tp in in_turns(broker.env, _topic_partitions(message)):
+
+    def write(number: int, asked: Any, tp: TopicPartition) -> None:
         if not request.is_awaited:
-            # It is asked again elsewhere, is done by now, and the next transaction may have begun.
-            return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
+            return  # it is asked again elsewhere, is done by now, and the next transaction may have begun
         try:
             waiting[_write(broker, _marker(message, asked), tp)] = (number, tp)
         except KafkaError as error:
             codes[number, tp] = error.code
-    if waiting:
-        await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
-    async for future, key in in_turns(broker.env, waiting.items()):
+
+    def note(future: asyncio.Future[int], key: tuple[int, TopicPartition]) -> None:
         codes[key] = future.result() if future.done() else RequestTimedOut.code
-    return await _response(broker, request, message, codes, otherwise=RequestTimedOut)
+
+    await each_part(broker.env, _topic_partitions(message), lambda each: write(*each))
+    if waiting and request.is_awaited:
+        await asyncio.wait(waiting, timeout=MARKERS_COMMITTED_S)
+        await each_part(broker.env, waiting.items(), lambda each: note(*each))
+    return _response(request, message, codes, otherwise=RequestTimedOut.code)
+
+
+def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
+    """Say the same of each partition."""
+    return _response(request, message, {}, otherwise=error.code)
 
 
 def _topic_partitions(message: Any) -> Iterator[tuple[int, Any, TopicPartition]]:
@@ -115,31 +121,23 @@ class PendingMarker:
             self.code.set_result(code)
 
 
-async def _response(
-    broker: BrokerContext, request: RequestContext, message: Any, codes: Codes, *, otherwise: type[KafkaError]
-) -> Any:
-    """Answer each partition with its code, those without one with the same failure."""
+def _response(request: RequestContext, message: Any, codes: Codes, *, otherwise: int) -> Any:
+    """Answer each partition with its code, and with `otherwise` where there is none."""
     make = response_builders(API_KEY, request.api_version)
-    topics: list[list[Any]] = [[] for _ in message.markers]
-    pace = TurnCounter(broker.env)
-    for number, marker in enumerate(message.markers):
-        for topic in marker.topics:
-            partitions = []
-            for index in topic.partition_indexes:
-                code = codes.get((number, TopicPartition(topic.name, index)), otherwise.code)
-                told = make.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
-                partitions.append(told)
-                await pace.did()
-            topics[number].append(
-                make.WritableTxnMarkerTopicResult(name=topic.name, partitions=tuple(partitions))
-            )
-            await pace.did()
+
+    def partitions(number: int, topic: Any) -> Iterator[Any]:
+        for index in topic.partition_indexes:
+            code = codes.get((number, TopicPartition(topic.name, index)), otherwise)
+            yield make.WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+
+    def topics(number: int, marker: Any) -> Iterator[Any]:
+        for each in marker.topics:
+            yield make.WritableTxnMarkerTopicResult(name=each.name, partitions=partitions(number, each))
+
     return make.WriteTxnMarkersResponse(
-        markers=tuple(
-            [
-                make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=tuple(found))
-                async for marker, found in in_turns(broker.env, zip(message.markers, topics, strict=True))
-            ]
+        markers=(
+            make.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics(number, marker))
+            for number, marker in enumerate(message.markers)
         )
     )
 
@@ -147,6 +145,7 @@ async def _response(
 API: Final = Api(
     key=API_KEY,
     handle=handle,
+    error_response=error_response,
     needs=BrokersOnly(),
     max_parts=IN_TURNS,
     audit=NoChange(),

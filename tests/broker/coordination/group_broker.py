@@ -15,6 +15,7 @@ from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
 from raftlog.broker.replicas.deleted_topics import DeletedTopics
+from raftlog.broker.rights import demand_needed
 from raftlog.broker.turns import completed
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
@@ -203,6 +204,7 @@ class GroupBroker:
         request = RequestContext(*header, "PLAINTEXT", "127.0.0.1", self.asker, self.connection)
         env = self.broker.env
         try:
+            demand_needed(self.broker, handler.API.needs, request, message)
             response = await completed(env, handler.API.handle(self.broker, request, message))
         except KafkaError as error:
             response = await completed(env, handler.API.error_response(request, message, error))

@@ -14,7 +14,7 @@ from raftlog.base.errors import RequestTimedOut
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
-from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.broker.turns import PARTS_AT_ONCE, completed
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.message_builders import build_response, request_builders, response_builders
@@ -417,9 +417,10 @@ def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest
             producer_id=7, producer_epoch=0, transaction_result=True, topics=(topic,), coordinator_epoch=0
         )
         request = RequestContext(27, 1, 1, "b", "PLAINTEXT", "h", 2, ClosingConnection(2))
-        answer = await write_txn_markers.handle(
+        handled = write_txn_markers.handle(
             node.broker, request, make.WriteTxnMarkersRequest(markers=(marker,))
         )
+        answer = await completed(node.broker.env, handled)
         codes = [each.error_code for each in answer.markers[0].topics[0].partitions]
         assert codes == [RequestTimedOut.code] * len(topic.partition_indexes)
         assert PARTS_AT_ONCE <= len(written) <= 3 * PARTS_AT_ONCE
