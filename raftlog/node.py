@@ -39,6 +39,7 @@ from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import client_demands_of, follow_rules, make_authorizer
+from raftlog.broker.turns import run_steps
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
@@ -519,8 +520,7 @@ class BrokerRole:
         await self.context.producer_ids.prepare()
         if self._env.threads:
             await asyncio.sleep(WARM_UP_AFTER_S)
-            for _ in warm_up():
-                await self._env.turns.next()
+            await run_steps(self._env, warm_up(), at_once=1)
 
     async def _check_advertised(self) -> None:
         """Say the commonest mistake of all: advertising an address at which nobody answers.

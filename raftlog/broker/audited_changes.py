@@ -9,7 +9,7 @@ from typing import Any
 from raftlog.broker.api import Api, Change
 from raftlog.broker.audit import Outcome, Outcomes
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.security.acls import ADMIN_API
 
 
@@ -45,8 +45,7 @@ def audited(broker: BrokerContext, api: Api, request: RequestContext, message: A
         response = await result
         if response is not None:
             outcomes = Outcomes()
-            async for name, code in in_turns(broker.env, outcomes_of(response)):
-                outcomes.note(name, code)
+            await each_part(broker.env, outcomes_of(response), lambda each: outcomes.note(*each))
             log(outcomes)
         return response
 

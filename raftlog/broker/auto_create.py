@@ -22,7 +22,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image, wait_for_leaders
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 
@@ -49,7 +49,7 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
     Refusals that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
     codes: dict[str, int] = {}
-    topics = [_new_topic(broker, name) async for name in in_turns(broker.env, names)]
+    topics = await each_part(broker.env, names, partial(_new_topic, broker))
     asked = ask_in_parts(
         broker,
         topics,

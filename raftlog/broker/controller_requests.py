@@ -58,7 +58,7 @@ class ask_in_parts(Generic[Part, R]):
 
     So neither the controller nor this broker has all of them in one turn of the loop. `size_of`: for how many a part
     counts. Parts for which no time is left, or that are too many for one request, come with an error. Not an
-    asynchronous generator, as `in_turns`.
+    asynchronous generator: one that waits when its node ends cannot be closed.
     """
 
     def __init__(

@@ -1,7 +1,10 @@
-"""Taking turns: a request of very many parts is answered a slice at a time, so that others get the loop meanwhile.
+"""Long work in slices, so that other requests get the event loop meanwhile.
 
-All slices of a node wait in one queue (`Env.turns`), one for each turn of the loop. An `await` of what is answered at
-once does not give the loop its turn; the functions of this module do.
+All slices of a node wait in one queue (`Env.turns`), one for each turn of the loop. An `await` of something that is
+there does not give the loop its turn; the functions of this module do.
+
+Handlers do not count turns. They say what one part becomes: in a generator in place of an array of their response,
+which `completed` draws, or in a function for `each_part`. Parts that wait for a commit are begun `together`.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from functools import cache
 from itertools import count, islice
 from types import GeneratorType
@@ -84,28 +87,6 @@ class TurnCounter:
         if self._done >= PARTS_AT_ONCE:
             self._done = 0
             await self._turns.next()
-
-
-class in_turns(AsyncIterator[Part]):
-    """Iterate over all parts, and give the loop its turn after every PARTS_AT_ONCE.
-
-    Not an asynchronous generator: one that waits when its node ends cannot be closed.
-    """
-
-    __slots__ = ("_done", "_rest", "_turns")
-
-    def __init__(self, env: Env, parts: Iterable[Part]) -> None:
-        self._turns = env.turns
-        self._rest = iter(parts)
-        self._done = 0
-
-    async def __anext__(self) -> Part:
-        if self._done and self._done % PARTS_AT_ONCE == 0:
-            await self._turns.next()
-        self._done += 1
-        for part in self._rest:
-            return part
-        raise StopAsyncIteration
 
 
 class Weighed(NamedTuple):
@@ -215,19 +196,32 @@ def _arrays(kind: Hashable) -> tuple[str, ...]:
     return tuple(each.name for each in fields.values() if "tuple" in str(each.type))
 
 
+async def run_steps(
+    env: Env, steps: Iterator[Any], *, at_once: int, goes_on: Callable[[], bool] = lambda: True
+) -> Any:
+    """Run a generator to its end and return its value; the loop has its turn after every `at_once` steps.
+
+    Return None as soon as it no longer `goes_on` after such a turn.
+    """
+    for number in count(1):
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        if number % at_once == 0:
+            await env.turns.next()
+            if not goes_on():
+                break
+    return None
+
+
 async def decoded(env: Env, pieces: IncrementalRead) -> Any:
     """Return a message that is decoded in turns (`codec.request_pieces`, `codec.answer_pieces`). Raises InvalidRequest.
 
     On the loop rather than in a thread, which would hold the interpreter for 5 ms at a time, at each call of the
     system that the loop makes meanwhile: others then waited four times as long, and less was decoded.
     """
-    for number in count(1):
-        try:
-            next(pieces)
-        except StopIteration as end:
-            return end.value
-        if number % PIECES_AT_ONCE == 0:
-            await env.turns.next()
+    return await run_steps(env, pieces, at_once=PIECES_AT_ONCE)
 
 
 async def encoded(env: Env, header: RequestHeader, message: Any, *, account: Account) -> bytearray:

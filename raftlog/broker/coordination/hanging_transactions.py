@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from heapq import merge
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartitio
 from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import by_topic
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -73,12 +74,8 @@ class TransactionSurvey:
             answer = await self._ask(broker_id, ApiKey.LIST_TRANSACTIONS, asked)
             if answer.error_code:
                 raise from_code(answer.error_code)
-            found += [
-                TransactionalId(
-                    each.transactional_id, broker_id, each.producer_id, each.transaction_state, -1, -1
-                )
-                async for each in in_turns(self._broker.env, answer.transaction_states)
-            ]
+            states = answer.transaction_states
+            found += await each_part(self._broker.env, states, partial(_id_at, broker_id))
         if self._coordinators() != before:
             raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
         return await _sorted(self._broker.env, found)
@@ -199,8 +196,11 @@ class TransactionSurvey:
     async def _open_in(self, topic_partitions: Iterable[TopicPartition]) -> list[Hanging]:
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         image = self._broker.image()  # one for all: topics may go meanwhile
-        async for each in in_turns(self._broker.env, topic_partitions):
-            by_leader[self._leader(each, image)].append(each)
+        await each_part(
+            self._broker.env,
+            topic_partitions,
+            lambda each: by_leader[self._leader(each, image)].append(each),
+        )
         found: list[Hanging] = []
         for leader, led in by_leader.items():
             for first in range(0, len(led), PARTITIONS_AT_ONCE):
@@ -270,7 +270,13 @@ async def _sorted(env: Env, listed: list[TransactionalId]) -> list[Transactional
     for begin in range(0, len(listed), MAX_IDS_PER_REQUEST):
         runs.append(sorted(listed[begin : begin + MAX_IDS_PER_REQUEST]))
         await env.turns.next()
-    return [each async for each in in_turns(env, merge(*runs))]
+    return await each_part(env, merge(*runs), lambda each: each)
+
+
+def _id_at(broker_id: int, state: Any) -> TransactionalId:
+    return TransactionalId(
+        state.transactional_id, broker_id, state.producer_id, state.transaction_state, -1, -1
+    )
 
 
 def _shapes(api_key: ApiKey) -> MessageBuilders:

@@ -6,6 +6,7 @@ Handlers stand on this; it knows no wire. The marker sender tells partitions abo
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, Final
 
 from raftlog.base.errors import ConcurrentTransactions
@@ -15,7 +16,7 @@ from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions.transaction import (
     RECORDED,
@@ -235,8 +236,8 @@ class TransactionCoordinators:
         self._shards.check_loaded(wholly=wholly)
         found: list[Transaction] = []
         for coordinator in self._active():
-            async for transactional_id in in_turns(self._broker.env, coordinator.transactional_ids()):
-                found.append(await self._read_of(coordinator, transactional_id))
+            ids = coordinator.transactional_ids()
+            found += await each_part(self._broker.env, ids, partial(self._read_of, coordinator))
         return [each for each in found if each.exists]
 
     async def _read_of(self, coordinator: TransactionCoordinator, transactional_id: str) -> Transaction:

@@ -20,7 +20,7 @@ from raftlog.broker.coordination.transaction_shard import TransactionCoordinator
 from raftlog.broker.links.broker_links import Lane
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import by_topic
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 from raftlog.protocol.message_builders import request_builders
 
@@ -185,12 +185,13 @@ class MarkerSender:
             return
         codes = [_codes(each) for each in response.markers]
         failed: list[Told] = []
-        async for (outcome, partitions), answered in in_turns(
-            self._broker.env, zip(batch, codes, strict=False)
-        ):
-            again = self._heard(outcome, partitions, answered)
+
+        def hear(told: Told, answered: Any) -> None:
+            again = self._heard(*told, answered)
             if again:
-                failed.append((outcome, again))
+                failed.append((told[0], again))
+
+        await each_part(self._broker.env, zip(batch, codes, strict=False), lambda row: hear(*row))
         failed += batch[len(codes) :]
         if failed:
             self._try_later(lane, failed)

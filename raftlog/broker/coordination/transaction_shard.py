@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import PARTS_AT_ONCE, in_turns
+from raftlog.broker.turns import PARTS_AT_ONCE, each_part
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
@@ -72,5 +73,4 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
 
     async def _taken_up(self, coordinator: TransactionCoordinator) -> None:
         outcomes, self._outcomes = self._outcomes, []
-        async for each in in_turns(self._env, outcomes):
-            self._send(self, each)
+        await each_part(self._env, outcomes, partial(self._send, self))

@@ -38,7 +38,7 @@ from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
 from raftlog.broker.links.broker_links import Lane
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import TopicKey, by_topic, locate
-from raftlog.broker.turns import TurnCounter, in_turns
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import read_header
@@ -168,17 +168,17 @@ class TransactionVerifier:
 
     async def _send(self, lane: Lane, batch: list[PendingVerification]) -> None:
         make = request_builders(ADD_PARTITIONS_TO_TXN, VERSION)
-        transactions = []
-        async for each in in_turns(self.broker.env, batch):
+
+        def transaction(each: PendingVerification) -> Any:
             topics = tuple(
                 make.AddPartitionsToTxnTopic(name=topic, partitions=tuple(indexes))
                 for topic, indexes in by_topic(each.topic_partitions).items()
             )
-            transactions.append(
-                make.AddPartitionsToTxnTransaction(
-                    **each.writer._asdict(), verify_only=each.verify_only, topics=topics
-                )
+            return make.AddPartitionsToTxnTransaction(
+                **each.writer._asdict(), verify_only=each.verify_only, topics=topics
             )
+
+        transactions = await each_part(self.broker.env, batch, transaction)
         message = make.AddPartitionsToTxnRequest(transactions=tuple(transactions))
         try:
             answer = await self.broker.links.ask(
@@ -198,13 +198,15 @@ class TransactionVerifier:
         if len(answer.results_by_transaction) != len(batch):
             _refuse(batch, BrokerNotAvailable("the coordinator answered something else"))
             return
-        async for each, result in in_turns(
-            self.broker.env, zip(batch, answer.results_by_transaction, strict=True)
-        ):
+
+        def note(each: PendingVerification, result: Any) -> None:
             codes = _codes(result, each.topic_partitions)
             self._note(each.writer, is_slow=CoordinatorNotAvailable.code in codes.values())
             if not each.answer.done():
                 each.answer.set_result(codes)
+
+        results = zip(batch, answer.results_by_transaction, strict=True)
+        await each_part(self.broker.env, results, lambda row: note(*row))
 
     def _note(self, writer: TransactionalProducer, *, is_slow: bool) -> None:
         if is_slow:
@@ -313,17 +315,23 @@ class VerificationRequests:
     async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
         """Ask, and return what must not be appended, and why."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
-        pace = TurnCounter(self._verifier.broker.env)
-        for writer, questions in self._asked.items():
+
+        def judge(each: VerificationRequest, error: KafkaError | None) -> None:
+            if each.partition.leader_epoch != each.leader_epoch:
+                refused[each.tp] = NotLeaderOrFollower()
+            elif error is not None:
+                refused[each.tp] = error
+            elif not each.verification.confirm(supports_epoch_bump=dialect is ProducerApiLevel.ADDS):
+                refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
+
+        async def ask(asked: tuple[TransactionalProducer, list[VerificationRequest]]) -> None:
+            writer, questions = asked
             names = [each.partition.name for each in questions]
             answers = await self._verifier.verify(writer, names, dialect=dialect)
-            for each in questions:
-                error = answers[each.partition.name]
-                if each.partition.leader_epoch != each.leader_epoch:
-                    refused[each.tp] = NotLeaderOrFollower()
-                elif error is not None:
-                    refused[each.tp] = error
-                elif not each.verification.confirm(supports_epoch_bump=dialect is ProducerApiLevel.ADDS):
-                    refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
-                await pace.did()
+            env = self._verifier.broker.env
+            await each_part(env, questions, lambda each: judge(each, answers[each.partition.name]))
+
+        _: list[None] = await each_part(
+            self._verifier.broker.env, self._asked.items(), ask, size_of=lambda asked: len(asked[1])
+        )
         return refused

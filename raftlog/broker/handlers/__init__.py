@@ -8,8 +8,9 @@ the row's `error_response` makes. Without one, the error code goes into the resp
 Fetch take the connection instead.
 
 A request holds the event loop for a few milliseconds at a time. `max_parts` of the row says how many parts it may have.
-A handler whose row says IN_TURNS goes through the parts in turns (`broker.turns`), and answers a repeated part once. A
-handler bounds its whole answer where a short question can have a long answer.
+A handler says what one part of its response is, in a generator in place of an array, and passes the parts of its
+request to `each_part` (`broker.turns`). It answers a repeated part once, and bounds its whole response where a short
+request can have a long one.
 `tests/broker/handlers/test_large_requests.py` sends the largest requests to all APIs.
 
 A module is imported when its row is first asked for, or by `warm_up`, since some need milliseconds.

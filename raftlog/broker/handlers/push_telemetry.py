@@ -10,6 +10,7 @@ from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.client_telemetry import Push
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.get_telemetry_subscriptions import attributes_of
+from raftlog.broker.turns import run_steps
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
 from raftlog.security.acls import NoRights
@@ -30,10 +31,14 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         max_bytes=broker.config.telemetry_max_bytes,
         now=asyncio.get_running_loop().time(),
     )
-    for _ in pauses:
-        await broker.env.turns.next()
-        if not request.is_awaited and not message.terminating:
-            break  # a client that ends may not wait for the answer
+    await run_steps(
+        broker.env,
+        pauses,
+        at_once=1,
+        goes_on=lambda: (
+            request.is_awaited or message.terminating
+        ),  # a client that ends may not wait for the answer
+    )
     return build_response(API_KEY, request.api_version)
 
 

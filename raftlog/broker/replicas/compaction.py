@@ -16,7 +16,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
 from raftlog.broker.replicas.log_directories import LogVolume
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
-from raftlog.broker.turns import in_turns
+from raftlog.broker.turns import each_part
 from raftlog.storage.log_to_clean import LogToClean, find_log_to_clean
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class LogCleaner:
         point when a segment rolls.
         """
         self._take_touched()
-        behind = [each async for each in in_turns(self._env, self.compacted_on(volume)) if _is_behind(each)]
+        compacted = self.compacted_on(volume)
+        are_behind = await each_part(self._env, compacted, _is_behind)
+        behind = [each for each, is_behind in zip(compacted, are_behind, strict=True) if is_behind]
         self._replicas.mark_unflushed(behind)
         if behind and (flushed := volume.flusher.flushed()) is not None:
             await flushed
@@ -91,14 +93,17 @@ class LogCleaner:
         now = asyncio.get_running_loop().time
         found: list[tuple[float, int, Partition]] = []
         self._take_touched()
-        async for partition in in_turns(self._env, self.compacted_on(volume)):
+
+        def look(partition: Partition) -> None:
             if partition.leader_epoch < 0:
-                continue
+                return
             if not self._failures.is_due(CHORE, str(partition.name), now()):
-                continue
+                return
             bounds = self._bounds(partition)
             if bounds is not None and bounds.is_due(partition.log.config):
                 found.append((-bounds.ratio, len(found), partition))
+
+        await each_part(self._env, self.compacted_on(volume), look)
         return [partition for _, _, partition in sorted(found)]
 
     def _bounds(self, partition: Partition) -> LogToClean | None:
