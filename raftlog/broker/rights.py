@@ -8,6 +8,7 @@ each of them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from raftlog.base.config_tls import demands_certificate
@@ -20,6 +21,7 @@ from raftlog.base.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 from raftlog.metadata.features import client_demands
 from raftlog.metadata.image import MetadataImage, SupportedFeature
@@ -218,15 +220,12 @@ async def among(
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
         return wanted
-    allowed = set()
-    for number, name in enumerate(wanted, 1):
-        if _allows(authorizer, request, operation, resource_type, name):
-            allowed.add(name)
-        if number % NAMES_AT_ONCE == 0:
-            await broker.env.turns.next()
+    ask = partial(_allows, authorizer, request, operation, resource_type)
+    answers = await each_part(broker.env, wanted, ask, at_once=NAMES_AT_ONCE)
+    allowed = frozenset(name for name, is_allowed in zip(wanted, answers, strict=True) if is_allowed)
     if log_if_denied:
         note_denial(broker, request, operation, resource_type, wanted - allowed)
-    return frozenset(allowed)
+    return allowed
 
 
 def viewer(broker: BrokerContext, request: RequestContext) -> Viewer | None:

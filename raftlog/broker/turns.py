@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import count, islice
 from types import GeneratorType
@@ -75,16 +75,17 @@ class CallQueue:
 class TurnCounter:
     """Counts the parts of a request where these have parts themselves, and gives the loop its turns."""
 
-    __slots__ = ("_done", "_turns")
+    __slots__ = ("_at_once", "_done", "_turns")
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, at_once: int | None = None) -> None:
         self._turns = env.turns
+        self._at_once = at_once or PARTS_AT_ONCE
         self._done = 0
 
     async def did(self, parts: int = 1) -> None:
-        """Note that so many parts are done; wait for a turn of the loop after every PARTS_AT_ONCE."""
+        """Note that so many parts are done; wait for a turn of the loop after every `at_once`."""
         self._done += parts
-        if self._done >= PARTS_AT_ONCE:
+        if self._done >= self._at_once:
             self._done = 0
             await self._turns.next()
 
@@ -102,17 +103,23 @@ async def each_part(
     answer: Callable[[Part], Result | Awaitable[Result]],
     *,
     size_of: Callable[[Part], int] = lambda part: 1,
+    at_once: int | None = None,
 ) -> list[Result]:
     """Return what `answer` returns for each part, in their order; the loop has its turns between.
 
-    `size_of`: as how many parts a part counts.
+    `size_of`: as how many parts a part counts. `at_once`: parts between two turns, PARTS_AT_ONCE unless it is given.
     """
-    pace, results = TurnCounter(env), []
+    pace, results = TurnCounter(env, at_once), []
     for part in parts:
         result = answer(part)
         results.append(await result if inspect.isawaitable(result) else result)
         await pace.did(size_of(part))
     return results
+
+
+def batches(parts: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
+    """Yield the parts as slices of so many."""
+    return (parts[first : first + size] for first in range(0, len(parts), size))
 
 
 async def count_parts(env: Env, parts: Iterable[Key]) -> Counter[Key]:

@@ -1,6 +1,6 @@
 """The APIs of Apache Kafka 4.3 (= kio 0.6.5): keys, names, version ranges, and which of them raftlog serves.
 
-A key that is not in `APIS` is unknown to the schema. An API that is not in `SERVED_KEYS` is not advertised.
+A key that is not in `APIS` is unknown to the schema. `broker.handlers` says which APIs raftlog serves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NEVER_FLEXIBLE: Final = 32767
 
 
 class ApiKey(IntEnum):
-    """The APIs that raftlog serves, by their number on the wire."""
+    """APIs by their number on the wire: those that code of raftlog names."""
 
     PRODUCE = 0
     FETCH = 1
@@ -203,9 +203,6 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in AP
 
 API_VERSIONS: Final = 18
 
-SERVED_KEYS: Final = frozenset(int(key) for key in ApiKey)
-"""Keys of the APIs that raftlog serves."""
-
 PRODUCE_ADVERTISED_FROM: Final = 0
 """Older librdkafka drops compression and record batches unless Produce v0 is listed (KAFKA-18659)."""
 
@@ -218,7 +215,7 @@ class VersionRange(NamedTuple):
     max_version: int
 
 
-def advertised_versions(keys: Iterable[int] = SERVED_KEYS) -> tuple[VersionRange, ...]:
+def advertised_versions(keys: Iterable[int]) -> tuple[VersionRange, ...]:
     """Return the version ranges to advertise for the served APIs, by key."""
     return tuple(
         VersionRange(

@@ -13,7 +13,8 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
-from raftlog.protocol.apis import APIS, SERVED_KEYS
+from raftlog.broker.handlers import served
+from raftlog.protocol.apis import APIS
 from raftlog.protocol.schema import Field, message_type, schema_of, to_wire
 
 _EPOCH = datetime.datetime.fromtimestamp(0, tz=datetime.UTC)
@@ -34,7 +35,7 @@ def built_versions(direction: str) -> list[tuple[int, int, str]]:
     """Every served API in every version that kio knows."""
     return [
         (key, version, direction)
-        for key in sorted(SERVED_KEYS)
+        for key in sorted(served())
         for version in range(APIS[key].min_version, APIS[key].max_version + 1)
     ]
 

@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from raftlog.protocol.apis import APIS, SERVED_KEYS
+from raftlog.broker.handlers import served
+from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import decode_response, encode_response
 from raftlog.protocol.message_builders import build_response
 from raftlog.protocol.schema import message_type, schema_of
@@ -15,7 +16,7 @@ from raftlog.protocol.throttle_time import with_throttle_time
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 VERSIONS = [
     (key, version)
-    for key in sorted(SERVED_KEYS)
+    for key in sorted(served())
     for version in range(APIS[key].min_version, APIS[key].max_version + 1)
     if key not in (PRODUCE, FETCH)
 ]

@@ -11,15 +11,16 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from raftlog.protocol.apis import APIS, SERVED_KEYS
+from raftlog.broker.handlers import served
+from raftlog.protocol.apis import APIS
 from raftlog_chaos.fuzz.draw import GROUPS, NO_LIE, STRINGS, TOPICS, TRANSACTIONS, Draw, KnownValues
 from raftlog_chaos.fuzz.grammar import VERSIONS, draw_request
 
 PREFIX: Final = 4
 HANDSHAKE: Final = 0x7261
 """raftlog's own API key for brokers that prove who they are."""
-SERVED: Final = tuple(each for each in VERSIONS if each[0] in SERVED_KEYS)
-OTHERS: Final = tuple(each for each in VERSIONS if each[0] not in SERVED_KEYS)
+SERVED: Final = tuple(each for each in VERSIONS if each[0] in served())
+OTHERS: Final = tuple(each for each in VERSIONS if each[0] not in served())
 
 HARMFUL: Final = frozenset({64})
 """Of the APIs that are served those that a run of frames does not survive: UnregisterBroker of a broker that runs."""

@@ -16,8 +16,9 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from raftlog.admin.resources import ROUTES
+from raftlog.broker.handlers import served
 from raftlog.process import GARBAGE_THRESHOLDS
-from raftlog.protocol.apis import APIS, SERVED_KEYS, Api, ApiKey
+from raftlog.protocol.apis import APIS, Api, ApiKey
 from raftlog.testing.in_process import InProcessCluster
 from raftlog_chaos.attacks.target import Line
 from raftlog_chaos.turns.largest import ALL_NAMES, Known, Names, largest_requests
@@ -126,7 +127,7 @@ def _timed(watch: Stopwatch, ask: Ask) -> Row:
 
 def of_apis(cluster: InProcessCluster, known: Known, scope: Scope) -> Iterator[Ask]:
     """Yield the requests of all APIs."""
-    for api_key in sorted(SERVED_KEYS, key=lambda each: (each in REMOVES and 1 + REMOVES.index(each), each)):
+    for api_key in sorted(served(), key=lambda each: (each in REMOVES and 1 + REMOVES.index(each), each)):
         api = APIS[api_key]
         if api.name in LEFT_OUT or not scope.wants(api.name):
             continue

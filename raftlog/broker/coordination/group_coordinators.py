@@ -6,8 +6,9 @@ Handlers stand on this; it knows no wire. Which partitions those are, and what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from uuid import UUID
 
@@ -34,7 +35,7 @@ from raftlog.broker.coordination.transaction_verification import (
     TransactionVerifier,
 )
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.broker.turns import PARTS_AT_ONCE, batches, each_part
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
@@ -386,9 +387,11 @@ class GroupCoordinators:
         self._shards.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():
-            group_ids = coordinator.group_ids()
-            for begin in range(0, len(group_ids), PARTS_AT_ONCE):
-                some = group_ids[begin : begin + PARTS_AT_ONCE]
-                groups += await self._ask(partial(coordinator.read_some, some))
-                await self._broker.env.turns.next()
+            portions = batches(coordinator.group_ids(), PARTS_AT_ONCE)
+            read = partial(self._read_some, coordinator)
+            groups += chain.from_iterable(await each_part(self._broker.env, portions, read, at_once=1))
         return groups
+
+    async def _read_some(self, coordinator: GroupCoordinator, group_ids: Sequence[str]) -> list[Group]:
+        read: list[Group] = await self._ask(partial(coordinator.read_some, group_ids))
+        return read

@@ -19,7 +19,7 @@ from raftlog.base.errors import (
     RecordListTooLarge,
 )
 from raftlog.broker.coordination.shard import JOURNAL_ERRORS, CoordinatorShard
-from raftlog.broker.turns import PARTS_AT_ONCE
+from raftlog.broker.turns import PARTS_AT_ONCE, run_steps
 from raftlog.coordinator.group import DeletedTopics
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_records import KeyValue
@@ -110,9 +110,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         return GroupReplay(self._is_gone)
 
     async def _feed(self, replay: GroupReplay, records: bytes) -> int:
-        for number, _ in enumerate(replay.feed_stepwise(records), 1):
-            if number % RECORDS_AT_ONCE == 0:
-                await self._env.turns.next()
+        await run_steps(self._env, replay.feed_stepwise(records), at_once=RECORDS_AT_ONCE)
         return replay.next_offset
 
     async def _take_up(self, replay: GroupReplay, end_offset: int) -> tuple[GroupCoordinator, int]:

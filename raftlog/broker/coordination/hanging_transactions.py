@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from heapq import merge
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +33,7 @@ from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartitio
 from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import by_topic
-from raftlog.broker.turns import each_part
+from raftlog.broker.turns import batches, each_part
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -52,7 +53,7 @@ IS_OPEN: Final = frozenset(each.value for each in (TransactionState.ONGOING, *PR
 Known = dict[tuple[int, str, int], DescribedId]
 """Transactions that have not ended, by producer id, topic and partition."""
 
-PARTITIONS_AT_ONCE: Final = 1_000
+PARTITIONS_PER_REQUEST: Final = 1_000
 """Partitions whose producers a broker is asked for in one request."""
 
 log = get_logger(__name__)
@@ -203,9 +204,9 @@ class TransactionSurvey:
         )
         found: list[Hanging] = []
         for leader, led in by_leader.items():
-            for first in range(0, len(led), PARTITIONS_AT_ONCE):
-                found += await self._open_at(leader, led[first : first + PARTITIONS_AT_ONCE])
-                await self._broker.env.turns.next()
+            portions = batches(led, PARTITIONS_PER_REQUEST)
+            ask = partial(self._open_at, leader)
+            found += chain.from_iterable(await each_part(self._broker.env, portions, ask, at_once=1))
         return found
 
     async def _open_at(self, leader: int, led: Sequence[TopicPartition]) -> list[Hanging]:
@@ -266,10 +267,9 @@ class TransactionSurvey:
 
 
 async def _sorted(env: Env, listed: list[TransactionalId]) -> list[TransactionalId]:
-    runs = []
-    for begin in range(0, len(listed), MAX_IDS_PER_REQUEST):
-        runs.append(sorted(listed[begin : begin + MAX_IDS_PER_REQUEST]))
-        await env.turns.next()
+    runs: list[list[TransactionalId]] = await each_part(
+        env, batches(listed, MAX_IDS_PER_REQUEST), sorted, at_once=1
+    )
     return await each_part(env, merge(*runs), lambda each: each)
 
 

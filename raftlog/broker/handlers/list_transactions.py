@@ -75,21 +75,22 @@ def _filter(message: Any, states: frozenset[str], *, now_ms: int) -> Callable[[T
 async def _matching(env: Env, pattern: str, found: list[Transaction]) -> list[Transaction]:
     """Return those whose whole id matches. Raises InvalidRegularExpression where one id alone would take too long."""
     matches = compiled(pattern).fullmatch
-    matching: list[Transaction] = []
-    left = STEPS_AT_ONCE
-    for each in found:
-        taken = steps(pattern, each.transactional_id)
-        if taken > STEPS_AT_ONCE:
+
+    def match(each: Transaction) -> bool:
+        if steps(pattern, each.transactional_id) > STEPS_AT_ONCE:
             raise InvalidRegularExpression(
                 f"it takes too long on an id of {len(each.transactional_id)} characters"
             )
-        if taken > left:
-            await env.turns.next()
-            left = STEPS_AT_ONCE
-        left -= taken
-        if matches(each.transactional_id):
-            matching.append(each)
-    return matching
+        return matches(each.transactional_id) is not None
+
+    are_matching = await each_part(
+        env,
+        found,
+        match,
+        size_of=lambda each: steps(pattern, each.transactional_id),
+        at_once=STEPS_AT_ONCE,
+    )
+    return [each for each, is_matching in zip(found, are_matching, strict=True) if is_matching]
 
 
 API: Final = Api(
