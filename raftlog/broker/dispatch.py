@@ -1,8 +1,12 @@
 """From a frame to the handler of its API, and from what that returns or raises to a response.
 
-No request holds the event loop for long. A request has at most as many parts (elements of all its arrays) as
-its API's row (`broker.api`) says. A large request waits for memory (`object_memory`) and is decoded in turns, and an
-answer that a handler does not give at once is encoded in turns.
+Each request takes the same steps, as the row of its API (`broker.api`) describes them:
+
+    header → row → room for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
+
+Produce and Fetch leave after the header, and have steps of their own. No request holds the event loop for long: it has
+at most `max_parts` parts (elements of all its arrays). A large one waits for memory (`object_memory`) and is decoded in
+turns. Parts of a response that a handler does not return at once are drawn (`turns.completed`) and encoded in turns.
 
 The one place where a request as a whole may fail: an error that its API can express is a response. Malformed bytes, an
 unknown API and anything unforeseen end the connection, with one line in the log.

@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 
 from raftlog.base.errors import ClusterAuthorizationFailed
 from raftlog.broker import handlers
+from raftlog.broker.api import Api, NoChange
 from raftlog.broker.handlers import api_versions
 from raftlog.protocol.message_builders import request_builders
-from raftlog.security.acls import Operation, ResourceType
+from raftlog.security.acls import NoRights, Operation, ResourceType
 from tests.broker.fakes import FakeClient, FakePartitionServer, request
 from tests.broker.handlers.test_rights import ALICE, GuardedBroker, Row, allow
 from tests.kit.waits import PATIENCE_S
@@ -127,6 +128,22 @@ async def test_the_row_of_an_added_api_demands_its_right_and_writes_the_audit_lo
     (line,) = [each for each in logs if each["event"] == "metadata_change"]
     assert (line["principal"], line["api"], line["outcome"]) == (ALICE, NAME, "failed")
     assert line["failed"] == ["orders-0"]
+
+
+def test_a_row_without_a_decision_is_a_type_error() -> None:
+    """Nothing is open, unlimited or unaudited because somebody forgot it."""
+    decided: dict[str, Any] = {
+        "key": KEY,
+        "handle": None,
+        "needs": NoRights(),
+        "max_parts": 10,
+        "audit": NoChange(),
+        "controllers": False,
+    }
+    assert Api(**decided).name == NAME
+    for name in decided:
+        with pytest.raises(TypeError, match=name):
+            Api(**{field: value for field, value in decided.items() if field != name})
 
 
 async def test_the_row_of_an_added_api_limits_its_requests() -> None:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator, Iterator
 from functools import partial
+from typing import Any
+
+import pytest
 
 from raftlog.base.env import Env
 from raftlog.base.errors import GroupIdNotFound
@@ -12,9 +16,14 @@ from raftlog.broker.context import RequestContext
 from raftlog.broker.turns import (
     BYTES_AT_ONCE,
     CALLS_AT_ONCE,
+    PARTS_AT_ONCE,
     PARTS_TOGETHER,
     CallQueue,
+    Weighed,
+    completed,
+    each_part,
     encoded,
+    run_steps,
     together,
 )
 from raftlog.protocol.apis import ApiKey
@@ -83,3 +92,93 @@ async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:
         assert frame == encode_response(key, version, 7, answer)
         assert turns >= len(frame) // BYTES_AT_ONCE
         assert turns or count == 1
+
+
+MAKE = response_builders(ApiKey.OFFSET_FETCH, 8)
+
+
+def _group(group_id: str, topics: Any) -> Any:
+    return MAKE.OffsetFetchResponseGroup(group_id=group_id, topics=topics)
+
+
+def _topic(name: str, partitions: Any = ()) -> Any:
+    return MAKE.OffsetFetchResponseTopics(name=name, partitions=partitions)
+
+
+def _partition(index: int) -> Any:
+    return MAKE.OffsetFetchResponsePartitions(partition_index=index)
+
+
+async def test_parts_of_a_response_are_drawn_at_every_depth() -> None:
+    """Parts may be coroutines, and parts that are None are left out; arrays that are whole stay as they are."""
+
+    async def group(number: int) -> Any:
+        await asyncio.sleep(0)
+        topics = (_topic(f"t{each}", (_partition(index) for index in range(each))) for each in range(number))
+        return _group(f"g{number}", topics)
+
+    whole = (_topic("t", (_partition(3),)),)
+    parts = (group(2), None, Weighed(None, 5), _group("whole", whole))
+    response = await completed(Env(), MAKE.OffsetFetchResponse(groups=(each for each in parts)))
+    assert response == MAKE.OffsetFetchResponse(
+        groups=(_group("g2", (_topic("t0"), _topic("t1", (_partition(0),)))), _group("whole", whole))
+    )
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("size", [1, 10])
+async def test_drawing_a_response_gives_the_loop_its_turns(nested: bool, size: int) -> None:
+    """One after every hundred parts, whether they are of one array or of many; some count as many parts."""
+    count = 10 * PARTS_AT_ONCE
+    if nested:
+        topics: Any = (
+            _topic("t", (Weighed(_partition(0), size) for _ in range(10))) for _ in range(count // 10)
+        )
+    else:
+        topics = (Weighed(_topic("t"), size) for _ in range(count))
+    response = MAKE.OffsetFetchResponse(groups=(_group("g", topics) for _ in range(1)))
+    _, turns = await count_loop_turns(completed(Env(), response))
+    assert turns >= count * size // PARTS_AT_ONCE - 1
+
+
+async def test_a_part_that_fails_fails_the_response() -> None:
+    """The error response is made of it, as if the handler had raised it before."""
+
+    def topics() -> Iterator[Any]:
+        yield _topic("t")
+        raise GroupIdNotFound
+
+    with pytest.raises(GroupIdNotFound):
+        await completed(Env(), MAKE.OffsetFetchResponse(groups=(_group("g", topics()) for _ in range(1))))
+
+
+async def test_parts_of_a_request_are_answered_in_their_order_and_in_turns() -> None:
+    """By a function or by a coroutine; a slice is as large as the caller says, by the sizes of the parts."""
+
+    async def double(part: int) -> int:
+        return 2 * part
+
+    assert await each_part(Env(), range(3), double) == [0, 2, 4]
+    for at_once, size in ((None, 1), (10, 1), (10, 5)):
+        found, turns = await count_loop_turns(
+            each_part(Env(), range(1_000), str, size_of=lambda _, size=size: size, at_once=at_once)
+        )
+        assert found == list(map(str, range(1_000)))
+        assert turns >= 1_000 * size // (at_once or PARTS_AT_ONCE) - 1
+
+
+async def test_steps_are_run_to_their_end_or_until_nobody_waits_for_it() -> None:
+    """With a turn of the loop after every so many of them."""
+    done: list[int] = []
+
+    def steps() -> Generator[None, None, str]:
+        for number in range(100):
+            done.append(number)
+            yield
+        return "the end"
+
+    assert await run_steps(Env(), steps(), at_once=10) == "the end"
+    assert len(done) == 100
+    done.clear()
+    assert await run_steps(Env(), steps(), at_once=10, goes_on=lambda: len(done) < 30) is None
+    assert len(done) == 30
