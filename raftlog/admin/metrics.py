@@ -14,8 +14,9 @@ from raftlog.admin.errors import ApiError
 from raftlog.admin.exposition import MEDIA_TYPE, Family, slices
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.response_pieces import send
-from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.admin.scrape import Scrape, gather
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 GZIP_LEVEL: Final = 3
 """A twentieth of the text remains, as it does at higher levels for twice the work."""

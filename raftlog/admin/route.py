@@ -52,8 +52,6 @@ NO_RIGHTS: Final = NoRights()
 FILTERED: Final = Filtered(())
 """The handler says which rights, as it does in the next row."""
 ASKED_BY_HANDLER: Final = DemandedPerPart(())
-DESCRIBE_CLUSTER: Final = Demanded((Right(Operation.DESCRIBE, CLUSTER),))
-ALTER_CLUSTER: Final = Demanded((Right(Operation.ALTER, CLUSTER),))
 
 
 def of_topic(operation: Operation) -> Demanded:

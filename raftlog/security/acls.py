@@ -195,6 +195,10 @@ class Filtered:
 Needs = BeforeLogin | NoRights | BrokersOnly | Demanded | DemandedPerPart | DecidedByController | Filtered
 """The rights that a request needs, and the place where they are checked."""
 
+ALTER_CLUSTER: Final = Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),))
+DESCRIBE_CLUSTER: Final = Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),))
+READ_GROUP: Final = Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),))
+
 IMPLIED_BY: Final = {
     Operation.DESCRIBE: frozenset(
         {Operation.DESCRIBE, Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}

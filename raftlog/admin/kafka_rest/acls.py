@@ -12,11 +12,20 @@ from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import check, of_kafka
 from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, made_of, page_of
-from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.base.errors import SecurityDisabled
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
-from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
+from raftlog.security.acls import (
+    ALTER_CLUSTER,
+    DESCRIBE_CLUSTER,
+    Acl,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 
 MOST_RULES: Final = 1_000
 """In one request."""

@@ -26,9 +26,10 @@ from raftlog.admin.kafka_rest.shared import (
     page_of,
     topic_of,
 )
-from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 INT32_MAX: Final = 2**31 - 1
 MOST_MOVES: Final = 1000

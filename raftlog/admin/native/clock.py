@@ -6,8 +6,9 @@ from typing import Final
 
 import msgspec
 
-from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.base.record_ages import NOTHING_IS_OLD_MS
+from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 
 class Clock(msgspec.Struct):

@@ -12,9 +12,10 @@ from raftlog.admin.audit import tell_parts
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, ApiError, check
 from raftlog.admin.kafka_client import shapes
-from raftlog.admin.route import ALTER_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.base.errors import ElectionNotNeeded
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import ALTER_CLUSTER
 
 KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
 MOST_PARTITIONS: Final = 1000

@@ -14,9 +14,10 @@ import msgspec
 
 from raftlog.admin.errors import FORBIDDEN, ApiError, Error, not_found
 from raftlog.admin.native.nodes import http_url_of
-from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.admin.view import FaultSwitch
 from raftlog.base.faults import NAMES, NodeFault
+from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 ALL: Final = "all"
 PASS_ON_S: Final = 10.0

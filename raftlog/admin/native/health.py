@@ -15,7 +15,7 @@ import msgspec
 from raftlog.admin.cluster_summary import Kind, Survey
 from raftlog.admin.kafka_client import Asks, BrokerUnreachable, shapes
 from raftlog.admin.native.quorum import Quorum, quorum_of
-from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.faults import name_of
@@ -24,6 +24,7 @@ from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ANSWER_S: Final = 1.0
 """Longest wait for each broker, all at once."""

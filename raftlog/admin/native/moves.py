@@ -8,9 +8,10 @@ import msgspec
 
 from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import drain, transfer_leadership, undrain
-from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
 from raftlog.metadata.controller_api import BrokerDrain
+from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 LARGEST_ID: Final = 2**31 - 1
 

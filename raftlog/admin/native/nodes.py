@@ -9,11 +9,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from raftlog.admin.kafka_client import BrokerUnreachable, shapes
-from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.base.config_network import http_url, is_loopback
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 BROKER: Final = 4
 """The resource type of a broker's configs."""

@@ -9,7 +9,6 @@ import msgspec
 from raftlog import __version__
 from raftlog.admin.route import (
     CLUSTER,
-    DESCRIBE_CLUSTER,
     GROUP,
     NO_RIGHTS,
     TOPIC,
@@ -17,7 +16,7 @@ from raftlog.admin.route import (
     Route,
 )
 from raftlog.admin.samples import EVERY_S, KEPT, Sample
-from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceType
+from raftlog.security.acls import CLUSTER_NAME, DESCRIBE_CLUSTER, OPERATIONS, Operation, ResourceType
 
 LARGEST: Final = 2**53 - 1
 ASKED_FOR: Final = {

@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
-from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ASK_S: Final = 2.0
 """Longest wait for the active controller; an election takes less than one."""

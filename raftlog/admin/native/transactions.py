@@ -11,12 +11,12 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.admin.errors import ApiError, not_found
-from raftlog.admin.route import ALTER_CLUSTER, FILTERED, TOPIC, TRANSACTIONAL_ID, Call, Route
+from raftlog.admin.route import FILTERED, TOPIC, TRANSACTIONAL_ID, Call, Route
 from raftlog.admin.view import TransactionPort
 from raftlog.base.errors import TransactionalIdNotFound
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
 from raftlog.base.types import TopicPartition
-from raftlog.security.acls import Demanded, Operation, Right
+from raftlog.security.acls import ALTER_CLUSTER, Demanded, Operation, Right
 
 SLICE: Final = 1_000
 """Transactional ids that are told of before others have the loop."""

@@ -10,9 +10,10 @@ import msgspec
 
 from raftlog.admin.errors import check, not_found
 from raftlog.admin.kafka_client import shapes
-from raftlog.admin.route import ALTER_CLUSTER, DESCRIBE_CLUSTER, Call, Route
+from raftlog.admin.route import Call, Route
 from raftlog.protocol.apis import ApiKey
 from raftlog.security import scram
+from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 
 class Credential(msgspec.Struct):

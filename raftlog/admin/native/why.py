@@ -19,12 +19,12 @@ from raftlog.admin.native.cause_sentences import (
     of_broker,
     of_partition,
 )
-from raftlog.admin.route import DESCRIBE_CLUSTER, Call, Route, of_topic
+from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.causes import describe_cause
 from raftlog.metadata.history import AppliedBatch, History
 from raftlog.metadata.image import PartitionState
-from raftlog.security.acls import Operation
+from raftlog.security.acls import DESCRIBE_CLUSTER, Operation
 
 
 class CauseOfChange(msgspec.Struct):

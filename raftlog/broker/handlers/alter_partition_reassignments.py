@@ -21,7 +21,7 @@ from raftlog.metadata.controller_api import (
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER
 
 API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
@@ -119,7 +119,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=IN_TURNS,
     audit=Change(
         lambda _, response: named_partitions(response.responses, "name", "partitions", "partition_index")

@@ -14,7 +14,7 @@ from raftlog.metadata.controller_api import AlterScramCredentials, PartResult, P
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER
 from raftlog.security.scram import NUMBERS, ScramCredential, from_salted
 
 API_KEY: Final = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
@@ -79,7 +79,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
     audit=Change(lambda _, response: named(response.results, "user")),
     controllers=True,

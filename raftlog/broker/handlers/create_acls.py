@@ -16,7 +16,7 @@ from raftlog.metadata.controller_api import CreateAcls, PartResult, PartResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Acl, Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER, Acl
 
 API_KEY: Final = ApiKey.CREATE_ACLS
 
@@ -73,7 +73,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
     audit=Change(_outcomes, keeps_message=True),
     controllers=True,

@@ -21,7 +21,7 @@ from raftlog.metadata.controller_api import AclDeletions, DeleteAcls
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Acl, AclFilter, Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER, Acl, AclFilter
 
 API_KEY: Final = ApiKey.DELETE_ACLS
 
@@ -104,7 +104,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=100,  # each of which looks at all rules, in a request of its own
     audit=Change(_outcomes),
     controllers=True,

@@ -11,7 +11,7 @@ from raftlog.broker.handlers.acl_messages import check_enabled, filter_of
 from raftlog.broker.turns import each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Acl, Demanded, Operation, PatternType, ResourceType, Right
+from raftlog.security.acls import DESCRIBE_CLUSTER, Acl, PatternType, ResourceType
 
 API_KEY: Final = ApiKey.DESCRIBE_ACLS
 
@@ -52,10 +52,5 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=True,
+    key=API_KEY, handle=handle, needs=DESCRIBE_CLUSTER, max_parts=AT_ONCE, audit=NoChange(), controllers=True
 )

@@ -95,10 +95,5 @@ def _brokers(
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=NoRights(),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=True,
+    key=API_KEY, handle=handle, needs=NoRights(), max_parts=AT_ONCE, audit=NoChange(), controllers=True
 )

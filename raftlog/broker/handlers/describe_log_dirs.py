@@ -13,7 +13,7 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.turns import each_part, partitions_by_topic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 if TYPE_CHECKING:
     from raftlog.broker.replicas.log_directories import LogVolume
@@ -99,7 +99,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    needs=DESCRIBE_CLUSTER,
     max_parts=IN_TURNS,
     audit=NoChange(),
     controllers=False,

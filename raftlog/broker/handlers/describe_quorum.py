@@ -14,7 +14,7 @@ from raftlog.broker.turns import partitions_by_topic
 from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 API_KEY: Final = ApiKey.DESCRIBE_QUORUM
 
@@ -87,10 +87,5 @@ def _nodes(broker: BrokerContext, make: Any) -> tuple[Any, ...]:
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
-    max_parts=IN_TURNS,
-    audit=NoChange(),
-    controllers=True,
+    key=API_KEY, handle=handle, needs=DESCRIBE_CLUSTER, max_parts=IN_TURNS, audit=NoChange(), controllers=True
 )

@@ -10,7 +10,7 @@ from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import DESCRIBE_CLUSTER
 from raftlog.security.scram import NUMBERS, ScramCredential
 
 API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
@@ -49,10 +49,5 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=True,
+    key=API_KEY, handle=handle, needs=DESCRIBE_CLUSTER, max_parts=AT_ONCE, audit=NoChange(), controllers=True
 )

@@ -14,7 +14,7 @@ from raftlog.broker.turns import each_part, partitions_by_topic
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER
 
 API_KEY: Final = ApiKey.ELECT_LEADERS
 
@@ -101,7 +101,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=IN_TURNS,
     audit=Change(
         lambda _, response: named_partitions(

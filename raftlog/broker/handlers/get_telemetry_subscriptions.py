@@ -48,10 +48,5 @@ def attributes_of(request: RequestContext, instance_id: UUID) -> ClientAttribute
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=NoRights(),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=False,
+    key=API_KEY, handle=handle, needs=NoRights(), max_parts=AT_ONCE, audit=NoChange(), controllers=False
 )

@@ -11,7 +11,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import Heartbeat, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import READ_GROUP
 
 API_KEY: Final = ApiKey.HEARTBEAT
 
@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    needs=READ_GROUP,
     max_parts=AT_ONCE,
     audit=NoChange(),
     controllers=False,

@@ -14,7 +14,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import READ_GROUP
 
 API_KEY: Final = ApiKey.JOIN_GROUP
 
@@ -144,7 +144,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    needs=READ_GROUP,
     max_parts=AT_ONCE,
     audit=NoChange(),
     controllers=False,

@@ -12,7 +12,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import LeaveGroup, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import READ_GROUP
 
 API_KEY: Final = ApiKey.LEAVE_GROUP
 
@@ -63,7 +63,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    needs=READ_GROUP,
     max_parts=IN_TURNS,
     audit=NoChange(),
     controllers=False,

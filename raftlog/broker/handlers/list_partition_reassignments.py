@@ -16,7 +16,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import DESCRIBE_CLUSTER
 
 API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
@@ -80,7 +80,7 @@ API: Final = Api(
     key=API_KEY,
     handle=handle,
     error_response=error_response,
-    needs=Demanded((Right(Operation.DESCRIBE, ResourceType.CLUSTER),)),
+    needs=DESCRIBE_CLUSTER,
     max_parts=IN_TURNS,
     audit=NoChange(),
     controllers=True,

@@ -43,10 +43,5 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=NoRights(),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=False,
+    key=API_KEY, handle=handle, needs=NoRights(), max_parts=AT_ONCE, audit=NoChange(), controllers=False
 )

@@ -45,10 +45,5 @@ def _refusal(make: Any, error: KafkaError) -> Any:
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=BeforeLogin(),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=False,
+    key=API_KEY, handle=handle, needs=BeforeLogin(), max_parts=AT_ONCE, audit=NoChange(), controllers=False
 )

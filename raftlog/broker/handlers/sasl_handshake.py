@@ -39,10 +39,5 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 API: Final = Api(
-    key=API_KEY,
-    handle=handle,
-    needs=BeforeLogin(),
-    max_parts=AT_ONCE,
-    audit=NoChange(),
-    controllers=False,
+    key=API_KEY, handle=handle, needs=BeforeLogin(), max_parts=AT_ONCE, audit=NoChange(), controllers=False
 )

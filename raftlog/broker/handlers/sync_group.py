@@ -12,7 +12,7 @@ from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import MemberRef, SyncGroup, SyncGroupResult
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import READ_GROUP
 
 API_KEY: Final = ApiKey.SYNC_GROUP
 
@@ -60,7 +60,7 @@ async def _synced(request: RequestContext, waiting: Awaitable[SyncGroupResult]) 
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=Demanded((Right(Operation.READ, ResourceType.GROUP, "group_id"),)),
+    needs=READ_GROUP,
     max_parts=20_000,  # members, at once; the record of a generation has no room for as many
     audit=NoChange(),
     controllers=False,

@@ -11,7 +11,7 @@ from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.metadata.controller_api import Done, UnregisterBroker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER
 
 API_KEY: Final = ApiKey.UNREGISTER_BROKER
 
@@ -31,7 +31,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
     audit=Change(
         lambda message, response: ((f"broker {message.broker_id}", response.error_code),), keeps_message=True

@@ -20,7 +20,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
-from raftlog.security.acls import Demanded, Operation, ResourceType, Right
+from raftlog.security.acls import ALTER_CLUSTER
 
 API_KEY: Final = ApiKey.UPDATE_FEATURES
 
@@ -76,7 +76,7 @@ def _outcomes(message: Any, response: Any) -> Iterator[Outcome]:
 API: Final = Api(
     key=API_KEY,
     handle=handle,
-    needs=Demanded((Right(Operation.ALTER, ResourceType.CLUSTER),)),
+    needs=ALTER_CLUSTER,
     max_parts=AT_ONCE,
     audit=Change(_outcomes, keeps_message=True),
     controllers=True,
