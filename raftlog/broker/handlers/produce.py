@@ -46,7 +46,7 @@ from raftlog.broker.partition_lookup import (
     may_be_made_here,
 )
 from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, refused_topic
-from raftlog.broker.turns import TurnCounter
+from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
@@ -280,11 +280,8 @@ class PendingProduce(Slot):
 
     async def _verify(self, asked: VerificationRequests, *, is_large: bool) -> None:
         if is_large and self._no_memory is None:
-            pace = TurnCounter(self.connection.server.broker.env)
-            for topic, batches in self._wanted.topics:
-                for index, records in batches:
-                    asked.add(topic, index, records)
-                    await pace.did()
+            rows = ((topic, *batch) for topic, batches in self._wanted.topics for batch in batches)
+            await each_part(self.connection.server.broker.env, rows, lambda row: asked.add(*row))
         if asked:
             self._unverified = await asked.refused(_dialect(self.header.api_version))
         await self.append_in_turns(self.append())
