@@ -75,6 +75,10 @@ class Api:
     """Whether controllers answer it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
     error_response: ErrorResponse = error_code_response
     """Of this API, where a response has more than one error code."""
+    strict_quota_from: int | None = None
+    """Of an API that creates or deletes partitions (KIP-599): the first version whose senders know
+    THROTTLING_QUOTA_EXCEEDED. Senders of older versions are only made to wait.
+    """
     prepared: tuple[int, ...] = ()
     """Versions whose messages are imported before the first request: those of clients that produce and consume."""
     waits_for_members: bool = False

@@ -6,16 +6,24 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from msgspec import structs
 
 from raftlog.base.errors import KafkaError, PolicyViolation, RequestTimedOut, from_code
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.metadata.controller_api import ByClient, ErrorReply, Reply, Request
+from raftlog.metadata.controller_api import (
+    ByClient,
+    CreateTopicsReply,
+    ErrorReply,
+    Reply,
+    Request,
+    TopicResults,
+)
 from raftlog.metadata.image import MetadataImage
 
 R = TypeVar("R", bound=Reply)
+Changed = TypeVar("Changed", CreateTopicsReply, TopicResults)
 Part = TypeVar("Part")
 
 ASKED_BY: Final[ContextVar[str]] = ContextVar("asked_by", default="")
@@ -101,6 +109,29 @@ class ask_in_parts(Generic[Part, R]):
         if left_ms <= 0:
             raise RequestTimedOut("the request's time was over before these came up")
         return await ask(self._broker, self._request_of(some), self._expected, timeout_ms=left_ms)
+
+
+async def change_in_parts(
+    broker: LocalBroker,
+    asked: ask_in_parts[Part, Changed],
+    *,
+    failed: Callable[[Part, KafkaError], Any],
+    shown_by: Callable[[list[Part], Changed], Callable[[MetadataImage], bool]] | None,
+) -> list[Any]:
+    """Have the controller change some parts at a time, and return the result of each: the reply's, or `failed`.
+
+    `shown_by`: whether an image shows the changes of some parts. The next ones are asked for when this broker's does;
+    None: nothing is changed, it is only validated.
+    """
+    results: list[Any] = []
+    async for some, reply in asked:
+        if isinstance(reply, KafkaError):
+            results += [failed(each, reply) for each in some]
+            continue
+        results += reply.results
+        if shown_by is not None:
+            await wait_for_image(broker, shown_by(some, reply))
+    return results
 
 
 def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator[tuple[list[Part], int]]:

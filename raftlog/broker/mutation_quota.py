@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from raftlog.base.errors import KafkaError, ThrottlingQuotaExceeded
+from raftlog.broker.api import Api
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts
 from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
@@ -23,23 +24,21 @@ Part = TypeVar("Part")
 
 async def within_mutation_quota(
     broker: BrokerContext,
+    api: Api,
     request: RequestContext,
     parts: Sequence[Part],
     size_of: Callable[[Part], int],
-    *,
-    strict_from: int,
 ) -> tuple[list[Part], list[tuple[Part, KafkaError]]]:
     """Return the parts of a request that may be changed, and those that may not. Mute its sender for the throttle time.
 
-    `size_of`: how many partitions a part creates or deletes. `strict_from`: the first version of the request whose
-    senders know THROTTLING_QUOTA_EXCEEDED.
+    `size_of`: how many partitions a part creates or deletes.
     """
     connection = cast("Connection | None", request.connection)
     limits = None if connection is None else connection.limits
     if limits is None or not limits.mutations or not parts:
         return list(parts), []
-    assert connection is not None
-    user, strict = request.principal.partition(":")[2], request.api_version >= strict_from
+    assert connection is not None and api.strict_quota_from is not None
+    user, strict = request.principal.partition(":")[2], request.api_version >= api.strict_quota_from
 
     def charge(some: tuple[Part, ...]) -> ChargeMutations:
         sizes = tuple(max(0, size_of(each)) for each in some)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -12,8 +13,8 @@ from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
     ask_in_parts,
+    change_in_parts,
     truncate_message,
-    wait_for_image,
     wait_for_leaders,
 )
 from raftlog.broker.mutation_quota import within_mutation_quota
@@ -26,9 +27,6 @@ from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.CREATE_PARTITIONS
-
-STRICT_QUOTA_FROM: Final = 3
-"""The first version whose senders know THROTTLING_QUOTA_EXCEEDED."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -46,10 +44,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     ]
     named = [topic for topic in message.topics if topic.name in allowed]
     wanted = await each_part(broker.env, named, _new_partitions)
-    may_grow, throttled = await within_mutation_quota(
-        broker, request, wanted, lambda each: _size(broker.image(), each), strict_from=STRICT_QUOTA_FROM
-    )
-    results += [TopicResult(each.name, None, error.code, error.message) for each, error in throttled]
+    may_grow, throttled = await within_mutation_quota(broker, API, request, wanted, partial(_size, broker))
+    results += [_failed(*each) for each in throttled]
     results += await _grown(broker, message, may_grow)
     make = response_builders(API_KEY, request.api_version)
     told = (
@@ -68,31 +64,32 @@ def _new_partitions(topic: Any) -> NewPartitions:
 
 
 async def _grown(broker: BrokerContext, message: Any, wanted: list[NewPartitions]) -> list[TopicResult]:
-    results: list[TopicResult] = []
+    def shown_by(some: list[NewPartitions], reply: TopicResults) -> Callable[[MetadataImage], bool]:
+        failed = {each.name for each in reply.results if each.error_code}
+        return partial(_shows, [each for each in some if each.name not in failed])
+
     asked = ask_in_parts(
         broker,
         wanted,
         lambda topics: CreatePartitions(topics, message.validate_only),
         TopicResults,
         timeout_ms=message.timeout,
-        size_of=lambda each: _size(broker.image(), each),
+        size_of=partial(_size, broker),
     )
-    async for some, reply in asked:
-        if isinstance(reply, KafkaError):
-            results += [TopicResult(each.name, None, reply.code, reply.message) for each in some]
-            continue
-        results += reply.results
-        if not message.validate_only:
-            failed = {each.name for each in reply.results if each.error_code}
-            await wait_for_image(broker, partial(_shows, [each for each in some if each.name not in failed]))
+    shown = None if message.validate_only else shown_by
+    results = await change_in_parts(broker, asked, failed=_failed, shown_by=shown)
     if not message.validate_only and not all(each.error_code for each in results):
         await wait_for_leaders(broker)
     return results
 
 
-def _size(image: MetadataImage, wanted: NewPartitions) -> int:
+def _failed(topic: NewPartitions, error: KafkaError) -> TopicResult:
+    return TopicResult(topic.name, None, error.code, error.message)
+
+
+def _size(broker: BrokerContext, wanted: NewPartitions) -> int:
     """How many partitions are added."""
-    topic = image.topics.get(wanted.name)
+    topic = broker.image().topics.get(wanted.name)
     return 0 if topic is None else wanted.total - len(topic.partitions)
 
 
@@ -108,4 +105,5 @@ API: Final = Api(
     max_parts=IN_TURNS,
     audit=Change(lambda _, response: named(response.results, "name")),
     controllers=True,
+    strict_quota_from=3,
 )

@@ -15,8 +15,8 @@ from raftlog.broker.auto_create import creation_size
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import (
     ask_in_parts,
+    change_in_parts,
     truncate_message,
-    wait_for_image,
     wait_for_leaders,
 )
 from raftlog.broker.handlers.config_resources import check_config_names
@@ -31,9 +31,6 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 
 API_KEY: Final = ApiKey.CREATE_TOPICS
 
-STRICT_QUOTA_FROM: Final = 6
-"""The first version whose senders know THROTTLING_QUOTA_EXCEEDED."""
-
 CONFIGS_SIZE: Final = 10
 """To tell the configs of a topic takes as long as so many parts of a request."""
 
@@ -42,10 +39,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Create topics and wait until this broker knows them and serves the partitions that it leads."""
     results, wanted = await _checked(broker, request, message)
     allowed, throttled = await within_mutation_quota(
-        broker, request, wanted, partial(_partitions, broker), strict_from=STRICT_QUOTA_FROM
+        broker, API, request, wanted, partial(_partitions, broker)
     )
-    results |= {each.name: TopicCreation(each.name, error.code, error.message) for each, error in throttled}
-    results |= await _created(broker, message, allowed)
+    results |= {each.name: _failed(each, error) for each, error in throttled}
+    results |= {each.name: each for each in await _created(broker, message, allowed)}
     make = response_builders(API_KEY, request.api_version)
     configs = {topic.name: topic.configs for topic in wanted}
     configs_of = _TopicConfigs(broker, make)
@@ -97,24 +94,22 @@ def _new_topic(topic: Any) -> NewTopic:
     return NewTopic(topic.name, *numbers, assignments, configs)
 
 
-async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) -> dict[str, TopicCreation]:
-    results: dict[str, TopicCreation] = {}
+def _failed(topic: NewTopic, error: KafkaError) -> TopicCreation:
+    return TopicCreation(topic.name, error.code, error.message)
+
+
+async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) -> list[TopicCreation]:
     asked = ask_in_parts(
         broker,
         wanted,
         lambda topics: CreateTopics(topics, message.validate_only),
         CreateTopicsReply,
         timeout_ms=message.timeout,
-        size_of=lambda each: creation_size(broker, each),
+        size_of=partial(creation_size, broker),
     )
-    async for some, reply in asked:
-        if isinstance(reply, KafkaError):
-            results |= {each.name: TopicCreation(each.name, reply.code, reply.message) for each in some}
-            continue
-        results |= {each.name: each for each in reply.results}
-        if not message.validate_only:
-            await wait_for_image(broker, partial(_shows, reply.results))
-    if not message.validate_only and not all(each.error_code for each in results.values()):
+    shown_by = None if message.validate_only else lambda _, reply: partial(_shows, reply.results)
+    results = await change_in_parts(broker, asked, failed=_failed, shown_by=shown_by)
+    if not message.validate_only and not all(each.error_code for each in results):
         await wait_for_leaders(broker)
     return results
 
@@ -212,5 +207,6 @@ API: Final = Api(
     max_parts=NAMES,
     audit=Change(lambda _, response: named(response.topics, "name")),
     controllers=True,
+    strict_quota_from=6,
     prepared=(7,),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from raftlog.base.errors import InvalidRequest, KafkaError, TopicDeletionDisable
 from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
+from raftlog.broker.controller_requests import ask_in_parts, change_in_parts, truncate_message
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, may, refusal
 from raftlog.broker.turns import count_parts, each_part
@@ -21,9 +21,6 @@ from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 API_KEY: Final = ApiKey.DELETE_TOPICS
-
-STRICT_QUOTA_FROM: Final = 5
-"""The first version whose senders know THROTTLING_QUOTA_EXCEEDED."""
 
 _DISABLED_CODE_FROM: Final = 3
 """Older clients do not know TOPIC_DELETION_DISABLED."""
@@ -40,12 +37,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             TopicResult(each.name, each.topic_id, code, "delete.topic.enable is false") for each in wanted
         ]
     else:
-        allowed, throttled = await within_mutation_quota(
-            broker, request, wanted, lambda each: _size(broker.image(), each), strict_from=STRICT_QUOTA_FROM
-        )
-        results += [
-            TopicResult(each.name, each.topic_id, error.code, error.message) for each, error in throttled
-        ]
+        allowed, throttled = await within_mutation_quota(broker, API, request, wanted, partial(_size, broker))
+        results += [_failed(*each) for each in throttled]
         results += await _deleted(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
     told = (
@@ -110,26 +103,23 @@ def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> 
 
 
 async def _deleted(broker: BrokerContext, message: Any, wanted: list[TopicRef]) -> list[TopicResult]:
-    results: list[TopicResult] = []
+    def shown_by(_: list[TopicRef], reply: TopicResults) -> Callable[[MetadataImage], bool]:
+        return partial(_shows, [each for each in reply.results if not each.error_code])
+
+    size_of = partial(_size, broker)
     asked = ask_in_parts(
-        broker,
-        wanted,
-        DeleteTopics,
-        TopicResults,
-        timeout_ms=message.timeout,
-        size_of=lambda each: _size(broker.image(), each),
+        broker, wanted, DeleteTopics, TopicResults, timeout_ms=message.timeout, size_of=size_of
     )
-    async for some, reply in asked:
-        if isinstance(reply, KafkaError):
-            results += [TopicResult(each.name, each.topic_id, reply.code, reply.message) for each in some]
-            continue
-        results += reply.results
-        await wait_for_image(broker, partial(_shows, [each for each in reply.results if not each.error_code]))
-    return results
+    return await change_in_parts(broker, asked, failed=_failed, shown_by=shown_by)
 
 
-def _size(image: MetadataImage, wanted: TopicRef) -> int:
+def _failed(topic: TopicRef, error: KafkaError) -> TopicResult:
+    return TopicResult(topic.name, topic.topic_id, error.code, error.message)
+
+
+def _size(broker: BrokerContext, wanted: TopicRef) -> int:
     """How many partitions go."""
+    image = broker.image()
     topic = None if wanted.topic_id is None else image.topic_by_id(wanted.topic_id)
     topic = topic or image.topics.get(wanted.name or "")
     return 0 if topic is None else len(topic.partitions)
@@ -155,4 +145,5 @@ API: Final = Api(
     max_parts=IN_TURNS,
     audit=Change(lambda _, response: named(response.responses, "name")),
     controllers=True,
+    strict_quota_from=5,
 )

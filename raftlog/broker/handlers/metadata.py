@@ -62,8 +62,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     missing, codes = await _to_create(broker, request, message, asked)
     if missing:
         allowed, throttled = await within_mutation_quota(
-            broker, request, missing, lambda _: broker.config.num_partitions, strict_from=0
-        )  # of every version: a topic that cannot be made is LEADER_NOT_AVAILABLE
+            broker, API, request, missing, lambda _: broker.config.num_partitions
+        )
         codes |= {name: LeaderNotAvailable.code for name, _ in throttled}
         codes |= await create_missing(broker, allowed)
     elif asked and len(broker.image().brokers) > 1:
@@ -282,5 +282,6 @@ API: Final = Api(
     max_parts=IN_TURNS,
     audit=NoChange(),
     controllers=False,
+    strict_quota_from=0,  # a topic that cannot be made is LEADER_NOT_AVAILABLE
     prepared=(13, 12, 1),
 )
