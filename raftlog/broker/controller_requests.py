@@ -135,7 +135,7 @@ async def change_in_parts(
 
 
 def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator[tuple[list[Part], int]]:
-    """Yield lists of parts, each of ASKED_AT_ONCE in all or of one part, with how many that makes."""
+    """Yield lists of parts, each of PARTS_PER_REQUEST in all or of one part, with how many that makes."""
     portion: list[Part] = []
     total = 0
     for part in parts:

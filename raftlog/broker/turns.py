@@ -223,7 +223,7 @@ async def run_steps(
 
 
 async def decoded(env: Env, pieces: IncrementalRead) -> Any:
-    """Return a message that is decoded in turns (`codec.request_pieces`, `codec.answer_pieces`). Raises InvalidRequest.
+    """Return a message that is decoded in turns (`codec.decode_request_incrementally`). Raises InvalidRequest.
 
     On the loop rather than in a thread, which would hold the interpreter for 5 ms at a time, at each call of the
     system that the loop makes meanwhile: others then waited four times as long, and less was decoded.
