@@ -23,6 +23,8 @@ CONSUMERS: Final[Mapping[str, str | None]] = {
 USUAL: Final = ("a", "a", "b", "b", "c", "s", "t")
 NEVER: Final = 77
 """An epoch that no group of a history comes to."""
+SEVERAL: Final = 3
+"""So many members have a choice who gets a partition that is left over."""
 UNCONFIRMED: Final = "before it confirmed"
 """The remark on a heartbeat whose member has not confirmed its assignment yet."""
 
@@ -82,6 +84,8 @@ class ConsumerWords(Scene):
             self.s.remark("again with its instance")
         if not was_confirmed and not confirms:
             self.s.remark(UNCONFIRMED)
+        if sum(bool(each.epoch) for each in self._readers.values()) >= SEVERAL:
+            self.s.remark("in a group of several")
         if answer.get("error_code") != "NONE":
             return
         if reader.epoch != epoch:
