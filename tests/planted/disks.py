@@ -199,6 +199,10 @@ PLANTS = [
         "H19 damage in mid-log",
         corruption,
         believe_a_recovery_point_from_before_a_cut,
+        test=(
+            "tests/storage/test_recovery.py"
+            "::test_a_recovery_point_from_before_a_cut_of_damage_is_not_believed"
+        ),
     ),
     Plant(
         "flushed-taken-for-torn",

@@ -161,6 +161,15 @@ KNOWN: Final = (
         raftlog="*Dead",
     ),
     Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="DescribeGroups*Empty*",
+        path="answer.groups.*.error_code",
+        kafka="NONE",
+        raftlog="GROUP_ID_NOT_FOUND",
+    ),
+    Known(
         "kafka's own fault",
         "A producer's plain batches are judged by its last plain ones. Kafka also remembers a batch of a transaction "
         "that its coordinator did not know, and refuses the second plain batch.",
