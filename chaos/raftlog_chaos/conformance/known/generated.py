@@ -294,4 +294,22 @@ KNOWN: Final = (
         raftlog="member-*",
         ends=True,
     ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupDescribe*in a group of several*",
+        path="answer.groups.*.members.*assignment",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A member that joined again** is in the epoch that it was told then. Kafka also takes the one before.",
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in an epoch before it joined again*",
+        path="answer.error_code",
+        kafka="NONE",
+        raftlog="FENCED_MEMBER_EPOCH",
+        ends=True,
+    ),
 )
