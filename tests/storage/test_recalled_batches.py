@@ -1,4 +1,4 @@
-"""What a start recalls of producers' last batches, before the newest snapshot, from a log in which a header rotted."""
+"""A start recalls producers' last batches from a log in which a header rotted, with a snapshot and without."""
 
 from __future__ import annotations
 
