@@ -119,7 +119,7 @@ def forget_the_id_that_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_all_of_the_id_before_go_on(patch: pytest.MonkeyPatch) -> None:
-    """Whatever epoch of the exhausted producer id a client has, it is taken for the last one's holder."""
+    """A client with any epoch of the exhausted producer id is taken for the holder of the last one."""
 
     def may_go_on(tail: Transaction, asker: Any) -> bool:
         return asker.producer_id in (tail.producer.producer_id, tail.previous_id)
@@ -162,6 +162,20 @@ def believe_epochs_unconfirmed(patch: pytest.MonkeyPatch) -> None:
             raise InvalidProducerEpoch(f"epoch {epoch} is older")
 
     patch.setattr(Verifications, "check_epoch", check_epoch)
+
+
+def keep_few_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Four epochs of one producer are asked about at a time: those that were made up crowd the right one out."""
+    begin = Verifications.begin
+
+    def begin_one_of_four(verifications: Verifications, producer_id: int, epoch: int) -> Any:
+        asked = verifications._asked.get(producer_id, {})
+        if epoch not in asked and len(asked) >= 4:
+            confirmed = verifications._confirmed.get(producer_id)
+            verifications._void(producer_id, next(each for each in asked if asked[each] is not confirmed))
+        return begin(verifications, producer_id, epoch)
+
+    patch.setattr(Verifications, "begin", begin_one_of_four)
 
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
@@ -320,6 +334,7 @@ PLANTS = [
         test=f"{TESTS}::test_only_the_last_holder_of_the_id_before_is_let_on",
     ),
     Plant("made-up-epochs-fence", "KIP-890 fencing", exactly_once_alone, believe_epochs_unconfirmed, SECONDS),
+    Plant("made-up-epochs-crowd", "KIP-890 questions", exactly_once_alone, keep_few_epochs, SECONDS),
     Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
     Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
 ]
