@@ -308,7 +308,7 @@ class ClassicGroup:
         self._forget(holder.member_id, gathering, FencedInstanceId())
         if led:
             gathering.leader = new_member_id
-        gathering.members[new_member_id] = successor
+        gathering.members[new_member_id] = msgspec.structs.replace(successor, assignment=holder.assignment)
         if begins:
             self._clocks.start_rebalance_timeout(gathering, at.now)
         self._clocks.renew_session(successor, at.now)

@@ -89,7 +89,7 @@ class PendingRebalance:
         """Take a member out; returns its request, if that waited."""
         self.members.pop(member_id, None)
         if self.leader == member_id:
-            self.leader = ""
+            self.leader = next(iter(self.members), "")
         return self.joins.pop(member_id, None)
 
     def members_not_rejoined(self) -> list[str]:
@@ -101,5 +101,5 @@ class PendingRebalance:
         ]
 
     def elect(self) -> str:
-        """The leader stays if it came back; else whoever joined first leads."""
+        """The leader, or the next of the former members, stays if it came back; else whoever joined first leads."""
         return self.leader if self.leader in self.joins else next(iter(self.joins), "")
