@@ -40,7 +40,7 @@ class CleanedSegment:
         self._buffered = 0
 
     def add(self, batch: Buffer) -> None:
-        """Take in a batch. OSError if the disk refuses those before it."""
+        """Append a batch. OSError if the disk refuses the batches before it."""
         self._pending.append(bytes(batch))  # a view would keep all that was read with it
         self._headers.append(read_header(batch))
         self._buffered += len(batch)

@@ -1,4 +1,4 @@
-"""Batches that were not appended, for a reason that passes, and come again: what their producers sent after them waits.
+"""Batches that were refused for a temporary reason and will be retried; later batches of their producers wait.
 
 Soft: only a leader needs it, and a replica that may lead a moment later.
 """
@@ -11,7 +11,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.records.header import MAX_SEQUENCE, BatchHeader
 
 MAX_REFUSED_BATCHES: Final = 1000
-"""Producers of a partition whose refused batch is remembered."""
+"""Producers of a partition with a remembered refused batch."""
 
 
 class RefusedBatch(NamedTuple):
@@ -26,17 +26,17 @@ class RefusedBatch(NamedTuple):
 class RefusedBatches(dict[int, RefusedBatch]):
     """The first refused batch of each producer id's newest epoch, until it comes again.
 
-    A client that gives a batch up goes on in the next epoch: the batch of the epoch before never comes again.
+    A client that abandons a batch continues in the next epoch: the batch of the previous epoch never comes again.
     """
 
     __slots__ = ()
 
     def note(self, header: BatchHeader, error: KafkaError) -> None:
-        """Remember a batch: what follows it is not out of order.
+        """Remember a refused batch, so that its successors do not count as out of order.
 
-        Told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and sends again all that is in flight, to other
-        partitions too, where it may be already and is then twice; and an unknown producer's second batch would be taken
-        for its first.
+        After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and resends all that is in flight. That
+        duplicates batches which other partitions have already. An unknown producer's second batch would also pass for
+        its first.
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
             if len(self) >= MAX_REFUSED_BATCHES and header.producer_id not in self:
@@ -48,7 +48,7 @@ class RefusedBatches(dict[int, RefusedBatch]):
                 self[header.producer_id] = refused
 
     def check(self, header: BatchHeader) -> None:
-        """Raise what an earlier batch of the producer was refused with, if it has yet to come again."""
+        """Raise the error of an earlier refused batch of the producer that has not been retried yet."""
         refused = self.get(header.producer_id)
         if refused is None:
             return

@@ -14,27 +14,26 @@ from tests.house.wording import Rates, count_words, docstrings_of, prose_of, rat
 GOAL = Rates(who=0.8, tell=0.7, one=4.6, nobody=1.0, those=0.4)
 """Twice the highest rates of trio, structlog, aiokafka, anyio and aiohttp, per 1,000 words."""
 ABOVE_GOAL = {
-    "admin": Rates(5.5, 4.0, 7.5, 6.0, 2.5),
+    "admin": Rates(5.5, 4.0, 7.0, 6.0, 2.5),
     "base": Rates(3.0, 2.0, 7.0, 4.5, 2.5),
     "broker": Rates(5.0, 5.0, 6.5, 5.0, 2.0),
     "cli": Rates(4.0, 4.0, 6.0, 5.5, 2.0),
     "clock_watch": Rates(0.8, 0.7, 8.0, 1.0, 0.4),
     "control": Rates(7.5, 7.5, 7.5, 1.0, 4.0),
-    "controller": Rates(7.0, 1.5, 8.0, 4.5, 1.5),
-    "coordinator": Rates(8.5, 3.5, 8.0, 8.0, 3.0),
+    "controller": Rates(7.0, 1.5, 7.5, 4.5, 1.5),
+    "coordinator": Rates(8.5, 3.5, 7.5, 8.0, 3.0),
     "facts": Rates(5.5, 10.5, 5.5, 1.0, 0.4),
     "faults": Rates(3.5, 2.5, 6.5, 8.0, 0.4),
     "metadata": Rates(5.5, 2.5, 10.0, 6.0, 2.5),
     "node": Rates(0.8, 3.0, 4.6, 10.0, 3.0),
     "pipeline": Rates(3.0, 5.5, 6.0, 6.0, 2.0),
     "process": Rates(0.8, 3.0, 4.6, 8.5, 1.5),
-    "protocol": Rates(4.0, 2.0, 7.0, 3.5, 1.5),
+    "protocol": Rates(4.0, 2.0, 6.5, 3.5, 1.5),
     "quorum": Rates(5.0, 2.5, 7.0, 5.5, 1.0),
     "raftlog_chaos": Rates(4.0, 1.5, 6.5, 6.5, 1.5),
     "records": Rates(0.8, 1.0, 4.6, 2.5, 0.5),
     "replication": Rates(3.5, 3.5, 4.6, 7.5, 1.0),
-    "security": Rates(8.0, 0.7, 11.5, 5.5, 4.0),
-    "storage": Rates(3.0, 1.5, 8.0, 4.5, 1.0),
+    "security": Rates(8.0, 0.7, 11.0, 5.5, 4.0),
     "testing": Rates(5.0, 2.0, 6.0, 5.0, 1.5),
 }
 """The highest rates allowed in rooms that do not keep `GOAL` yet. They may only go down; new rooms keep `GOAL`."""
