@@ -1,6 +1,6 @@
-"""Decides the requests of administrators: users, rights, quotas, tokens, and moves of leaderships and replicas.
+"""Decides administrators' requests: users, ACLs, quotas, tokens, and moves of leaderships and replicas.
 
-A controller imports this with the first such request. It changes nothing.
+A controller imports this with the first such request, to start faster.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from raftlog.metadata.image import MetadataImage
 
 
 class Circumstances(NamedTuple):
-    """The controller's own part in a decision. `now_ms` is its wall clock, for tokens."""
+    """The controller's state that a decision needs. `now_ms` is its wall clock, for tokens."""
 
     config: NodeConfig
     now_ms: int
@@ -51,7 +51,7 @@ class Circumstances(NamedTuple):
 
 
 def decide_admin_request(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    """Return the decision about one request. Raises KafkaError; InvalidRequest for one that is not of these."""
+    """Return the decision about one request. Raise KafkaError; InvalidRequest for any other request."""
     match request:
         case CreateAcls():
             return acls.decide_create_acls(image, request, given.config)
@@ -72,7 +72,7 @@ def decide_admin_request(image: MetadataImage, request: Request, given: Circumst
 
 
 def _decide_move(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    """Return the decision about what moves leaderships or replicas."""
+    """Return the decision about a request that moves leaderships or replicas."""
     match request:
         case ElectLeaders():
             return elections.decide_elect_leaders(image, request, given.standing)

@@ -1,7 +1,7 @@
-"""Brokers come and go: registration, heartbeat, fencing, controlled shutdown, unregistering (KIP-631).
+"""Registration, heartbeat, fencing, controlled shutdown and unregistration of brokers (KIP-631).
 
-Each changes how the brokers stand, and settles in the same batch every partition that this concerns. Batches are
-bounded: a decision that needs more replies DECIDE_AGAIN, and is decided again.
+Each changes the brokers' availability, and updates every affected partition in the same batch. Batches are bounded: a
+decision that needs more replies DECIDE_AGAIN, and is decided again.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def decide_register(
 ) -> Decision:
     """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
 
-    A broker that lacks a log directory, or brings an older copy of one, is trusted with no records. Which partitions
-    lie in a directory only the broker knows. `in_session`: the incarnation that the image knows is heard of now.
+    A broker that lacks a log directory, or has an older copy of it, is trusted with no records, since only the broker
+    knows which partitions lie there. `in_session`: the image's incarnation has a valid session.
     """
     existing = image.brokers.get(request.broker_id)
     _check_registration(image, request)
@@ -103,7 +103,7 @@ def decide_register(
 
 
 def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
-    """Return the log directories of the last registration that are older than it, as they say themselves."""
+    """Return the log directories that, by their own files, are older than the last registration."""
     return tuple(
         directory_id
         for directory_id, opening in zip(request.directory_ids, request.previous, strict=False)
@@ -112,11 +112,11 @@ def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[
 
 
 def _went_back(broker: BrokerState, opening: PreviousOpening) -> bool:
-    """Say whether a log directory is older than its broker's last registration.
+    """Return whether a log directory is older than its broker's last registration.
 
     A process writes its incarnation there before it registers, and drops older ids once it has. So a crash at any
     moment leaves the id that the metadata knows. A release before 0.4.0 writes none: only its clean stop is compared.
-    Apache Kafka compares nothing else (KIP-966), and so distrusts a broker after each crash.
+    Apache Kafka compares only that (KIP-966), and so distrusts a broker after each crash.
     """
     if broker.incarnation_id in opening.incarnations or opening.clean_epoch == broker.broker_epoch:
         return False
@@ -155,7 +155,7 @@ def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerState:
-    """Return a broker. Raises BrokerIdNotRegistered or, for another incarnation, StaleBrokerEpoch."""
+    """Return a broker. Raise BrokerIdNotRegistered or, for another incarnation, StaleBrokerEpoch."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {broker_id} is not registered")
@@ -174,8 +174,8 @@ def decide_heartbeat(
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
-    A broker with a failed log directory is fenced: which partitions lay there only the broker knows. A broker that
-    reports its log as damaged leaves the ISR, before it is unfenced.
+    A broker with a failed log directory is fenced, since only the broker knows which partitions lay there. A broker
+    that reports its log as damaged leaves the ISR, before it is unfenced.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
@@ -201,7 +201,7 @@ def decide_heartbeat(
         return Decision(reply=reply)
     lacking = LostReplicas(broker.broker_id, frozenset(request.damaged))
     settlement = update_all_partitions(image, standing, unclean, index=index, lacking=lacking)
-    return Decision(settlement.records, reply, settlement.events)  # what is left, the next heartbeat reports
+    return Decision(settlement.records, reply, settlement.events)  # the next heartbeat reports the rest
 
 
 def _unfence(
@@ -225,7 +225,7 @@ def _unfence(
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
-    # A leader must not be fenced: unfence first, settle what does not fit afterwards.
+    # A leader must not be fenced: unfence first, update the rest afterwards.
     more = () if settlement.complete else (UPDATE_ALL_PARTITIONS,)
     return Decision(
         (record, *settlement.records),
@@ -242,7 +242,7 @@ def decide_fence_brokers(
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
-    """Fence brokers: they lead nothing, and leave every ISR that has a member alive."""
+    """Fence brokers: they lose all leaderships, and leave every ISR with a live member."""
     brokers = [image.brokers[broker_id] for broker_id in reasons if broker_id in image.brokers]
     brokers = [broker for broker in brokers if not broker.fenced]
     if not brokers:
@@ -290,7 +290,7 @@ def _shut_down(
 def _waits_for_doubtful(
     image: MetadataImage, broker_id: int, standing: BrokerAvailability, index: PartitionIndex
 ) -> bool:
-    """Say whether the broker leads a partition that a broker in doubt could lead once it is heard of."""
+    """Return whether the broker leads a partition that a suspected broker could lead after a heartbeat."""
     doubtful = standing.suspected - {broker_id}
     if not doubtful:
         return False
@@ -311,10 +311,10 @@ def decide_unregister(
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
-    """Forget a broker, running or not: it leads nothing any more and leaves every ISR that has a member alive.
+    """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
-    A running one takes no part until its process starts anew, as with Apache Kafka. The log directories of a broker
-    that was the last in sync stay known, so that it may lead again if it comes back with them and with no others.
+    A running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in
+    sync, its log directories stay known. It may lead again if it returns with exactly these.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:

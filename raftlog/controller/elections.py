@@ -1,4 +1,4 @@
-"""Leader elections that somebody asks for: preferred and unclean (KIP-460), and the periodic rebalance (KIP-183)."""
+"""Requested leader elections, preferred and unclean (KIP-460), and the periodic rebalance (KIP-183)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MAX_REBALANCED: Final = 1_000
 def decide_elect_leaders(
     image: MetadataImage, request: ElectLeaders, standing: BrokerAvailability
 ) -> Decision:
-    """Elect preferred or unclean leaders; asked for all partitions, tell only of those that needed it."""
+    """Elect preferred or unclean leaders; asked for all partitions, return only those that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"election type {request.election_type} is unknown")
     room = BatchLimit()
@@ -63,7 +63,7 @@ def decide_elect_leaders(
         effects = (
             *effects,
             UPDATE_ALL_PARTITIONS,
-        )  # who was elected may be all that a reassignment waited for
+        )  # a reassignment may have waited for this leader
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
@@ -77,7 +77,7 @@ def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[st
                 is_needed = state.leader != state.replicas[0]
             else:
                 is_needed = state.leader == NO_BROKER or state.isr_lost
-            if is_needed:  # very many are not, and an exception for each takes a second
+            if is_needed:  # most are not, and raising an exception for each takes a second
                 yield topic.name, index
 
 
@@ -135,9 +135,9 @@ def _events(
 def decide_rebalance(
     image: MetadataImage, standing: BrokerAvailability, *, index: PartitionIndex, percentage: int
 ) -> Decision:
-    """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time.
+    """Return leadership to preferred leaders that can take it, at most MAX_REBALANCED at a time.
 
-    To those only that lead so much less than they should: `percentage` of what they are the preferred leaders of.
+    A broker gets leaderships back if it lacks more than `percentage` of those that it is the preferred leader of.
     """
     records: list[PartitionChanged] = []
     preferred = index.at(image).leaders

@@ -1,8 +1,8 @@
-"""Leaderships that an operator moves: one partition's to a replica by name, or all of a broker's away (drain).
+"""Leaderships that an operator moves: a partition's to a named replica, or all of a broker's (drain).
 
 A drain is a record: it must outlive the controller that decided it, and the broker's own restart, which is what most
-drains are for. It is a wish, not a law: what nobody else can lead the broker goes on leading, and
-hands over as soon as somebody can (`leader_and_isr`).
+drains are for. It is a preference: a draining broker keeps the partitions that no other broker can lead, and hands them
+over as soon as another can (`leader_and_isr`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from raftlog.metadata.record_replay import apply_records
 def decide_transfer_leaderships(
     image: MetadataImage, request: TransferLeaderships, standing: BrokerAvailability
 ) -> Decision:
-    """Move leaderships to replicas by name, each partition on its own."""
+    """Move leaderships to named replicas, each partition on its own."""
     room = BatchLimit()
     records: dict[tuple[str, int], PartitionChanged] = {}
     results: list[PartitionResult] = []

@@ -1,8 +1,8 @@
-"""Reassignments that somebody asks for, cancels or lists (KIP-455): each partition succeeds or fails on its own.
+"""Reassignments that clients start, cancel or list (KIP-455): each partition succeeds or fails on its own.
 
-A new reassignment replaces one that is under way. The partition keeps its present replicas and adds the wanted ones, so
-no in-sync replica goes before the new ones have caught up. Cancelling returns to the replicas before the first
-reassignment. `complete_reassignment` ends it.
+A new reassignment replaces a running reassignment. The partition keeps its present replicas and adds the wanted
+replicas, so no in-sync replica goes before the new replicas have caught up. Cancelling returns to the replicas before
+the first reassignment. `complete_reassignment` ends it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from raftlog.metadata.record_replay import changed
 
 
 class _Found(NamedTuple):
-    """A partition that is asked about."""
+    """A requested partition."""
 
     topic: TopicState
     number: int
@@ -51,7 +51,7 @@ class _Found(NamedTuple):
 def decide_alter_reassignments(
     image: MetadataImage, request: AlterReassignments, standing: BrokerAvailability, config: NodeConfig
 ) -> Decision:
-    """Begin, replace or cancel reassignments; what needs no new replica ends in the same batch."""
+    """Begin, replace or cancel reassignments; a change without new replicas completes in the same batch."""
     bounds = MetadataLimits(image, config)
     times = Counter((each.topic, each.partition) for each in request.reassignments)
     records: list[PartitionChanged] = []
@@ -117,7 +117,7 @@ def _check_replication_factor(
 def _asked_for(
     image: MetadataImage, found: _Found, target: tuple[int, ...] | None, standing: BrokerAvailability
 ) -> tuple[PartitionChanged, ...]:
-    """Return the records that do it: none if it is done already, two if the reassignment ends at once."""
+    """Return the records of a reassignment: none if it is done already, two if it completes at once."""
     if target is None:
         return (_cancelled(found, standing),)
     _check_target(image, target)
@@ -158,7 +158,7 @@ def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
 
 
 def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
-    """Return the record that gives up what was added. Refused where nothing in sync would be left."""
+    """Return the record that removes the added replicas. Raise if no replica would be left in sync."""
     topic, index, state = found
     if not state.is_reassigned:
         raise NoReassignmentInProgress(f"{topic.name}-{index} is not being reassigned")
@@ -184,7 +184,7 @@ def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
 def decide_list_reassignments(
     image: MetadataImage, request: ListReassignments, index: PartitionIndex
 ) -> Decision:
-    """Tell what is under way."""
+    """Return the running reassignments."""
     ongoing = tuple(
         OngoingReassignment(
             found.topic.name,

@@ -20,7 +20,7 @@ ABOVE_GOAL = {
     "cli": Rates(4.0, 4.0, 6.0, 5.5, 2.0),
     "clock_watch": Rates(0.8, 0.7, 8.0, 1.0, 0.4),
     "control": Rates(7.5, 7.5, 7.5, 1.0, 4.0),
-    "controller": Rates(7.0, 1.5, 7.5, 4.5, 1.5),
+    "controller": Rates(0.8, 0.7, 4.6, 1.0, 1.0),
     "coordinator": Rates(8.5, 3.5, 7.5, 8.0, 3.0),
     "facts": Rates(5.5, 10.5, 5.5, 1.0, 0.4),
     "faults": Rates(3.5, 2.5, 6.5, 8.0, 0.4),
@@ -31,8 +31,7 @@ ABOVE_GOAL = {
     "protocol": Rates(4.0, 2.0, 6.5, 3.5, 1.5),
     "quorum": Rates(5.0, 2.5, 7.0, 5.5, 1.0),
     "raftlog_chaos": Rates(4.0, 1.5, 6.5, 6.5, 1.5),
-    "records": Rates(0.8, 1.0, 4.6, 2.5, 0.5),
-    "replication": Rates(3.5, 3.5, 4.6, 7.5, 1.0),
+    "replication": Rates(0.8, 0.7, 4.6, 1.0, 1.0),
     "security": Rates(8.0, 0.7, 11.0, 5.5, 4.0),
     "testing": Rates(5.0, 2.0, 6.0, 5.0, 1.5),
 }
