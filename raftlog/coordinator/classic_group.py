@@ -1,8 +1,8 @@
-"""One classic group: its recorded state (a runner), and the soft state of who waits for whom in a rebalance.
+"""One classic group: its recorded state (a runner), and the soft state of a rebalance.
 
-Ordering law: soft state changes at once, so that the next request meets it. A response waits for every record that it
-rests on. A generation is committed before any member hears its number, so no two coordinators give out the same one.
-Apache Kafka records a generation only with its assignments.
+Ordering law: soft state changes at once, so that the next request sees it. A response waits for every record that it
+depends on. A generation is committed before any member learns its number, so two coordinators never use the same
+number. Apache Kafka records a generation only with its assignments.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory
 
 MAX_UNCOMMITTED_CHANGES: Final = 20
-"""Changes of a group's members that wait for their commit: each keeps what the group was until then."""
+"""Changes of a group's members that wait for their commit: each holds a copy of the group."""
 
 
 class ClassicGroup:
@@ -112,24 +112,24 @@ class ClassicGroup:
 
     @property
     def effective_membership(self) -> Membership:
-        """The members that may speak now, and their generation."""
+        """The members that are accepted now, and their generation."""
         return self._gathering.membership if self._gathering else self.recorded
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if it were forgotten."""
+        """Whether the group has no state worth keeping."""
         waiting = self._gathering is not None or self.runner.parked > 0
         return not (waiting or self.runner.tail.exists or self._clocks.pending_join_count)
 
     def reader_view(self, group: Group) -> Group:
-        """The view of readers while a rebalance gathers the members."""
+        """The view for readers during a rebalance."""
         if self._gathering is None:
             return group
         present = msgspec.structs.replace(self._gathering.membership, members=dict(self._gathering.members))
         return msgspec.structs.replace(group, membership=present, preparing=True)
 
     def on_loaded(self, now: float) -> None:
-        """Begin as its new coordinator: everybody gets a whole session, and a rebalance under way its whole time."""
+        """Begin as its new coordinator: every member gets a whole session, and a rebalance its whole timeout."""
         membership = self.recorded
         for member in membership.members.values():
             self._clocks.renew_session(member, now)
@@ -141,23 +141,23 @@ class ClassicGroup:
 
     @property
     def member_protocols(self) -> ProtocolsByMember:
-        """All that each present member offers, as far as it is known."""
+        """All protocols of each present member, as far as known."""
         return self._offers.all()
 
     @property
     def protocol_bytes(self) -> int:
-        """About what the present members' protocols take in memory."""
+        """About how many bytes of memory the present members' protocols take."""
         return self._offers.bytes
 
     def rebalance_after_downgrade(self, offers: ProtocolsByMember, at: Moment) -> None:
-        """Rebalance the members of what was a consumer group; `member_protocols` is what each of them offers."""
+        """Rebalance the members of a former consumer group; `member_protocols` are their protocols."""
         for member in self.recorded.members.values():
             self._offers.put(member, offers[member.member_id])
             self._clocks.renew_session(member, at.now)
         self._remove_and_rebalance((), "member_left", at)
 
     def close_after_upgrade(self) -> None:
-        """It is a consumer group from now on: who waits is told to join that."""
+        """The group is a consumer group from now on: waiting members must join again."""
         gathering, self._gathering = self._gathering, None
         waiting = [each.answer for each in gathering.joins.values()] if gathering else []
         waiting += self._syncs.values()
@@ -171,7 +171,7 @@ class ClassicGroup:
             self._reply(RebalanceInProgress(), answer)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """Answer all who wait with `error`."""
+        """Answer all waiting requests with `error`."""
         gathering, self._gathering = self._gathering, None
         waiting = [each.answer for each in gathering.joins.values()] if gathering else []
         waiting += self._syncs.values()
@@ -183,7 +183,7 @@ class ClassicGroup:
     # -- joining -------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
-        """Answered with Joined (when the rebalance ends, if there is one) or MemberIdRequired."""
+        """Answered with JoinGroupResult (when the rebalance ends, if any) or MemberIdRequired."""
         try:
             reply = self._admit(request, answer, new_member_id, at)
         except KafkaError as error:
@@ -195,7 +195,7 @@ class ClassicGroup:
     def _admit(
         self, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
     ) -> JoinGroupResult | MemberIdRequired | None:
-        """Return an answer that can be given at once, or None: it is waited for, or given."""
+        """Return an immediate answer, or None if the join is answered already or parked."""
         if self._uncommitted >= MAX_UNCOMMITTED_CHANGES:
             raise CoordinatorNotAvailable(
                 f"{self._uncommitted} changes of the group's members wait for their commit"
@@ -224,7 +224,7 @@ class ClassicGroup:
         return None
 
     def _check_room(self, present: Membership, member_id: str, at: Moment) -> None:
-        """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
+        """Raise GroupMaxSizeReached. During a rebalance the first to join get the places."""
         most, gathering = self._config.group_max_size, self._gathering
         taken = gathering.joins if gathering else present.members
         if member_id not in taken and len(taken) >= most:
@@ -233,8 +233,8 @@ class ClassicGroup:
             raise GroupMaxSizeReached(f"group.max.size is {most}")
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
-        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded, and for more
-        protocols than that. PolicyViolation if the broker has no room for them.
+        """Raise GroupMaxSizeReached if the next generation, or the protocols, would be too large to record.
+        PolicyViolation if the broker has no room for them.
         """
         most = max_generation_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:
@@ -250,7 +250,7 @@ class ClassicGroup:
     def _admit_again(
         self, member: Member, request: JoinGroup, answer: Answer, at: Moment
     ) -> JoinGroupResult | None:
-        """A member joins again: because its answer was lost, or because something changed."""
+        """A member joins again, after a lost response or with changed protocols."""
         recorded, state = self.recorded, self.state
         if self._offers_the_same(member, request):
             leads = state == STABLE and member.member_id == recorded.leader
@@ -267,7 +267,7 @@ class ClassicGroup:
         return dict(request.protocols).get(self.recorded.protocol or "") == member.subscription
 
     def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
-        """Let a join wait for the others, and end the rebalance if it was the last."""
+        """Park a join, and end the rebalance if it was the last."""
         begins = self._gathering is None
         if begins and not self.runner.tail.exists:
             self._history.created(self.group_id, at)
@@ -293,7 +293,9 @@ class ClassicGroup:
     def _admit_successor(
         self, holder: Member, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
     ) -> None:
-        """A static member came back without its id: it takes the place, and its former self is fenced (KIP-345)."""
+        """A static member came back without its id: it takes its place, and its former incarnation is fenced
+        (KIP-345).
+        """
         successor = joining_member(request, new_member_id)
         if self.state == STABLE and self._keeps_protocol(holder, request):
             self._replace(holder, successor, request, answer, at)
@@ -346,7 +348,7 @@ class ClassicGroup:
     # -- a rebalance ---------------------------------------------------------------------------------------
 
     def _prepare(self, protocol_type: str | None) -> PendingRebalance:
-        """Begin a rebalance, or return the one that is under way."""
+        """Begin a rebalance, or return the running rebalance."""
         if self._gathering is None:
             next_state(self.state, ClassicGroupEvent.MEMBERS_CHANGE)
             self._gathering = PendingRebalance(self.recorded, protocol_type)
@@ -357,7 +359,7 @@ class ClassicGroup:
         return self._gathering
 
     def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
-        """End the rebalance unless somebody is still awaited; returns why it could not be recorded."""
+        """End the rebalance unless a member is still awaited; return the error if it could not be recorded."""
         gathering = self._gathering
         if gathering is None:
             return None
@@ -368,7 +370,7 @@ class ClassicGroup:
         return self._complete(gathering, at) if gathering.is_complete else None
 
     def _complete(self, gathering: PendingRebalance, at: Moment) -> KafkaError | None:
-        """Record the next generation of those who have joined, and let them know."""
+        """Record the next generation of the joined members, and answer them."""
         self._remove(gathering.members_not_rejoined(), "rebalance_timed_out", gathering, at)
         if gathering.members and not gathering.joins:
             self._clocks.restart_rebalance_timeout(gathering, at.now)
@@ -400,7 +402,7 @@ class ClassicGroup:
         self._clocks.cancel_rebalance_timeout()
 
     def _resume(self, gathering: PendingRebalance, at: Moment) -> None:
-        """The generation could not be recorded: who joined was told so, and may come again with its id."""
+        """The generation could not be recorded: the joined members got the error, and may retry with their ids."""
         for member_id, join in tuple(gathering.joins.items()):
             if join.is_new:
                 gathering.remove(member_id)
@@ -431,7 +433,7 @@ class ClassicGroup:
     # -- assignments ---------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with Synced: at once in a stable group, else when the leader's assignments are recorded."""
+        """Answered with the assignment: at once in a stable group, else when the leader's assignments are recorded."""
         try:
             member = check_sync(self.effective_membership, request)
             if self._gathering is not None:
@@ -469,13 +471,13 @@ class ClassicGroup:
             self._history.settled(self.group_id, at)
             for member_id in waiting:
                 self._clocks.renew_session(self.recorded.members[member_id], at.now)
-        else:  # the leader comes again, and who waited asks again
+        else:  # the leader and the waiting members retry
             self._await_syncs(self.recorded, at.now)
 
     # -- staying and leaving -------------------------------------------------------------------------------
 
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
-        """Answered with None; RebalanceInProgress is how members hear that they have to join again."""
+        """Answered with None; RebalanceInProgress makes members join again."""
         try:
             self._clocks.renew_session(check_member(self.effective_membership, ref, generation), at.now)
             if self._gathering is not None:
@@ -486,13 +488,13 @@ class ClassicGroup:
         self._reply(None, answer)
 
     def on_member_activity(self, ref: MemberRef, now: float) -> None:
-        """A member gave a sign of life."""
+        """Renew the session of an active member."""
         member = self.effective_membership.members.get(ref.member_id)
         if member is not None:
             self._clocks.renew_session(member, now)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
-        """Answered with None. An id that was given out and never used is given back."""
+        """Answered with None. An unused member id is released."""
         if self._clocks.is_pending_join(ref.member_id):
             self._clocks.cancel_pending_join(ref.member_id)
             self._complete_if_all_joined(at)
@@ -506,7 +508,7 @@ class ClassicGroup:
         self._reply(self._remove_and_rebalance((member.member_id,), "member_left", at, reason), answer)
 
     def on_session_timeout(self, member_id: str, at: Moment) -> None:
-        """A member fell silent: unless it waits for an answer of ours, it is out."""
+        """Remove a silent member, unless it waits for an answer of this coordinator."""
         member = self.effective_membership.members.get(member_id)
         if member is None:
             return
@@ -517,11 +519,11 @@ class ClassicGroup:
         self._remove_and_rebalance((member_id,), "session_timed_out", at, f"{member.session_timeout_ms} ms")
 
     def on_pending_join_timeout(self, at: Moment) -> None:
-        """A member id was never used: nobody waits for its owner any longer."""
+        """Drop a member id that was never used."""
         self._complete_if_all_joined(at)
 
     def on_rebalance_timeout(self, at: Moment) -> None:
-        """The time of a rebalance is up: to join again, or to ask for one's assignment."""
+        """The timeout of a rebalance is over: to join again, or to sync."""
         gathering = self._gathering
         if gathering is None:
             if self._unsynced:
@@ -534,9 +536,9 @@ class ClassicGroup:
     def _remove_and_rebalance(
         self, member_ids: tuple[str, ...], what: str, at: Moment, detail: str = ""
     ) -> KafkaError | None:
-        """Take members out, and gather the others; returns why a group without members could not be recorded.
+        """Remove members, and rebalance the others; return the error if an empty group could not be recorded.
 
-        `what` happened to them, in the words of `GroupHistory`.
+        `what` is the event for `GroupHistory`.
         """
         begins = self._gathering is None
         gathering = self._prepare(None)
@@ -554,7 +556,7 @@ class ClassicGroup:
             self._forget(each, gathering, UnknownMemberId())
 
     def _forget(self, member_id: str, gathering: PendingRebalance, reason: KafkaError) -> None:
-        """Take a member out; what it waits for is answered with `reason`."""
+        """Remove a member; its waiting request is answered with `reason`."""
         self._clocks.cancel_session(member_id)
         self._offers.drop(member_id)
         join = gathering.remove(member_id)
@@ -564,7 +566,7 @@ class ClassicGroup:
     # -- the journal ---------------------------------------------------------------------------------------
 
     def _reply(self, reply: object, answer: Answer) -> None:
-        """Answer once everything decided so far is committed."""
+        """Answer once all decisions so far are committed."""
 
         def decide(_: Group) -> Decision:
             if isinstance(reply, KafkaError):
@@ -574,7 +576,7 @@ class ClassicGroup:
         self.runner.handle(decide, answer)
 
     def _write(self, decide: Callable[[Group], Decision], answer: Answer) -> bool:
-        """Append records; False: that failed, and nothing changed."""
+        """Append records; False if that failed, without a change."""
 
         def answered(reply: object) -> None:
             self._uncommitted -= 1

@@ -21,7 +21,6 @@ ABOVE_GOAL = {
     "clock_watch": Rates(0.8, 0.7, 8.0, 1.0, 0.4),
     "control": Rates(7.5, 7.5, 7.5, 1.0, 4.0),
     "controller": Rates(0.8, 0.7, 4.6, 1.0, 1.0),
-    "coordinator": Rates(8.5, 3.5, 7.5, 8.0, 3.0),
     "facts": Rates(5.5, 10.5, 5.5, 1.0, 0.4),
     "faults": Rates(3.5, 2.5, 6.5, 8.0, 0.4),
     "node": Rates(0.8, 3.0, 4.6, 10.0, 3.0),
