@@ -195,7 +195,7 @@ def _parse(line: str) -> Api:
 APIS: Final[dict[int, Api]] = {api.key: api for api in map(_parse, _TABLE.strip().splitlines())}
 """Every API that the schema knows, by key, with the versions that kio can express.
 
-InitProducerId ends at 5: Kafka calls 6 unstable, and serves it only where `unstable.api.versions.enable` says so.
+InitProducerId ends at 5: Kafka calls 6 unstable, and serves it only with `unstable.api.versions.enable`.
 """
 
 FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in APIS.values()}
@@ -209,9 +209,9 @@ SERVED_KEYS: Final = frozenset(int(key) for key in ApiKey)
 CONTROLLER_KEYS: Final = frozenset(
     {18, 19, 20, *range(29, 34), *range(37, 42), *range(43, 47), 49, 50, 51, 55, 57, 60, 64, 80, 81}
 )
-"""Keys of the APIs that Kafka's controllers answer to clients (KIP-919): "controller" among `listeners` of its schema.
+"""Keys of the APIs that Kafka's controllers serve to clients (KIP-919): "controller" among `listeners` of its schema.
 
-Fetch, SASL, and what only controllers and brokers ask each other are left out: raftlog has protocols of its own there.
+Fetch, SASL, and APIs between controllers and brokers are left out: raftlog has protocols of its own there.
 """
 
 PRODUCE_ADVERTISED_FROM: Final = 0
@@ -239,6 +239,6 @@ def advertised_versions(keys: Iterable[int] = SERVED_KEYS) -> tuple[VersionRange
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Say whether a version uses compact and tagged fields; an unknown API does not."""
+    """Return whether a version uses compact and tagged fields; False for an unknown API."""
     api = APIS.get(api_key)
     return api is not None and version >= api.flexible_from
