@@ -1,6 +1,6 @@
-"""The cluster's partitions and brokers, counted from one metadata image: what health and metrics have in common.
+"""The cluster's partitions and brokers, counted from one metadata image, for health and metrics.
 
-Thousands of partitions are looked at in slices; the image is a value, so that nothing changes in between.
+Thousands of partitions are visited in slices; the image is immutable, so the counts are consistent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth, partition_health
 
 SLICE: Final = 1_000
-"""Partitions that are looked at before others may run: well below a millisecond."""
+"""Partitions in one slice: well below a millisecond."""
 KEY: Final = "min.insync.replicas"
 MOST_NAMED: Final = 20
 """Partitions that are named of each kind; all are counted."""

@@ -19,7 +19,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth
 
 SLICE: Final = 200
-"""Partitions that are asked before others may run: about a millisecond."""
+"""Partitions in one slice: about a millisecond."""
 GROUPS_S: Final = 1.0
 """Longest wait for the groups: what they are is known once a majority has it."""
 
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 @dataclass(slots=True)
 class Scrape:
-    """`tells`: this node is the one that tells what concerns the whole cluster."""
+    """`tells`: this node exports the metrics of the whole cluster."""
 
     node: NodeView
     facts: Facts
