@@ -203,7 +203,9 @@ def _start_spark(cluster: Cluster, folder: Path, options: DemoOptions, screen: S
 
 
 def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> tuple[int, dict[str, Any]]:
-    """Stream the file under running jobs, and kill a leader when both have begun; returns whom, and the summaries."""
+    """Stream the file under running jobs, and kill a leader when both have begun; return the killed node and the
+    summaries.
+    """
     started = threading.Event()
     killed: list[int] = []
 
@@ -232,7 +234,7 @@ def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> 
 
 
 def _both(jobs: _Jobs, every: float, control: Control, meanwhile: Callable[[], None]) -> dict[str, Any]:
-    """Run both jobs side by side; returns their summaries, or raises what ended one of them."""
+    """Run both jobs side by side; returns their summaries, or raise the first failure."""
     done: dict[str, Any] = {}
 
     def one(name: str, job: Callable[[float, Control], Any]) -> None:
