@@ -23,7 +23,7 @@ class BrokerAvailability(NamedTuple):
     draining: frozenset[int] = frozenset()
 
     def with_suspected(self, broker_ids: Set[int]) -> BrokerAvailability:
-        """Return the availability with those of `broker_ids` that are alive suspected."""
+        """Return the availability with every live broker of `broker_ids` suspected."""
         return self._replace(
             alive=self.alive - broker_ids, suspected=self.suspected | (self.alive & broker_ids)
         )

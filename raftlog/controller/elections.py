@@ -38,7 +38,7 @@ MAX_REBALANCED: Final = 1_000
 def decide_elect_leaders(
     image: MetadataImage, request: ElectLeaders, standing: BrokerAvailability
 ) -> Decision:
-    """Elect preferred or unclean leaders; asked for all partitions, return only those that needed it."""
+    """Elect preferred or unclean leaders; asked for all partitions, return only partitions that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"election type {request.election_type} is unknown")
     room = BatchLimit()
@@ -137,7 +137,7 @@ def decide_rebalance(
 ) -> Decision:
     """Return leadership to preferred leaders that can take it, at most MAX_REBALANCED at a time.
 
-    A broker gets leaderships back if it lacks more than `percentage` of those that it is the preferred leader of.
+    A broker gets leaderships back if it lacks more than `percentage` of its preferred leaderships.
     """
     records: list[PartitionChanged] = []
     preferred = index.at(image).leaders

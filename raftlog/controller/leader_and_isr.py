@@ -40,7 +40,7 @@ UncleanRule = Callable[[str], bool]
 
 
 class LostReplicas(NamedTuple):
-    """A broker with incomplete replicas: all (another disk), or those that it reports as `damaged`."""
+    """A broker with incomplete replicas: all (another disk), or only the `damaged` replicas that it reports."""
 
     broker_id: int = NO_BROKER
     damaged: frozenset[tuple[UUID, int]] | None = None

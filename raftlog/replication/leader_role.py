@@ -474,7 +474,7 @@ class LeaderRole(ReplicaRole):
     def _propose(self, isr: PendingExpand | PendingShrink) -> None:
         # the union counts from here on: the controller may act before its answer arrives
         self._set_isr(isr)
-        # of the incarnations that proved it, not of those that fetch when it is resent (KIP-903)
+        # the epochs of the incarnations that proved it, not of later incarnations (KIP-903)
         self._proposed = tuple(IsrMember(member, self._broker_epoch(member)) for member in isr.proposed)
         self.host.submit_isr_change(self.partition)
 

@@ -110,7 +110,7 @@ class TxnMarker(NamedTuple):
     """The end of a transaction, as its coordinator decided. `epoch`: the producer's (see `check_marker`).
 
     `txn_first_offset`: if not -1, the offset that an operator saw, at which the transaction must begin. Then
-    `last_sequence` and `last_timestamp` must also be those of its producer's last batch.
+    `last_sequence` and `last_timestamp` must also match its producer's last batch.
     """
 
     producer_id: int

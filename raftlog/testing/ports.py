@@ -22,7 +22,7 @@ _IS_HOLDABLE = sys.platform == "linux"
 
 
 class HeldPorts:
-    """Ports that no one else who asks for free ones gets. A node with SO_REUSEADDR can listen on them."""
+    """Ports that are not given to others that ask for free ports. A node with SO_REUSEADDR can listen on them."""
 
     def __init__(self, count: int) -> None:
         self._sockets: list[socket.socket] = []
