@@ -1,7 +1,7 @@
 """The demo's producer: confluent-kafka, keyed, idempotent and acks=all by default.
 
 It notes which records were acknowledged, and when.
-Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `trickle` or `finish`; the gaps
+Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `start_trickle` or `finish`; the gaps
 may be asked for from another.
 """
 

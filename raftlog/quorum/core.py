@@ -277,7 +277,7 @@ class RaftCore(PySyncObjAdapter):
                 self.receive(each, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
-        """The core truncates after `prev` whether or not what follows matches: pass it only new entries.
+        """The core truncates after `prev_index` whether or not what follows matches: pass it only new entries.
 
         The leader's commit index is about its own log: ours is known to match no further than this message.
         """

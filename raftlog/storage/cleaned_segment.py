@@ -17,7 +17,7 @@ WRITE_BYTES: Final = 256 * 1024
 
 
 class CleanedSegment:
-    """Takes batches in order; `seal` it, then `Log.replace` the group by `segment`, or `discard` it."""
+    """Takes batches in order; `seal` it, then `Log.replace_segments` the group by `segment`, or `discard` it."""
 
     __slots__ = ("_buffered", "_disk", "_group", "_headers", "_pending", "expected_end_offset", "segment")
 
