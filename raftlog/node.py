@@ -63,9 +63,9 @@ CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
 
 PROBE_S: Final = 2.0
-ADVERTISED_WITHIN_S: Final = 10.0
-"""A broker that serves looks by then whether others reach it, even if it does not take part."""
 """How long an advertised address may take to answer."""
+ADVERTISED_WITHIN_S: Final = 10.0
+"""A broker that listens checks by then whether others reach it, even if it does not take part."""
 
 
 _UNREACHED: Final = {

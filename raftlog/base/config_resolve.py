@@ -42,7 +42,9 @@ from raftlog.base.config_tls import (
     tls_of,
 )
 
-NO_LOGINS: Final = "controllers have PLAINTEXT or SSL: they prove raftlog.cluster.secret, and log in nowhere"
+NO_LOGINS: Final = (
+    "controllers have PLAINTEXT or SSL: they authenticate by raftlog.cluster.secret, without logins"
+)
 
 MAX_VOTERS = 7
 """More voters make every metadata change slower without more safety."""

@@ -230,7 +230,7 @@ PLANTS = [
     Plant(
         "leavers-keep-theirs", "partitions that nobody reads", consumer_churn, targets_of_leavers_stay, 6.0
     ),
-    Plant("any-epoch-commits", "H13 regressed commits", consumer_churn, any_epoch_commits, 6.0),
+    Plant("any-epoch-commits", "regressed commits", consumer_churn, any_epoch_commits, 6.0),
     Plant(
         "newest-epoch-commits", "KIP-1251 stale commits", consumer_churn, only_the_newest_epoch_commits, 6.0
     ),

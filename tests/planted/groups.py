@@ -210,12 +210,12 @@ def ended_transactions_are_not_weighed(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("offset-commit-answered-early", "H13 lost commits", commits, answer_before_the_commit),
-    Plant("groups-read-back-in-part", "H13 regressed commits", commits, read_back_to_the_high_watermark),
-    Plant("members-answered-early", "H13 lost commits", group_churn, members_answered_before_the_commit, 6.0),
-    Plant("any-generation-commits", "H13 regressed commits", group_churn, any_generation_commits, 6.0),
+    Plant("offset-commit-answered-early", "lost commits", commits, answer_before_the_commit),
+    Plant("groups-read-back-in-part", "regressed commits", commits, read_back_to_the_high_watermark),
+    Plant("members-answered-early", "lost commits", group_churn, members_answered_before_the_commit, 6.0),
+    Plant("any-generation-commits", "regressed commits", group_churn, any_generation_commits, 6.0),
     Plant("static-member-not-fenced", "KIP-345 two lives at once", group_churn, former_lives_go_on, 6.0),
-    Plant("members-forget-offsets", "H13 lost commits", group_churn, members_forget_offsets, 6.0),
+    Plant("members-forget-offsets", "lost commits", group_churn, members_forget_offsets, 6.0),
     Plant(
         "generation-not-recorded",
         "two owners of one generation",
@@ -228,7 +228,7 @@ PLANTS = [
     Plant(
         "deletion-answered-early", "a group goes in parts", group_ends, deletion_answered_before_its_end, 4.0
     ),
-    Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
+    Plant("forgotten-too-late", "lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
     Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
     Plant("successors-inherit-offsets", "records skipped", group_ends, successors_inherit_offsets, 4.0),
     Plant("memory-leaks-away", "bounds that close", exactly_once, ended_transactions_are_not_weighed, 6.0),

@@ -218,7 +218,7 @@ def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) 
     who = "Nobody leads" if state.leader == NO_BROKER else f"Broker {state.leader} leads"
     who += f" in epoch {state.leader_epoch}"
     event = next((each for each in events if LEADER_CHANGES.intersection(each.what)), None)
-    sentences = [f"{who}.", _told(event) if event else "How that came, this node does not remember."]
+    sentences = [f"{who}.", _told(event) if event else "This node does not remember the reason."]
     missing = [each for each in state.target_replicas if each not in state.isr]
     if missing:
         sentences.append(f"Not in sync: {', '.join(map(str, missing))}.")
@@ -229,7 +229,7 @@ def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) 
 
 
 def _broker_summary(broker_id: int, events: list[BrokerEvent]) -> str:
-    return _told(events[0]) if events else f"What became of broker {broker_id}, this node does not remember."
+    return _told(events[0]) if events else f"This node does not remember what happened to broker {broker_id}."
 
 
 def as_sentence(at: str | None, message: str, because: str) -> str:
