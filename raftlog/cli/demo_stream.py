@@ -1,8 +1,8 @@
 """The demo's producer: confluent-kafka, keyed, idempotent and acks=all by default.
 
 It notes which records were acknowledged, and when.
-Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `start_trickle` or `finish`; the gaps
-may be asked for from another.
+Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `start_trickle` or `finish`;
+another may ask for the gaps.
 """
 
 from __future__ import annotations

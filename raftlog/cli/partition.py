@@ -90,11 +90,9 @@ def _by_min_isr(target: Target, found: list[Partition], *, under: bool, at: bool
     """
     limits = {name: _min_isr(target.admin, name) for name in {each.topic for each in found}}
     reassigned = _reassigned(target)
-    standings = [(each, each.stand(limits[each.topic], reassigned)) for each in found]
+    healths = [(each, each.stand(limits[each.topic], reassigned)) for each in found]
     return [
-        each
-        for each, standing in standings
-        if (under and standing.under_min_isr) or (at and standing.at_min_isr)
+        each for each, health in healths if (under and health.under_min_isr) or (at and health.at_min_isr)
     ]
 
 

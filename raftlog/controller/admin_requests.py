@@ -45,7 +45,7 @@ class Circumstances(NamedTuple):
 
     config: NodeConfig
     now_ms: int
-    standing: BrokerAvailability
+    availability: BrokerAvailability
     unclean: UncleanRule
     partitions: PartitionIndex
 
@@ -75,16 +75,16 @@ def _decide_move(image: MetadataImage, request: Request, given: Circumstances) -
     """Return the decision about a request that moves leaderships or replicas."""
     match request:
         case ElectLeaders():
-            return elections.decide_elect_leaders(image, request, given.standing)
+            return elections.decide_elect_leaders(image, request, given.availability)
         case AlterReassignments():
-            return reassignment.decide_alter_reassignments(image, request, given.standing, given.config)
+            return reassignment.decide_alter_reassignments(image, request, given.availability, given.config)
         case ListReassignments():
             return reassignment.decide_list_reassignments(image, request, given.partitions)
         case TransferLeaderships():
-            return leaderships.decide_transfer_leaderships(image, request, given.standing)
+            return leaderships.decide_transfer_leaderships(image, request, given.availability)
         case DrainBroker():
             return leaderships.decide_drain(
-                image, request, standing=given.standing, unclean=given.unclean, index=given.partitions
+                image, request, availability=given.availability, unclean=given.unclean, index=given.partitions
             )
         case _:
             raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")

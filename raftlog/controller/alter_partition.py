@@ -29,7 +29,7 @@ from raftlog.metadata.record_replay import changed
 
 
 def decide_alter_partition(
-    image: MetadataImage, request: AlterPartition, standing: BrokerAvailability
+    image: MetadataImage, request: AlterPartition, availability: BrokerAvailability
 ) -> Decision:
     """Answer every ISR change of one leader on its own; accepted changes leave in one batch.
 
@@ -55,7 +55,7 @@ def decide_alter_partition(
             record = PartitionChanged(change.topic_id, change.partition, isr=isr)
             records.append(record)
             state = changed(state, record)
-            end = complete_reassignment(change.topic_id, change.partition, state, standing)
+            end = complete_reassignment(change.topic_id, change.partition, state, availability)
             if end is not None:
                 records.append(end)
                 completed.append(f"{image.topic_names[change.topic_id]}-{change.partition}")

@@ -75,12 +75,12 @@ def availability_of(image: MetadataImage) -> BrokerAvailability:
     return BrokerAvailability(frozenset(alive), frozenset(), frozenset(leaving), draining)
 
 
-def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:
+def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], availability: BrokerAvailability) -> int:
     """Return the first live ISR member in the replicas' order, else a suspected member, else NO_BROKER.
 
     A drained broker is elected only if no other member is alive.
     """
-    for group in (standing.alive - standing.draining, standing.alive, standing.suspected):
+    for group in (availability.alive - availability.draining, availability.alive, availability.suspected):
         for replica in replicas:
             if replica in group and replica in isr:
                 return replica

@@ -68,7 +68,7 @@ class BrokerLiveness:
     def __init__(self, session_s: float, lateness: Lateness) -> None:
         self._session_s = session_s
         self._lateness = lateness
-        self._contacts: dict[int, LivenessEntry] = {}
+        self._entries: dict[int, LivenessEntry] = {}
         self._queue: list[tuple[float, int]] = []
         self._probes: list[int] = []
         self._condemned: dict[int, None] = {}
@@ -85,53 +85,53 @@ class BrokerLiveness:
         The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
         """
         for broker_id in broker_ids:
-            contact = self._contacts[broker_id] = LivenessEntry()
-            contact.session_ends_at = now + self._patience_s(0.0)
+            entry = self._entries[broker_id] = LivenessEntry()
+            entry.session_ends_at = now + self._patience_s(0.0)
             if broker_id not in connected:
-                contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
-            self._enqueue(broker_id, contact)
-        self.suspected = frozenset(self._contacts)
+                entry.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
+            self._enqueue(broker_id, entry)
+        self.suspected = frozenset(self._entries)
 
     def _patience_s(self, late_s: float) -> float:
         """Return the session timeout of a broker whose loop is this late: longer if it or this controller is slow."""
         more_s = max(self._lateness.patience_s, PATIENCE * late_s)
         return min(self._session_s + more_s, max(self._session_s, SLOW_SESSION_S))
 
-    def _enqueue(self, broker_id: int, contact: LivenessEntry) -> None:
-        due_at = contact.due_at
-        if due_at < contact.queued_at:
-            contact.queued_at = due_at
+    def _enqueue(self, broker_id: int, entry: LivenessEntry) -> None:
+        due_at = entry.due_at
+        if due_at < entry.queued_at:
+            entry.queued_at = due_at
             heappush(self._queue, (due_at, broker_id))
 
     def _look(self, now: float) -> None:
         """Sort the due brokers: to be probed, to be fenced, or due later."""
         while self._queue and self._queue[0][0] <= now:
             at, broker_id = heappop(self._queue)
-            contact = self._contacts[broker_id]
-            if at != contact.queued_at:
+            entry = self._entries[broker_id]
+            if at != entry.queued_at:
                 continue  # its deadline was extended, and it is in the queue again
-            contact.queued_at = NEVER
-            if contact.probe_at is not None and contact.probe_at <= now:
-                contact.probe_at = None
+            entry.queued_at = NEVER
+            if entry.probe_at is not None and entry.probe_at <= now:
+                entry.probe_at = None
                 self._probes.append(broker_id)
-            if contact.session_ends_at <= now:
+            if entry.session_ends_at <= now:
                 self._condemned[broker_id] = None
             else:
-                self._enqueue(broker_id, contact)
+                self._enqueue(broker_id, entry)
 
     def on_heartbeat(self, broker_id: int, now: float, late_s: float = 0.0) -> bool:
         """Record a heartbeat of the current incarnation, with the lateness of its loop. Return whether it clears a
         suspicion.
         """
-        contact = self._contacts.get(broker_id)
-        if contact is None:
-            contact = self._contacts[broker_id] = LivenessEntry()
-        contact.session_ends_at = now + self._patience_s(late_s)
-        contact.heard = True
-        contact.lost = False
-        contact.probe_at = contact.fence_reason = None
+        entry = self._entries.get(broker_id)
+        if entry is None:
+            entry = self._entries[broker_id] = LivenessEntry()
+        entry.session_ends_at = now + self._patience_s(late_s)
+        entry.heard = True
+        entry.lost = False
+        entry.probe_at = entry.fence_reason = None
         self._condemned.pop(broker_id, None)
-        self._enqueue(broker_id, contact)
+        self._enqueue(broker_id, entry)
         doubtful = broker_id in self.suspected
         if doubtful:
             self.suspected -= {broker_id}
@@ -146,40 +146,40 @@ class BrokerLiveness:
 
     def on_connect(self, broker_id: int) -> None:
         """A connection came, so that no probe is needed. It may be a new incarnation: the suspicion remains."""
-        contact = self._contacts.get(broker_id)
-        if contact is not None and not contact.lost:
-            contact.probe_at = None
+        entry = self._entries.get(broker_id)
+        if entry is not None and not entry.lost:
+            entry.probe_at = None
 
     def on_disconnect(self, broker_id: int, now: float) -> None:
         """A connection dropped: probe at once."""
-        contact = self._contacts.get(broker_id)
-        if contact is not None:
-            contact.lost = True
-            contact.probe_at = now
+        entry = self._entries.get(broker_id)
+        if entry is not None:
+            entry.lost = True
+            entry.probe_at = now
             self.suspected |= {broker_id}
-            self._enqueue(broker_id, contact)
+            self._enqueue(broker_id, entry)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult) -> None:
         """Record the result of a probe: refused and unreachable mean dead; silent does only after a lost connection.
 
         Otherwise the session decides: a new or a slow incarnation may have answered.
         """
-        contact = self._contacts.get(broker_id)
-        if contact is None or broker_id not in self.suspected:
+        entry = self._entries.get(broker_id)
+        if entry is None or broker_id not in self.suspected:
             return
         if result == "refused":
-            contact.fence_reason = "connection refused"
+            entry.fence_reason = "connection refused"
         elif result == "unreachable":
-            contact.fence_reason = "host unreachable"
-        elif result == "silent" and contact.lost:
-            contact.fence_reason = "connection lost, then silence"
-        if contact.fence_reason is not None:
+            entry.fence_reason = "host unreachable"
+        elif result == "silent" and entry.lost:
+            entry.fence_reason = "connection lost, then silence"
+        if entry.fence_reason is not None:
             self._condemned[broker_id] = None
 
     def has_valid_session(self, broker_id: int, now: float) -> bool:
         """Return whether the current incarnation of a broker has a valid session."""
-        contact = self._contacts.get(broker_id)
-        return contact is not None and contact.heard and not contact.lost and now < contact.session_ends_at
+        entry = self._entries.get(broker_id)
+        return entry is not None and entry.heard and not entry.lost and now < entry.session_ends_at
 
     def take_due_probes(self, now: float) -> list[int]:
         """Return the brokers to probe now; each is returned once per suspicion."""
@@ -190,7 +190,7 @@ class BrokerLiveness:
     def condemned(self, now: float) -> dict[int, str]:
         """Return the brokers to fence now, and why; the same brokers until a heartbeat or `acquit`."""
         self._look(now)
-        return {each: self._contacts[each].fence_reason or "session expired" for each in self._condemned}
+        return {each: self._entries[each].fence_reason or "session expired" for each in self._condemned}
 
     def acquit(self, broker_id: int) -> None:
         """Drop a fenced or unregistered broker until its next heartbeat."""
@@ -204,14 +204,14 @@ class BrokerLiveness:
 
     def postpone_all(self, seconds: float) -> None:
         """Extend all deadlines by the length of a stall of our own loop."""
-        for contact in self._contacts.values():
-            contact.session_ends_at += seconds
-            if contact.probe_at is not None:
-                contact.probe_at += seconds
+        for entry in self._entries.values():
+            entry.session_ends_at += seconds
+            if entry.probe_at is not None:
+                entry.probe_at += seconds
         for broker_id in tuple(self._condemned):
-            if self._contacts[broker_id].fence_reason is None:
+            if self._entries[broker_id].fence_reason is None:
                 del self._condemned[broker_id]
-                self._enqueue(broker_id, self._contacts[broker_id])
+                self._enqueue(broker_id, self._entries[broker_id])
 
 
 class Reading(NamedTuple):
@@ -234,7 +234,7 @@ class BrokerClocks:
 
     def __init__(self) -> None:
         self._readings: dict[int, Reading] = {}
-        self._standing = availability_of(EMPTY_IMAGE)
+        self._availability = availability_of(EMPTY_IMAGE)
         self._leads: dict[int | None, list[int]] = {}
         """The leads of unfenced brokers, sorted: all of them (None), and by state."""
         self._alive = 0
@@ -249,24 +249,24 @@ class BrokerClocks:
             self._readings[broker_id] = reading
             self._is_stale = True
 
-    def added_to(self, reply: Any, broker_id: int, standing: BrokerAvailability) -> Any:
+    def added_to(self, reply: Any, broker_id: int, availability: BrokerAvailability) -> Any:
         """Return a reply to a broker's heartbeat with the other clocks in it, if it reported its own."""
         own = self._readings.get(broker_id, NO_READING)
         if not own.state or not isinstance(reply, BrokerHeartbeatReply):
             return reply
-        counts = broker_id in standing.alive or broker_id in standing.shutting_down
-        return replace(reply, clocks=self._compare(own, standing, leave_out=own if counts else None))
+        counts = broker_id in availability.alive or broker_id in availability.shutting_down
+        return replace(reply, clocks=self._compare(own, availability, leave_out=own if counts else None))
 
-    def compared_with(self, wall_clock_ms: int, now: float, standing: BrokerAvailability) -> OtherClocks:
+    def compared_with(self, wall_clock_ms: int, now: float, availability: BrokerAvailability) -> OtherClocks:
         """Compare all brokers' clocks with the clock of a controller that is not a broker."""
         own = Reading(wall_clock_ms - int(now * 1000), ClockState.BELIEVED)
-        return self._compare(own, standing, leave_out=None)
+        return self._compare(own, availability, leave_out=None)
 
     def _compare(
-        self, own: Reading, standing: BrokerAvailability, *, leave_out: Reading | None
+        self, own: Reading, availability: BrokerAvailability, *, leave_out: Reading | None
     ) -> OtherClocks:
-        if self._is_stale or standing is not self._standing:
-            self._sort(standing)
+        if self._is_stale or availability is not self._availability:
+            self._sort(availability)
         all_leads = self._leads[None]
         out = leave_out is not None
         agreeing = self._count_near(None, own) - out
@@ -287,9 +287,9 @@ class BrokerClocks:
             leads, own.lead_ms - MOST_APART_MS
         )
 
-    def _sort(self, standing: BrokerAvailability) -> None:
-        self._standing, self._is_stale = standing, False
-        unfenced = standing.alive | standing.shutting_down
+    def _sort(self, availability: BrokerAvailability) -> None:
+        self._availability, self._is_stale = availability, False
+        unfenced = availability.alive | availability.shutting_down
         told = {each: self._readings[each] for each in unfenced if each in self._readings}
         self._alive = len(unfenced) - sum(1 for each in told.values() if not each.state)
         self._leads = {None: sorted(each.lead_ms for each in told.values() if each.state)}

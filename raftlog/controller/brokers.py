@@ -54,7 +54,7 @@ def decide_register(
     request: RegisterBroker,
     *,
     in_session: bool,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
@@ -76,15 +76,15 @@ def decide_register(
     )
     went_back = () if existing is None else _older_directories(existing, request)
     disk_lost = not set(known) <= set(request.directory_ids) or bool(went_back)
-    settlement = update_all_partitions(
+    updates = update_all_partitions(
         image,
-        standing.with_fenced({request.broker_id}),
+        availability.with_fenced({request.broker_id}),
         unclean,
         index=index,
-        lacking=LostReplicas(request.broker_id) if disk_lost else NO_LOST_REPLICAS,
+        lost_replicas=LostReplicas(request.broker_id) if disk_lost else NO_LOST_REPLICAS,
     )
-    if not settlement.complete:
-        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
+    if not updates.complete:
+        return Decision(updates.records, DECIDE_AGAIN, updates.events)
     record = BrokerRegistered(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -93,12 +93,12 @@ def decide_register(
         directory_ids=request.directory_ids,
         features=request.features,
     )
-    broker_epoch = image.offset + len(settlement.records)
+    broker_epoch = image.offset + len(updates.records)
     fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
     return Decision(
-        (*settlement.records, record),
+        (*updates.records, record),
         BrokerRegistration(broker_epoch, went_back),
-        (*settlement.events, LogEvent("info", "controller_registered_broker", fields)),
+        (*updates.events, LogEvent("info", "controller_registered_broker", fields)),
     )
 
 
@@ -168,7 +168,7 @@ def decide_heartbeat(
     image: MetadataImage,
     request: BrokerHeartbeat,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
@@ -186,51 +186,55 @@ def decide_heartbeat(
         if want_fence or not caught_up:
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
         damaged = frozenset(request.damaged)
-        return _unfence(image, broker, standing=standing, unclean=unclean, index=index, damaged=damaged)
+        return _unfence(
+            image, broker, availability=availability, unclean=unclean, index=index, damaged=damaged
+        )
     if want_fence:
         decision = decide_fence_brokers(
-            image, {broker.broker_id: "it asked"}, standing=standing, unclean=unclean, index=index
+            image, {broker.broker_id: "it asked"}, availability=availability, unclean=unclean, index=index
         )
         return decision._replace(
             reply=decision.reply or BrokerHeartbeatReply(caught_up, True, request.want_shutdown)
         )
     if request.want_shutdown:
-        return _shut_down(image, broker, standing=standing, unclean=unclean, index=index, caught_up=caught_up)
+        return _shut_down(
+            image, broker, availability=availability, unclean=unclean, index=index, caught_up=caught_up
+        )
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
-    lacking = LostReplicas(broker.broker_id, frozenset(request.damaged))
-    settlement = update_all_partitions(image, standing, unclean, index=index, lacking=lacking)
-    return Decision(settlement.records, reply, settlement.events)  # the next heartbeat reports the rest
+    lost_replicas = LostReplicas(broker.broker_id, frozenset(request.damaged))
+    updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
+    return Decision(updates.records, reply, updates.events)  # the next heartbeat reports the rest
 
 
 def _unfence(
     image: MetadataImage,
     broker: BrokerState,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
     damaged: frozenset[tuple[UUID, int]],
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
-    settlement = update_all_partitions(
+    updates = update_all_partitions(
         image,
-        standing.with_alive(broker_id),
+        availability.with_alive(broker_id),
         unclean,
         index=index,
-        lacking=LostReplicas(broker_id, damaged),
+        lost_replicas=LostReplicas(broker_id, damaged),
     )
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
     # A leader must not be fenced: unfence first, update the rest afterwards.
-    more = () if settlement.complete else (UPDATE_ALL_PARTITIONS,)
+    more = () if updates.complete else (UPDATE_ALL_PARTITIONS,)
     return Decision(
-        (record, *settlement.records),
+        (record, *updates.records),
         BrokerHeartbeatReply(True, False, False),
-        (event, *settlement.events, *more),
+        (event, *updates.events, *more),
     )
 
 
@@ -238,7 +242,7 @@ def decide_fence_brokers(
     image: MetadataImage,
     reasons: Mapping[int, str],
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
@@ -247,9 +251,9 @@ def decide_fence_brokers(
     brokers = [broker for broker in brokers if not broker.fenced]
     if not brokers:
         return Decision()
-    settlement = update_all_partitions(image, standing.with_fenced(reasons.keys()), unclean, index=index)
-    if not settlement.complete:
-        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
+    updates = update_all_partitions(image, availability.with_fenced(reasons.keys()), unclean, index=index)
+    if not updates.complete:
+        return Decision(updates.records, DECIDE_AGAIN, updates.events)
     fencing = tuple(BrokerChanged(each.broker_id, each.broker_epoch, fenced=True) for each in brokers)
     events = tuple(
         LogEvent(
@@ -259,45 +263,45 @@ def decide_fence_brokers(
         )
         for each in brokers
     )
-    return Decision((*settlement.records, *fencing), None, (*events, *settlement.events))
+    return Decision((*updates.records, *fencing), None, (*events, *updates.events))
 
 
 def _shut_down(
     image: MetadataImage,
     broker: BrokerState,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
     caught_up: bool,
 ) -> Decision:
-    settlement = update_all_partitions(
-        image, standing.with_shutting_down(broker.broker_id), unclean, index=index
+    updates = update_all_partitions(
+        image, availability.with_shutting_down(broker.broker_id), unclean, index=index
     )
-    records: tuple[Record, ...] = settlement.records
-    events = settlement.events
+    records: tuple[Record, ...] = updates.records
+    events = updates.events
     if not broker.in_controlled_shutdown:
         records = (
             BrokerChanged(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True),
             *records,
         )
-        fields = {"broker_id": broker.broker_id, "partitions_moved": len(settlement.records)}
+        fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
-    may_stop = settlement.complete and not _waits_for_doubtful(image, broker.broker_id, standing, index)
+    may_stop = updates.complete and not _waits_for_doubtful(image, broker.broker_id, availability, index)
     return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
 def _waits_for_doubtful(
-    image: MetadataImage, broker_id: int, standing: BrokerAvailability, index: PartitionIndex
+    image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
 ) -> bool:
     """Return whether the broker leads a partition that a suspected broker could lead after a heartbeat."""
-    doubtful = standing.suspected - {broker_id}
+    doubtful = availability.suspected - {broker_id}
     if not doubtful:
         return False
     return any(
         state.leader == broker_id
         and not doubtful.isdisjoint(state.isr)
-        and standing.alive.isdisjoint(set(state.isr) - {broker_id})
+        and availability.alive.isdisjoint(set(state.isr) - {broker_id})
         for name, number in index.at(image).in_sync_on(broker_id)
         for state in (image.topics[name].partitions[number],)
     )
@@ -307,7 +311,7 @@ def decide_unregister(
     image: MetadataImage,
     request: UnregisterBroker,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
@@ -319,15 +323,15 @@ def decide_unregister(
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
-    settlement: PartitionUpdates = update_all_partitions(
-        image, standing.with_fenced({broker.broker_id}), unclean, index=index
+    updates: PartitionUpdates = update_all_partitions(
+        image, availability.with_fenced({broker.broker_id}), unclean, index=index
     )
-    if not settlement.complete:
-        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
-    is_last = bool(index.at(apply_records(image, settlement.records)).in_sync_on(broker.broker_id))
+    if not updates.complete:
+        return Decision(updates.records, DECIDE_AGAIN, updates.events)
+    is_last = bool(index.at(apply_records(image, updates.records)).in_sync_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
     event = LogEvent("info", "controller_unregistered_broker", fields)
-    return Decision((*settlement.records, record), Done(), (*settlement.events, event))
+    return Decision((*updates.records, record), Done(), (*updates.events, event))

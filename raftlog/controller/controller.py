@@ -87,7 +87,7 @@ Answer = Callable[[Reply], None]
 class _Rules(TypedDict):
     """The keyword arguments of decisions that update partitions."""
 
-    standing: BrokerAvailability
+    availability: BrokerAvailability
     unclean: UncleanRule
     index: PartitionIndex
 
@@ -276,7 +276,7 @@ class Controller:
         else:
             getattr(self._log, effect.level)(effect.name, **effect.fields)
 
-    def _standing(self, image: MetadataImage) -> BrokerAvailability:
+    def _availability(self, image: MetadataImage) -> BrokerAvailability:
         """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed."""
         if image.brokers is not self._registered:
             self._registered = image.brokers
@@ -290,7 +290,11 @@ class Controller:
         return self._stand
 
     def _rules(self, image: MetadataImage) -> _Rules:
-        return {"standing": self._standing(image), "unclean": self._unclean(image), "index": self._index}
+        return {
+            "availability": self._availability(image),
+            "unclean": self._unclean(image),
+            "index": self._index,
+        }
 
     def _unclean(self, image: MetadataImage) -> UncleanRule:
         return unclean_rule(image, self._config)
@@ -299,11 +303,11 @@ class Controller:
         """Update every partition."""
 
         def decide(image: MetadataImage) -> Decision:
-            settlement = update_all_partitions(
-                image, self._standing(image), self._unclean(image), index=self._index
+            updates = update_all_partitions(
+                image, self._availability(image), self._unclean(image), index=self._index
             )
-            reply = None if settlement.complete else DECIDE_AGAIN
-            return Decision(settlement.records, reply, settlement.events)
+            reply = None if updates.complete else DECIDE_AGAIN
+            return Decision(updates.records, reply, updates.events)
 
         def swept(outcome: Any) -> None:
             if isinstance(outcome, KafkaError):
@@ -362,7 +366,7 @@ class Controller:
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
             case AlterPartition():
-                return alter_partition.decide_alter_partition(image, request, self._standing(image))
+                return alter_partition.decide_alter_partition(image, request, self._availability(image))
             case CreateTopics():
                 return topics.decide_create_topics(
                     image, request, config=self._config, random=self._random, index=self._index
@@ -391,7 +395,7 @@ class Controller:
                 given = Circumstances(
                     self._config,
                     self.wall_clock_ms(),
-                    self._standing(image),
+                    self._availability(image),
                     self._unclean(image),
                     self._index,
                 )
@@ -477,7 +481,7 @@ class Controller:
         percentage = self._config.leader_imbalance_per_broker_percentage
         self._decide(
             lambda image: elections.decide_rebalance(
-                image, self._standing(image), index=self._index, percentage=percentage
+                image, self._availability(image), index=self._index, percentage=percentage
             ),
             causes=(Cause("rebalanced"),),
         )

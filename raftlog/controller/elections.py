@@ -36,7 +36,7 @@ MAX_REBALANCED: Final = 1_000
 
 
 def decide_elect_leaders(
-    image: MetadataImage, request: ElectLeaders, standing: BrokerAvailability
+    image: MetadataImage, request: ElectLeaders, availability: BrokerAvailability
 ) -> Decision:
     """Elect preferred or unclean leaders; asked for all partitions, return only partitions that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
@@ -48,7 +48,7 @@ def decide_elect_leaders(
         error: KafkaError | None = None
         try:
             unclean = request.election_type == UNCLEAN
-            change = _elected(image, topic, partition, unclean=unclean, standing=standing)
+            change = _elected(image, topic, partition, unclean=unclean, availability=availability)
             room.reserve(partitions=1)
             records.append(change)
         except ElectionNotNeeded as not_needed:
@@ -88,33 +88,33 @@ def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionRes
 
 
 def _elected(
-    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, standing: BrokerAvailability
+    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, availability: BrokerAvailability
 ) -> PartitionChanged:
     topic, state = image.topics.get(topic_name), image.partition(topic_name, partition)
     if topic is None or state is None:
         raise UnknownTopicOrPartition()
     if unclean:
-        return _elected_uncleanly(topic, partition, state, standing)
+        return _elected_uncleanly(topic, partition, state, availability)
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ElectionNotNeeded()
-    if not _preferred_can_lead(state, standing):
+    if not _preferred_can_lead(state, availability):
         raise PreferredLeaderNotAvailable()
     return PartitionChanged(topic.topic_id, partition, leader=preferred)
 
 
-def _preferred_can_lead(state: PartitionState, standing: BrokerAvailability) -> bool:
+def _preferred_can_lead(state: PartitionState, availability: BrokerAvailability) -> bool:
     preferred = state.replicas[0]
-    may_lead = preferred in standing.alive and preferred not in standing.draining
+    may_lead = preferred in availability.alive and preferred not in availability.draining
     return may_lead and preferred in state.isr and not state.isr_lost
 
 
 def _elected_uncleanly(
-    topic: TopicState, partition: int, state: PartitionState, standing: BrokerAvailability
+    topic: TopicState, partition: int, state: PartitionState, availability: BrokerAvailability
 ) -> PartitionChanged:
     if state.leader != NO_BROKER and not state.isr_lost:
         raise ElectionNotNeeded()
-    change = update_leader_and_isr(topic.topic_id, partition, state, standing=standing, unclean=True)
+    change = update_leader_and_isr(topic.topic_id, partition, state, availability=availability, unclean=True)
     if change is None or change.leader < 0:
         raise EligibleLeadersNotAvailable()
     return change
@@ -133,7 +133,7 @@ def _events(
 
 
 def decide_rebalance(
-    image: MetadataImage, standing: BrokerAvailability, *, index: PartitionIndex, percentage: int
+    image: MetadataImage, availability: BrokerAvailability, *, index: PartitionIndex, percentage: int
 ) -> Decision:
     """Return leadership to preferred leaders that can take it, at most MAX_REBALANCED at a time.
 
@@ -149,7 +149,7 @@ def decide_rebalance(
             continue
         if len(records) == MAX_REBALANCED:
             break
-        if _preferred_can_lead(state, standing):
+        if _preferred_can_lead(state, availability):
             records.append(PartitionChanged(topic_id, number, leader=state.replicas[0]))
     events = (LogEvent("info", "leaders_rebalanced", {"count": len(records)}),) if records else ()
     return Decision(tuple(records), None, events)

@@ -74,11 +74,11 @@ def unclean_rule(image: MetadataImage, config: NodeConfig) -> UncleanRule:
 
 def update_all_partitions(
     image: MetadataImage,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     *,
     index: PartitionIndex,
-    lacking: LostReplicas = NO_LOST_REPLICAS,
+    lost_replicas: LostReplicas = NO_LOST_REPLICAS,
 ) -> PartitionUpdates:
     """Update every partition of the image, MAX_PARTITION_RECORDS at most; the next call continues.
 
@@ -86,11 +86,11 @@ def update_all_partitions(
     numbers.
     """
     changes = _Changes()
-    concerned = sorted(_concerned(image, index, standing, lacking))
+    concerned = sorted(_concerned(image, index, availability, lost_replicas))
     for name, partitions in groupby(concerned, key=attrgetter("topic")):
         topic = image.topics[name]
         for state, change in _unsettled(
-            topic, partitions, standing=standing, unclean=unclean, lacking=lacking
+            topic, partitions, availability=availability, unclean=unclean, lost_replicas=lost_replicas
         ):
             if len(changes.records) == MAX_PARTITION_RECORDS:
                 return PartitionUpdates(tuple(changes.records), changes.events(), False)
@@ -99,21 +99,21 @@ def update_all_partitions(
 
 
 def _concerned(
-    image: MetadataImage, index: PartitionIndex, standing: BrokerAvailability, lacking: LostReplicas
+    image: MetadataImage, index: PartitionIndex, availability: BrokerAvailability, lost_replicas: LostReplicas
 ) -> Set[TopicPartition]:
     """Return every partition that may need an update: all others are led and replicated by brokers in service."""
     here = index.at(image)
     damaged = frozenset(
         TopicPartition(image.topic_names[topic_id], number)
-        for topic_id, number in lacking.damaged or ()
+        for topic_id, number in lost_replicas.damaged or ()
         if topic_id in image.topic_names
     )
     return frozenset().union(
-        here.in_sync_outside(standing.alive | standing.suspected),
-        here.in_sync_on_any(standing.draining),
+        here.in_sync_outside(availability.alive | availability.suspected),
+        here.in_sync_on_any(availability.draining),
         here.without_leader,
         here.reassigned,
-        damaged & here.in_sync_on(lacking.broker_id),
+        damaged & here.in_sync_on(lost_replicas.broker_id),
     )
 
 
@@ -121,9 +121,9 @@ def _unsettled(
     topic: TopicState,
     partitions: Iterable[TopicPartition],
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
-    lacking: LostReplicas,
+    lost_replicas: LostReplicas,
 ) -> Iterator[tuple[PartitionState, PartitionChanged]]:
     """Yield each partition that needs a change, and the change.
 
@@ -131,30 +131,32 @@ def _unsettled(
     or a reassignment ends.
     """
     topic_id = topic.topic_id
-    present = standing.alive | standing.suspected
+    present = availability.alive | availability.suspected
     allowed: bool | None = None
     for _, index in partitions:
         state = topic.partitions[index]
-        lacks = lacking.damaged is not None and lacking.affects(topic_id, index, state.isr)
+        lacks = lost_replicas.damaged is not None and lost_replicas.affects(topic_id, index, state.isr)
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
-        if calm and not moves and state.leader not in standing.draining:
+        if calm and not moves and state.leader not in availability.draining:
             continue
         if allowed is None:
             allowed = unclean(topic.name)
         change = update_leader_and_isr(
-            topic_id, index, state, standing=standing, unclean=allowed, lacking=lacking
+            topic_id, index, state, availability=availability, unclean=allowed, lost_replicas=lost_replicas
         )
         if change is not None:
             yield state, change
             if lacks or moves:
                 state = changed(state, change)
             if lacks and allowed and (state.isr_lost or state.leader == NO_BROKER):
-                change = update_leader_and_isr(topic_id, index, state, standing=standing, unclean=True)
+                change = update_leader_and_isr(
+                    topic_id, index, state, availability=availability, unclean=True
+                )
                 if change is not None:
                     yield state, change
                     state = changed(state, change)
-        ended = complete_reassignment(topic_id, index, state, standing) if moves else None
+        ended = complete_reassignment(topic_id, index, state, availability) if moves else None
         if ended is not None:
             yield state, ended
 
@@ -164,9 +166,9 @@ def update_leader_and_isr(
     index: int,
     state: PartitionState,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: bool,
-    lacking: LostReplicas = NO_LOST_REPLICAS,
+    lost_replicas: LostReplicas = NO_LOST_REPLICAS,
 ) -> PartitionChanged | None:
     """Return the record that brings a partition's leader and ISR up to date, or None if no change is needed.
 
@@ -175,37 +177,39 @@ def update_leader_and_isr(
     """
     isr, lost = state.isr, state.isr_lost
     reader = state.leader
-    if lacking.affects(topic_id, index, isr):
-        rest = tuple(member for member in isr if member != lacking.broker_id)
+    if lost_replicas.affects(topic_id, index, isr):
+        rest = tuple(member for member in isr if member != lost_replicas.broker_id)
         isr, lost = rest or isr, lost or not rest
-        if lacking.damaged is not None:
-            reader = lacking.broker_id
+        if lost_replicas.damaged is not None:
+            reader = lost_replicas.broker_id
             unclean = unclean and state.isr_lost
-    if any(member in standing.alive for member in isr) and not lost:
-        isr = tuple(member for member in isr if member in standing.alive or member in standing.suspected)
-    leader = NO_BROKER if lost else _leader(state, isr, standing)
+    if any(member in availability.alive for member in isr) and not lost:
+        isr = tuple(
+            member for member in isr if member in availability.alive or member in availability.suspected
+        )
+    leader = NO_BROKER if lost else _leader(state, isr, availability)
     if leader == NO_BROKER and unclean:
-        leader = _unclean_leader(state, standing)
+        leader = _unclean_leader(state, availability)
         if leader != NO_BROKER:
             isr, lost = (leader,), False
-    if lost and standing.is_unfenced(reader):
+    if lost and availability.is_unfenced(reader):
         leader = reader
     return _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
 
 
-def _leader(state: PartitionState, isr: tuple[int, ...], standing: BrokerAvailability) -> int:
+def _leader(state: PartitionState, isr: tuple[int, ...], availability: BrokerAvailability) -> int:
     leader = state.leader
-    stays = leader in isr and standing.is_unfenced(leader)
-    if stays and leader not in standing.draining:
+    stays = leader in isr and availability.is_unfenced(leader)
+    if stays and leader not in availability.draining:
         return leader
-    elected = elect_leader(state.replicas, isr, standing)
-    if stays and (elected not in standing.alive or elected in standing.draining):
+    elected = elect_leader(state.replicas, isr, availability)
+    if stays and (elected not in availability.alive or elected in availability.draining):
         return leader  # draining, but no other replica can lead
     return elected
 
 
-def _unclean_leader(state: PartitionState, standing: BrokerAvailability) -> int:
-    live = [replica for replica in state.replicas if replica in standing.alive]
+def _unclean_leader(state: PartitionState, availability: BrokerAvailability) -> int:
+    live = [replica for replica in state.replicas if replica in availability.alive]
     # A member of a lost ISR has an empty disk: any other replica knows more. An added replica may know as little.
     live.sort(key=lambda replica: (replica in state.isr, replica in state.adding_replicas))
     return live[0] if live else NO_BROKER

@@ -49,7 +49,7 @@ class _Found(NamedTuple):
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, request: AlterReassignments, standing: BrokerAvailability, config: NodeConfig
+    image: MetadataImage, request: AlterReassignments, availability: BrokerAvailability, config: NodeConfig
 ) -> Decision:
     """Begin, replace or cancel reassignments; a change without new replicas completes in the same batch."""
     bounds = MetadataLimits(image, config)
@@ -64,7 +64,7 @@ def decide_alter_reassignments(
                 raise InvalidRequest("the partition is named more than once in this request")
             found = _find(image, *named)
             _check_replication_factor(found.state, request, wanted)
-            news = _asked_for(image, found, wanted.replicas, standing)
+            news = _asked_for(image, found, wanted.replicas, availability)
             bounds.batch_limit.reserve(partitions=len(news))
             bounds.add_replicas(_replicas_added(found.state, news))
         except KafkaError as error:
@@ -115,17 +115,17 @@ def _check_replication_factor(
 
 
 def _asked_for(
-    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, standing: BrokerAvailability
+    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, availability: BrokerAvailability
 ) -> tuple[PartitionChanged, ...]:
     """Return the records of a reassignment: none if it is done already, two if it completes at once."""
     if target is None:
-        return (_cancelled(found, standing),)
+        return (_cancelled(found, availability),)
     _check_target(image, target)
     change = _begun(found, target)
     if change is None:
         return ()
     topic, index, state = found
-    end = complete_reassignment(topic.topic_id, index, changed(state, change), standing)
+    end = complete_reassignment(topic.topic_id, index, changed(state, change), availability)
     return (change,) if end is None else (change, end)
 
 
@@ -157,7 +157,7 @@ def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
     )
 
 
-def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
+def _cancelled(found: _Found, availability: BrokerAvailability) -> PartitionChanged:
     """Return the record that removes the added replicas. Raise if no replica would be left in sync."""
     topic, index, state = found
     if not state.is_reassigned:
@@ -169,7 +169,7 @@ def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
         )
     leader = UNCHANGED_LEADER
     if state.leader in state.adding_replicas:
-        leader = elect_leader(state.original_replicas, isr, standing)
+        leader = elect_leader(state.original_replicas, isr, availability)
     return PartitionChanged(
         topic.topic_id,
         index,

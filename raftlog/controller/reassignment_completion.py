@@ -16,7 +16,7 @@ from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
 
 
 def complete_reassignment(
-    topic_id: UUID, index: int, state: PartitionState, standing: BrokerAvailability
+    topic_id: UUID, index: int, state: PartitionState, availability: BrokerAvailability
 ) -> PartitionChanged | None:
     """Return the record that ends a partition's reassignment, or None if none is running or it cannot complete yet."""
     if not state.is_reassigned or state.isr_lost:
@@ -27,8 +27,8 @@ def complete_reassignment(
     isr = without(state.isr, state.removing_replicas)
     leader = UNCHANGED_LEADER
     if state.leader not in target:
-        leader = elect_leader(target, isr, standing)
-        if leader not in standing.alive:
+        leader = elect_leader(target, isr, availability)
+        if leader not in availability.alive:
             return None
     return PartitionChanged(
         topic_id,

@@ -73,27 +73,27 @@ class ClassicGroupTimers:
 
     # -- a rebalance ---------------------------------------------------------------------------------------
 
-    def start_rebalance_timeout(self, gathering: PendingRebalance, now: float) -> None:
+    def start_rebalance_timeout(self, rebalance: PendingRebalance, now: float) -> None:
         """Start the timer of a rebalance: members have its timeout to join again, newcomers of an empty group its delay
         (KIP-134).
         """
-        gathering.began_at = now
-        wait_ms = gathering.rebalance_timeout_ms()
-        if gathering.is_initial:
-            gathering.remaining_ms = max(wait_ms - self._initial_delay_ms, 0)
+        rebalance.began_at = now
+        wait_ms = rebalance.rebalance_timeout_ms()
+        if rebalance.is_initial:
+            rebalance.remaining_ms = max(wait_ms - self._initial_delay_ms, 0)
             wait_ms = self._initial_delay_ms
         self._rebalance_within(wait_ms, now)
 
-    def extend_initial_delay(self, gathering: PendingRebalance, now: float) -> None:
+    def extend_initial_delay(self, rebalance: PendingRebalance, now: float) -> None:
         """Restart the delay after a new member, within the remaining time of the rebalance."""
-        gathering.new_member_added = False
-        delay_ms = min(self._initial_delay_ms, gathering.remaining_ms)
-        gathering.remaining_ms = max(gathering.remaining_ms - delay_ms, 0)
+        rebalance.new_member_added = False
+        delay_ms = min(self._initial_delay_ms, rebalance.remaining_ms)
+        rebalance.remaining_ms = max(rebalance.remaining_ms - delay_ms, 0)
         self._rebalance_within(delay_ms, now)
 
-    def restart_rebalance_timeout(self, gathering: PendingRebalance, now: float) -> None:
+    def restart_rebalance_timeout(self, rebalance: PendingRebalance, now: float) -> None:
         """Restart the timer of a rebalance that could not be completed."""
-        self._rebalance_within(max(gathering.rebalance_timeout_ms(), RETRY_S * 1000), now)
+        self._rebalance_within(max(rebalance.rebalance_timeout_ms(), RETRY_S * 1000), now)
 
     def start_sync_timeout(self, generation: Membership, now: float) -> None:
         """Give the members of a generation the timeout of the slowest to sync."""

@@ -134,27 +134,27 @@ def joining_member(request: JoinGroup, member_id: str) -> Member:
 
 
 def next_generation(
-    gathering: PendingRebalance, offers: Mapping[str, Protocols], *, now_ms: int
+    rebalance: PendingRebalance, offers: Mapping[str, Protocols], *, now_ms: int
 ) -> Membership:
     """Return the generation of all joined members, its leader first, or an empty generation.
 
     `offers` by member id; absent static members keep their last protocols.
     """
-    before = gathering.before
-    if not gathering.members:
-        return Membership(gathering.membership.protocol_type, before.generation + 1, None, None, now_ms)
-    leader = gathering.elect()
-    ids = [leader, *(each for each in gathering.members if each != leader)]
+    before = rebalance.before
+    if not rebalance.members:
+        return Membership(rebalance.membership.protocol_type, before.generation + 1, None, None, now_ms)
+    leader = rebalance.elect()
+    ids = [leader, *(each for each in rebalance.members if each != leader)]
     protocol = choose_protocol([offers[each] for each in ids])
     assert protocol is not None, "joins were let in that have no protocol in common"
     members = {
         each: msgspec.structs.replace(
-            gathering.members[each], subscription=dict(offers[each])[protocol], assignment=b""
+            rebalance.members[each], subscription=dict(offers[each])[protocol], assignment=b""
         )
         for each in ids
     }
     generation = before.generation + 1
-    return Membership(gathering.membership.protocol_type, generation, protocol, None, now_ms, members)
+    return Membership(rebalance.membership.protocol_type, generation, protocol, None, now_ms, members)
 
 
 def decide_assign(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:

@@ -30,9 +30,9 @@ def settled(
 ) -> Outcome | None:
     """(leader, isr, isr_lost) of a partition on 1, 2, 3 after settling; None if no record was needed."""
     state = PartitionState((1, 2, 3), isr, leader, isr_lost=lost)
-    standing = BrokerAvailability(*(frozenset(map(int, group)) for group in (alive, doubtful, leaving)))
+    availability = BrokerAvailability(*(frozenset(map(int, group)) for group in (alive, doubtful, leaving)))
     change = update_leader_and_isr(
-        UUID(int=1), 0, state, standing=standing, unclean=unclean, lacking=LostReplicas(wiped)
+        UUID(int=1), 0, state, availability=availability, unclean=unclean, lost_replicas=LostReplicas(wiped)
     )
     if change is None:
         return None

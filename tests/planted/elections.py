@@ -38,12 +38,12 @@ def empty_the_isr(patch: pytest.MonkeyPatch) -> None:
     settle = leader_and_isr.update_leader_and_isr
 
     def settle_anew(
-        topic_id: Any, index: int, state: PartitionState, *, standing: BrokerAvailability, **rest: Any
+        topic_id: Any, index: int, state: PartitionState, *, availability: BrokerAvailability, **rest: Any
     ) -> PartitionChanged | None:
-        alive = tuple(each for each in state.replicas if each in standing.alive)
-        if alive and not any(each in group for each in state.isr for group in standing):
+        alive = tuple(each for each in state.replicas if each in availability.alive)
+        if alive and not any(each in group for each in state.isr for group in availability):
             return PartitionChanged(topic_id, index, leader=alive[0], isr=alive)
-        return settle(topic_id, index, state, standing=standing, **rest)
+        return settle(topic_id, index, state, availability=availability, **rest)
 
     patch.setattr(leader_and_isr, "update_leader_and_isr", settle_anew)
 
@@ -124,8 +124,8 @@ def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:
 def elect_the_dead(patch: pytest.MonkeyPatch) -> None:
     """Leaders are elected outside the ISR while it has members that are alive."""
 
-    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:
-        alive = [each for each in replicas if each in standing.alive]
+    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], availability: BrokerAvailability) -> int:
+        alive = [each for each in replicas if each in availability.alive]
         return alive[-1] if alive and any(each in isr for each in alive) else NO_BROKER
 
     patch.setattr(leader_and_isr, "elect_leader", elect)

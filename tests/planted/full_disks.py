@@ -34,7 +34,7 @@ def note_it_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def elect_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
     """The controller knows of the full disk, and elects the broker as any other."""
-    patch.setattr(BrokerAvailability, "without_room", lambda standing, broker_ids: standing)
+    patch.setattr(BrokerAvailability, "without_room", lambda availability, broker_ids: availability)
 
 
 PLANTS = [

@@ -146,14 +146,14 @@ def members_answered_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def sleepers_stay_in_rebalances(patch: pytest.MonkeyPatch) -> None:
     """A rebalance takes everybody along who was there before, back or not: who is gone keeps its partitions."""
-    patch.setattr(PendingRebalance, "members_not_rejoined", lambda gathering: [])
+    patch.setattr(PendingRebalance, "members_not_rejoined", lambda rebalance: [])
     patch.setattr(ClassicGroup, "on_session_timeout", lambda group, member_id, at: None)
     patch.setattr(ClassicGroup, "on_rebalance_timeout", _completes_only)
 
 
 def _completes_only(group: ClassicGroup, at: Moment) -> None:
-    if group._gathering is not None:
-        group._complete(group._gathering, at)
+    if group._rebalance is not None:
+        group._complete(group._rebalance, at)
 
 
 def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:

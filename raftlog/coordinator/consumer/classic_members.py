@@ -59,16 +59,16 @@ def check_protocols(state: ConsumerMembership, request: JoinGroup) -> Subscripti
 
 
 def decide_join(
-    draft: DecisionBuilder, request: JoinGroup, subscription: Subscription, new_member_id: str
+    builder: DecisionBuilder, request: JoinGroup, subscription: Subscription, new_member_id: str
 ) -> JoinGroupResult:
     """Admit a member, or take it a step further. Raise UnknownMemberId, FencedInstanceId, GroupMaxSizeReached."""
     who = request.member
     member_id = who.member_id or new_member_id
-    draft.check_group_size(member_id, who.group_instance_id)
+    builder.check_group_size(member_id, who.group_instance_id)
     if who.group_instance_id is not None:
-        _take_place(draft, who, member_id)
-    before = draft.state.members.get(member_id, MemberMetadata())
-    changed = draft.update_member(
+        _take_place(builder, who, member_id)
+    before = builder.state.members.get(member_id, MemberMetadata())
+    changed = builder.update_member(
         member_id,
         MemberMetadata(
             who.group_instance_id or before.instance_id,
@@ -82,25 +82,27 @@ def decide_join(
             ClassicProtocols(request.session_timeout_ms, request.protocols),
         ),
     )
-    draft.update_epoch_and_targets(changed=changed, viewer=request.viewer)
-    draft.reconcile(member_id, by_id(subscription.owned, draft.context.image))
+    builder.update_epoch_and_targets(changed=changed, viewer=request.viewer)
+    builder.reconcile(member_id, by_id(subscription.owned, builder.context.image))
     protocol = request.protocols[0][0]
     return JoinGroupResult(
-        member_id, draft.state.current_assignment_of(member_id).epoch, CONSUMER, protocol, NO_LEADER_ID
+        member_id, builder.state.current_assignment_of(member_id).epoch, CONSUMER, protocol, NO_LEADER_ID
     )
 
 
-def _take_place(draft: DecisionBuilder, who: MemberRef, member_id: str) -> None:
+def _take_place(builder: DecisionBuilder, who: MemberRef, member_id: str) -> None:
     """A static member that came back without its id replaces its former incarnation (KIP-345)."""
     assert who.group_instance_id is not None
-    holder = draft.state.static_member_id(who.group_instance_id)
+    holder = builder.state.static_member_id(who.group_instance_id)
     if who.member_id:
         if holder is None:
             raise UnknownMemberId
         if holder != who.member_id:
             raise FencedInstanceId
     elif holder is not None:
-        draft.replace_static_member(holder, member_id, rejoined(draft.state.current_assignment_of(holder)))
+        builder.replace_static_member(
+            holder, member_id, rejoined(builder.state.current_assignment_of(holder))
+        )
 
 
 def find_member(state: ConsumerMembership, who: MemberRef) -> str:

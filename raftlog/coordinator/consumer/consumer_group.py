@@ -132,7 +132,7 @@ class ConsumerGroup:
         """Expressions that match too much. Their members were admitted before that was known, and got no partitions for
         them.
         """
-        self._draft: DecisionBuilder | None = None
+        self._builder: DecisionBuilder | None = None
         """The last decision; None if the request was refused, which does not renew the session."""
         self._too_large: tuple[int, int, DecisionScope] | None = None
         """The epoch and topics for which a decision did not fit into a batch, and the scope that did."""
@@ -179,10 +179,10 @@ class ConsumerGroup:
     def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
         """Answered with ConsumerGroupHeartbeatResult."""
 
-        def write(draft: DecisionBuilder) -> object:
+        def write(builder: DecisionBuilder) -> object:
             if beat.epoch in LEAVE_EPOCHS:
-                return decide_leave(draft, beat)
-            return decide_consumer_heartbeat(draft, beat, tell_again=beat.member_id in self._unheard)
+                return decide_leave(builder, beat)
+            return decide_consumer_heartbeat(builder, beat, tell_again=beat.member_id in self._unheard)
 
         def decide(group: Group) -> Decision:
             check_consumer_heartbeat(beat, self._config.group_consumer_assignors)
@@ -191,13 +191,13 @@ class ConsumerGroup:
             if group.consumer is None and beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
                 raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
             if self._is_refused(group, beat):
-                fence: Write = lambda draft: decide_fence_members(draft, (beat.member_id,))  # noqa: E731
+                fence: Write = lambda builder: decide_fence_members(builder, (beat.member_id,))  # noqa: E731
                 return self._decision(group, fence, at)._replace(reply=GroupMaxSizeReached(TOO_MUCH))
             return self._decision(group, write, at)
 
         before = self.recorded
         self._run(decide, answer, at, gone="member_left" if beat.epoch in LEAVE_EPOCHS else "member_refused")
-        if self._draft is not None:
+        if self._builder is not None:
             if beat.epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH and before is not None:
                 away = (beat.member_id, before.members[beat.member_id])
                 self._history.members("member_away", self.group_id, (away,), at)
@@ -238,12 +238,12 @@ class ConsumerGroup:
                 return Decision(reply=MemberIdRequired(new_member_id))
             return self._decision(
                 group,
-                lambda draft: classic_members.decide_join(draft, request, subscription, new_member_id),
+                lambda builder: classic_members.decide_join(builder, request, subscription, new_member_id),
                 at,
             )
 
         self._run(decide, answer, at)
-        if self._draft is None:
+        if self._builder is None:
             return
         member_id = who.member_id or new_member_id
         self._note_alive(member_id, at, is_here=True)
@@ -291,7 +291,7 @@ class ConsumerGroup:
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
             member_id = classic_members.find_leaving_member(group.consumer, ref)
-            return self._decision(group, lambda draft: decide_fence_members(draft, (member_id,)), at)
+            return self._decision(group, lambda builder: decide_fence_members(builder, (member_id,)), at)
 
         self._run(decide, answer, at, detail=reason)
 
@@ -321,7 +321,7 @@ class ConsumerGroup:
         present = [each for each in member_ids if before and each in before.members]
         if not present:
             return
-        fence: Write = lambda draft: decide_fence_members(draft, present)  # noqa: E731
+        fence: Write = lambda builder: decide_fence_members(builder, present)  # noqa: E731
         self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at, gone=what)
         if self.recorded is before:
             for each in present:
@@ -349,64 +349,66 @@ class ConsumerGroup:
             if effort is DecisionScope.TARGETS_LATER and not targets_may_follow:
                 continue
             try:
-                decision, draft = self._drafted(group, write, at, effort)
+                decision, builder = self._built(group, write, at, effort)
             except TooManySubscribedTopics:
                 continue
-            self._check_weight(draft)
+            self._check_weight(builder)
             # With unchanged targets, a member that reads more would wait for partitions in vain, so it is refused with
             # an error.
-            if effort is DecisionScope.NO_TARGETS and _reads_more(group.consumer, draft.state):
+            if effort is DecisionScope.NO_TARGETS and _reads_more(group.consumer, builder.state):
                 continue
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
-                self._draft = draft
+                self._builder = builder
                 if effort is not DecisionScope.ALL and effort is not least:
                     log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
-                goes_on = effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or draft.rejected_regexes
-                self._too_large = None if goes_on else (draft.state.epoch, topics, effort)
+                goes_on = (
+                    effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or builder.rejected_regexes
+                )
+                self._too_large = None if goes_on else (builder.state.epoch, topics, effort)
                 return decision
-            targets_may_follow = self._may_follow(draft)
+            targets_may_follow = self._may_follow(builder)
         raise GroupMaxSizeReached(TOO_MUCH)
 
-    def _may_follow(self, draft: DecisionBuilder) -> bool:
+    def _may_follow(self, builder: DecisionBuilder) -> bool:
         """Whether targets that do not fit into a batch with the expressions' matches fit into a batch of their own."""
-        targets = draft.records[draft.before_targets :]
-        return draft.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
+        targets = builder.records[builder.before_targets :]
+        return builder.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
 
-    def _check_weight(self, draft: DecisionBuilder) -> None:
+    def _check_weight(self, builder: DecisionBuilder) -> None:
         """Raise GroupMaxSizeReached for a member with a larger description than there is room for."""
-        if self._weights.total < self._weights.total_with(draft.state.members) > MAX_SUBSCRIPTION_BYTES:
+        if self._weights.total < self._weights.total_with(builder.state.members) > MAX_SUBSCRIPTION_BYTES:
             raise GroupMaxSizeReached(
                 f"what all members of a group subscribe to has {MAX_SUBSCRIPTION_BYTES} bytes at most"
             )
 
-    def _drafted(
+    def _built(
         self, group: Group, write: Write, at: Moment, effort: DecisionScope
     ) -> tuple[Decision, DecisionBuilder]:
         """Return the decision builder after a write, which may change the group's type."""
         begun = self._upgraded(group)
         started = group.consumer if group.consumer or not begun else apply_consumer(None, begun)
-        draft = DecisionBuilder(self.group_id, started, self._surroundings(at, effort))
-        reply = write(draft)
+        builder = DecisionBuilder(self.group_id, started, self._surroundings(at, effort))
+        reply = write(builder)
         classic = downgrade_to_classic(
-            draft.state,
-            generation=draft.state.epoch if started is None else started.epoch,
+            builder.state,
+            generation=builder.state.epoch if started is None else started.epoch,
             policy=self._config.group_consumer_migration_policy,
             bounds=ClassicGroupLimits(
                 self._config.group_max_size, max_generation_bytes(self._config.message_max_bytes)
             ),
-            image=draft.context.image,
+            image=builder.context.image,
             now_ms=at.now_ms,
         )
         if classic is not None and group.consumer is not None:
             ended = consumer_group_tombstones(self.group_id, group.consumer)
             records: tuple[GroupRecord, ...] = (*ended, GroupChanged(self.group_id, classic))
             if batch_bytes(records) <= self._config.message_max_bytes:
-                self.member_protocols = classic_protocols(draft.state)
+                self.member_protocols = classic_protocols(builder.state)
                 if isinstance(reply, JoinGroupResult):
                     reply = msgspec.structs.replace(reply, generation=classic.generation)
-                return Decision(records, reply), draft
+                return Decision(records, reply), builder
         ends = (GroupChanged(self.group_id, None),) if group.has_metadata else ()
-        return Decision((*ends, *begun, *draft.records), reply), draft
+        return Decision((*ends, *begun, *builder.records), reply), builder
 
     def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
         if group.consumer is not None or self._former is None:
@@ -459,14 +461,14 @@ class ConsumerGroup:
         detail: str = "",
     ) -> None:
         """Decide, and set the timers of members that came or went. `gone`: the reason of the latter."""
-        before, self._draft = self.recorded, None
+        before, self._builder = self.recorded, None
         had_been = self.runner.tail
         self.runner.handle(decide, answer)
-        after, draft = self.recorded, self._draft
-        if draft is not None and draft.checked_topics and (after is not before or not draft.records):
-            self._topics_seen = draft.context.image.topics_offset
-            self._awaited, self._settled = frozenset(draft.queued_regexes), draft.resolved_regexes
-            self._refused = frozenset(draft.rejected_regexes)
+        after, builder = self.recorded, self._builder
+        if builder is not None and builder.checked_topics and (after is not before or not builder.records):
+            self._topics_seen = builder.context.image.topics_offset
+            self._awaited, self._settled = frozenset(builder.queued_regexes), builder.resolved_regexes
+            self._refused = frozenset(builder.rejected_regexes)
         if after is before:
             return
         self._history.members_changed(self.runner.tail, had_been, at, gone=gone, detail=detail)

@@ -76,21 +76,23 @@ def _check_joining(beat: ConsumerGroupHeartbeat) -> None:
 
 
 def decide_consumer_heartbeat(
-    draft: DecisionBuilder, beat: ConsumerGroupHeartbeat, *, tell_again: bool = False
+    builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, *, tell_again: bool = False
 ) -> ConsumerGroupHeartbeatResult:
     """Write a member's heartbeat into a decision builder; return its response. Raise UnknownMemberId,
     FencedMemberEpoch, UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached, TooManySubscribedTopics.
 
     `tell_again`: the member was sent its assignment, and has not confirmed it.
     """
-    draft.check_group_size(beat.member_id, beat.instance_id)
-    had = _admit(draft, beat)
-    changed = draft.update_member(beat.member_id, _described(draft.state.members.get(beat.member_id), beat))
-    draft.update_epoch_and_targets(changed=changed, viewer=beat.viewer)
-    if changed and draft.state.members[beat.member_id].regex in draft.rejected_regexes:
+    builder.check_group_size(beat.member_id, beat.instance_id)
+    had = _admit(builder, beat)
+    changed = builder.update_member(
+        beat.member_id, _described(builder.state.members.get(beat.member_id), beat)
+    )
+    builder.update_epoch_and_targets(changed=changed, viewer=beat.viewer)
+    if changed and builder.state.members[beat.member_id].regex in builder.rejected_regexes:
         raise TooManySubscribedTopics
-    draft.reconcile(beat.member_id, beat.owned)
-    current = draft.state.current_assignment_of(beat.member_id)
+    builder.reconcile(beat.member_id, beat.owned)
+    current = builder.state.current_assignment_of(beat.member_id)
     is_news = beat.is_full_request or beat.epoch != had.epoch or current.assigned != had.assigned
     # the response may be lost: librdkafka considers a late response lost, and repeats an unchanged request. Others wait
     # for the revoked partitions, and no member reads partitions that it does not know it has
@@ -101,9 +103,9 @@ def decide_consumer_heartbeat(
     )
 
 
-def _admit(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAssignment:
+def _admit(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAssignment:
     """Admit the sender, or recognise it; return its former assignment."""
-    state = draft.state
+    state = builder.state
     holder = None if beat.instance_id is None else state.static_member_id(beat.instance_id)
     if beat.instance_id is not None and holder != beat.member_id:
         if beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
@@ -111,38 +113,38 @@ def _admit(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAssig
                 raise UnknownMemberId(f"no member has the instance id {beat.instance_id}")
             raise FencedInstanceId(f"instance id {beat.instance_id} belongs to member {holder}")
         if holder is not None:
-            return _succeed(draft, beat, holder)
+            return _succeed(builder, beat, holder)
     if beat.member_id not in state.members:
         if beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
             raise UnknownMemberId(f"member {beat.member_id} is not in group {beat.group_id}")
         return state.current_assignment_of(beat.member_id)
     current = state.current_assignment_of(beat.member_id)
     if beat.epoch == JOIN_GROUP_MEMBER_EPOCH:
-        return _rejoin(draft, beat.member_id, current)
+        return _rejoin(builder, beat.member_id, current)
     check_epoch(current, beat)
     if current.state is MemberState.UNKNOWN and beat.owned != NO_PARTITIONS:
         raise FencedMemberEpoch("a newer coordinator left the member in a state that is unknown here")
     return current
 
 
-def _succeed(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> CurrentAssignment:
+def _succeed(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> CurrentAssignment:
     """Let a static member's next incarnation take its place, if the former has left (or spoke the classic protocol)."""
-    state = draft.state
+    state = builder.state
     former = state.current_assignment_of(holder)
     if state.members[holder].classic is None and former.epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         raise UnreleasedInstanceId(f"instance id {beat.instance_id} is still used by member {holder}")
     if beat.member_id in state.members:
         raise InvalidRequest(f"member {beat.member_id} is in the group already, under another instance id")
     current = rejoined(former)
-    draft.replace_static_member(holder, beat.member_id, current)
+    builder.replace_static_member(holder, beat.member_id, current)
     return current
 
 
-def _rejoin(draft: DecisionBuilder, member_id: str, current: CurrentAssignment) -> CurrentAssignment:
+def _rejoin(builder: DecisionBuilder, member_id: str, current: CurrentAssignment) -> CurrentAssignment:
     """A member comes back to its place without partitions (KAFKA-19233)."""
     if current.epoch != JOIN_GROUP_MEMBER_EPOCH:
         current = rejoined(current)
-        draft.put(CurrentAssignmentChanged(draft.group_id, member_id, current))
+        builder.put(CurrentAssignmentChanged(builder.group_id, member_id, current))
     return current
 
 
@@ -172,13 +174,13 @@ def _described(before: MemberMetadata | None, beat: ConsumerGroupHeartbeat) -> M
     )
 
 
-def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
+def decide_leave(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
     """Remove a leaving member; a static member that left temporarily keeps its place for a session.
 
     Raise UnknownMemberId, FencedInstanceId.
     """
     assert beat.epoch in LEAVE_EPOCHS
-    state = draft.state
+    state = builder.state
     if beat.instance_id is not None:
         holder = state.static_member_id(beat.instance_id)
         if holder is None:
@@ -188,8 +190,8 @@ def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Consum
     if beat.member_id not in state.members:
         raise UnknownMemberId(f"member {beat.member_id} is not in group {beat.group_id}")
     if beat.epoch == LEAVE_GROUP_MEMBER_EPOCH:
-        draft.remove(beat.member_id)
-        draft.bump_group_epoch()
+        builder.remove(beat.member_id)
+        builder.bump_group_epoch()
     else:
         current = state.current_assignment_of(beat.member_id)
         away = msgspec.structs.replace(
@@ -199,11 +201,11 @@ def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Consum
             revoking=NO_PARTITIONS,
             since=(),  # its next incarnation has all from the beginning
         )
-        draft.put(CurrentAssignmentChanged(draft.group_id, beat.member_id, away))
+        builder.put(CurrentAssignmentChanged(builder.group_id, beat.member_id, away))
     return ConsumerGroupHeartbeatResult(beat.member_id, beat.epoch)
 
 
-def decide_fence_members(draft: DecisionBuilder, member_ids: Sequence[str]) -> None:
+def decide_fence_members(builder: DecisionBuilder, member_ids: Sequence[str]) -> None:
     """Remove members after a session timeout, or if they did not give up their partitions in time."""
-    draft.remove(*(each for each in member_ids if each in draft.state.members))
-    draft.bump_group_epoch()
+    builder.remove(*(each for each in member_ids if each in builder.state.members))
+    builder.bump_group_epoch()
