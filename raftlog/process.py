@@ -1,7 +1,7 @@
 """One node as a process: data folders locked, signals heeded, limits raised; it runs until it is stopped.
 
-An uncaught exception in a callback or a task that must not fail is a broken invariant of ours: the process ends, and
-the cluster carries on without it. An exception of a connection costs only that connection.
+An uncaught exception in a callback, or in a task that must not fail, is a broken invariant: the process ends, and the
+cluster carries on. An exception of a connection costs only that connection.
 """
 
 from __future__ import annotations

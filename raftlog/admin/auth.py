@@ -1,5 +1,5 @@
 """Authentication of callers: bearer tokens with a role each; users by password, identity provider's token or
-certificate; and the limits for web pages in a browser.
+certificate. Limits for web pages in a browser.
 
 Users are the same as on Kafka's listeners: a SCRAM or PLAIN password, an OAUTHBEARER token, or the name in a client's
 certificate. Without a tokens file, callers on this machine need no credentials: with ACLs they are User:ANONYMOUS, else

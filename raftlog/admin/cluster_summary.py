@@ -80,8 +80,8 @@ class Survey:
 class PartitionHealths:
     """The health of the partitions of one image.
 
-    The value of min.insync.replicas depends on the topic, and on the leader where the topic does not say it: brokers
-    may have it as a dynamic config of their own. Few do either, so the usual value is computed once.
+    The value of min.insync.replicas depends on the topic, or else on the leader: brokers may have a dynamic config of
+    their own. Few do either, so the usual value is computed once.
     """
 
     def __init__(self, config: NodeConfig, image: MetadataImage) -> None:

@@ -1,8 +1,8 @@
 """A route: one row from which come the dispatch of a request, its checks, and its place in the OpenAPI document.
 
 A row names the rights that a user needs, and the role that a token needs. A resource's file has a tuple `ROUTES`;
-`server.ROUTES` lists the files. A handler gets a `Call` whose parameters are parsed and checked already, and returns a
-struct of the row's `answer` type, or None for an empty body.
+`server.ROUTES` lists the files. A handler gets a `Call` with validated parameters. It returns a struct of the row's
+`answer` type, or None for an empty body.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A setting: dotted name, type, default, bounds, unit, scope, one line of doc.
 
-A frozen dataclass with fields made by `setting(...)` *is* a table: `settings_of(cls)` iterates it, and everything else
+A frozen dataclass with fields made by `setting(...)` *is* a table. `settings_of(cls)` iterates it, and everything else
 (parsing, DescribeConfigs, `raftlog config`, the reference) comes from it. Knows no particular setting.
 """
 

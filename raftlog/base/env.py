@@ -58,8 +58,8 @@ def machine_uptime_s() -> float:
 
 
 def timer_time(at: float) -> float:
-    """Return the time, loop seconds, for which to set a timer that must not come before `at`: the next whole
-    millisecond, since uvloop rounds to the nearest. An early callback would set it again, and spin.
+    """Return the time, in loop seconds, for a timer that must not fire before `at`. It is the next whole millisecond,
+    since uvloop rounds to the nearest. An early callback would set it again, and spin.
     """
     whole = ceil(at * 1000 - 1e-6) / 1000  # 1e-6: float error must not lose a whole millisecond
     return whole if whole >= at else whole + 0.001

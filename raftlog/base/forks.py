@@ -1,8 +1,8 @@
 """Files and sockets that a forked child must not keep.
 
-A child of fork(2) has copies of all descriptors. As long as it lives, a socket that its parent closed still accepts
-clients, and a lock (flock(2)) on a file that its parent closed is held. Here a child replaces such copies by /dev/null.
-Their numbers stay taken, so an object that closes its number in the child closes no other file.
+A child of fork(2) has copies of all descriptors. While it lives, a socket that its parent closed still accepts clients.
+A lock (flock(2)) on a file that its parent closed is held. Here a child replaces such copies by /dev/null. Their
+numbers stay taken, so an object that closes its number in the child closes no other file.
 """
 
 from __future__ import annotations

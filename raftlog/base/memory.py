@@ -89,9 +89,9 @@ class Account:
 class MemoryBudget:
     """The accounts of one broker.
 
-    The rule: responses get a quarter of the whole, requests three sixteenths; batches that are not appended yet,
-    decompression and connections an eighth each; fetch sessions and the objects of requests a sixteenth each. The last
-    sixteenth is for the bodies of requests to the admin API (`account_of_bodies`).
+    The rule: responses get a quarter of the whole, requests three sixteenths. Batches that are not appended yet,
+    decompression and connections get an eighth each; fetch sessions and the objects of requests a sixteenth each. The
+    last sixteenth is for the bodies of requests to the admin API (`account_of_bodies`).
     """
 
     __slots__ = ("answers", "connections", "decompression", "objects", "requests", "sessions", "unappended")

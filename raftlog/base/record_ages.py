@@ -13,8 +13,8 @@ all clocks of a cluster are wrong has existed for half of its retention time at 
 when they agree.
 
 While in doubt, the believed time is the last believed time plus the uptime since. Only that is written to the disk,
-never a wall clock in doubt. A record that is stamped meanwhile gets the later of the two times, so that a clock that
-went back does not make new records old.
+never a wall clock in doubt. A record that is stamped meanwhile gets the later time, so that a clock that went back does
+not make it old.
 """
 
 from __future__ import annotations

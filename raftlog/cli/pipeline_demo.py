@@ -1,8 +1,8 @@
 """`raftlog pipeline demo`: trips of taxis through a cluster and two Spark jobs while a leader dies, and a verdict.
 
-The order of things: make the file; start the nodes and Spark; stream the file while `archive` and `aggregate` run; kill
-the leader of a partition, and start it again; stop both jobs; start them once more, up to the end; compare what lies on
-the disk with a plain computation over the file.
+The sequence: make the file; start the nodes and Spark; stream the file while `archive` and `aggregate` run. Kill the
+leader of a partition, and restart it; stop both jobs; restart them, up to the end. Then compare the files on the disk
+with a plain computation over the file.
 """
 
 from __future__ import annotations

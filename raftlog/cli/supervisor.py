@@ -1,9 +1,8 @@
 """`raftlog server --brokers N`: brokers of one machine, a process each, under one supervisor.
 
-A node is one process and uses one core, so a larger machine runs several. The first has the config as it is; the others
-are brokers that do not vote, and differ from it only in `node.id`, ports and folders. All share one `broker.rack`, so
-that replicas of a partition are on different machines if there are several. A client needs only the first broker's
-address.
+A node is one process and uses one core, so a larger machine runs several. The first has the config as it is. The others
+are brokers that do not vote, and differ only in `node.id`, ports and folders. All share one `broker.rack`, so that
+replicas of a partition are on different machines if there are several. A client needs only the first broker's address.
 
 A broker that ends by itself is restarted after a pause. When the supervisor stops, the first broker ends last, since it
 may be the controller that handles the others' shutdown. A supervisor that is killed takes its brokers with it.

@@ -60,8 +60,8 @@ def decide_register(
 ) -> Decision:
     """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
 
-    A broker that lacks a log directory, or has an older copy of it, is trusted with no records, since only the broker
-    knows which partitions lie there. `in_session`: the image's incarnation has a valid session.
+    A broker that lacks a log directory, or has an older copy, is trusted with no records: only it knows which
+    partitions lay there. `in_session`: the image's incarnation has a valid session.
     """
     existing = image.brokers.get(request.broker_id)
     _check_registration(image, request)

@@ -1,8 +1,8 @@
 """Leaderships that an operator moves: a partition's to a named replica, or all of a broker's (drain).
 
 A drain is a record: it must outlive the controller that decided it, and the broker's own restart, which is what most
-drains are for. It is a preference: a draining broker keeps the partitions that no other broker can lead, and hands them
-over as soon as another can (`leader_and_isr`).
+drains are for. It is a preference: a draining broker keeps leading partitions that no other broker can lead, until
+another can (`leader_and_isr`).
 """
 
 from __future__ import annotations

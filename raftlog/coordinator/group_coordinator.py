@@ -1,8 +1,8 @@
 """The coordinator of the groups in one partition of `__consumer_offsets`: its requests.
 
-Each group is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once
-the partition's high watermark has passed. This module routes requests to groups. `groups` holds them;
-`group_expiration` handles the passing of time.
+Each group is a state machine over the partition's journal (`base.machine`): it answers once the partition's high
+watermark has passed. This module routes requests to groups. `groups` holds them; `group_expiration` handles the passing
+of time.
 
 The coordinator does not know partitions, logs or clocks: `append` is injected, and the moment `at` comes with each
 call. Requests go to an active coordinator only; its owner unloads it when it loses the partition.

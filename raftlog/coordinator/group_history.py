@@ -3,8 +3,8 @@
 It is for display only. It is soft: a new coordinator begins empty. Members' heartbeats and commits are no events and
 are free here.
 
-This file has two bounds: `KEPT_OF_GROUP` events of a group, and `MAX_BYTES` of all groups of a broker, beyond which the
-least recent groups are evicted. A text of a client is cut to `MAX_TEXT_CHARS`.
+There are two limits: `KEPT_OF_GROUP` events of a group, and `MAX_BYTES` of all groups of a broker. Beyond the latter
+the least recent groups are evicted. A text of a client is cut to `MAX_TEXT_CHARS`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A persistent mapping, which shares unchanged parts with its former version: a hash trie (a HAMT, as Clojure's maps).
 
-A change of one entry copies the nodes on the way to it, about a hundred references, however many entries there are; the
-difference of two versions costs what differs. Up to LEAF_MOST entries it is one dict, in the order of insertion. Beyond
-that it is ordered by hashes that do not depend on the process, so that a simulation stays deterministic.
+A change of one entry copies the nodes on its path, about a hundred references in a map of any size. The difference of
+two versions costs what differs. Up to LEAF_MOST entries it is one dict, in the order of insertion. Beyond that it is
+ordered by hashes that do not depend on the process, so that a simulation stays deterministic.
 """
 
 from __future__ import annotations

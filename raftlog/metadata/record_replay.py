@@ -1,9 +1,9 @@
 """The only interpreter of each metadata record, the same on every node.
 
-A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries the
-epoch of the controller that decided it and the offset at which it was decided, and both must be the image's. A
-controller's own `ControllerElected` comes alone and is fenced by its epoch only. A new controller cannot know how much
-of its predecessor's tail lies before it in the journal. The part of that tail behind it is skipped.
+A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries its
+controller's epoch and the offset at which it was decided. Both must equal the image's. A controller's own
+`ControllerElected` comes alone and is fenced by its epoch only. A new controller cannot know how much of its
+predecessor's tail lies before it in the journal. The part of that tail behind it is skipped.
 
 Replay does not know how records were decided. Records that contradict the image (an unknown broker, a partition out of
 order) are a broken invariant of ours, and raise AssertionError or LookupError.

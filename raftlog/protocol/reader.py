@@ -4,7 +4,7 @@ kio's own reader is not fit for bytes from the network. It reserves memory by de
 if that fails, and refuses unknown tagged fields. Law: an element is allocated only after its bytes were seen, and a
 message's size limits the memory of its objects.
 
-A message is read at once (`read_message`), or, if it may have very many elements, piece by piece
+A message is read at once (`read_message`). If it may have very many elements, it is read piece by piece
 (`read_message_incrementally`), so that the caller can yield between two pieces.
 """
 

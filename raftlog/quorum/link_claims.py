@@ -6,8 +6,8 @@ twice. A voter that has another process of that number, linked or asked for, den
 that out after they were linked, the process with the higher incarnation loses its link. It is the copy, or the other
 process is dead, and a ping will end that link.
 
-A voter that cannot be asked is not waited for, so two voters that do not reach each other can each have a process of
-the third. Releases up to 0.3.0 are not asked. This module knows links, not what they carry.
+An unreachable voter is not waited for. So two voters that do not reach each other can each have a process of the third.
+Releases up to 0.3.0 are not asked. This module knows links, not what they carry.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Snapshot files: the state machine's bytes, and the two log entries at which they were taken.
 
 It knows files and checksums, not what the state means. Two entries, because PySyncObj's log must keep the last applied
-entry and its predecessor. Ordering law: a snapshot is durable before the log drops anything that it covers, and an
-older snapshot is removed only after the log was rewritten.
+entry and its predecessor. Ordering law: a snapshot is durable before the log drops entries that it covers. An older
+snapshot is removed after the log was rewritten.
 """
 
 from __future__ import annotations

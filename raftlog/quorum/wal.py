@@ -1,7 +1,7 @@
 """The write-ahead log of one voter: entries, truncations, term and vote, commit hints, in one append-only file.
 
-It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the group before it was
-synced, so a bad record that is *followed* by a whole later group is damage, never a torn write. Only the tail of the
+It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the previous group was
+synced. So a bad record that is *followed* by a whole later group is damage, never a torn write. Only the tail of the
 last group may be cut. A rewritten file, as at each start, ends with an empty group, as does the file of a voter that
 stops by itself. So its last records cannot rot unseen. The last records of a killed process can, until it writes again.
 

@@ -1,11 +1,11 @@
 """The checks of each record of a produced batch (Kafka: LogValidator), and the choice of batches to walk.
 
 Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so only
-some are walked (`must_be_walked`). These batches are walked: all of topics that are compacted or bound timestamps;
-batches that get another codec (`recompression`); compressed batches that claim more records than bytes; headers that no
-honest client sends; a largest timestamp that would decide when records are deleted. A walk finds the largest timestamp,
-and the leader writes it into the header. Other false headers harm only their own readers. They take at most one offset
-per byte sent. They make records at most half of retention.ms older, and at most a minute newer.
+some are walked (`must_be_walked`). All batches of topics that are compacted or bound timestamps are walked, and all
+that get another codec (`recompression`). So are compressed batches that claim more records than bytes, and headers that
+no honest client sends. A largest timestamp that would decide about retention also causes a walk. A walk finds the
+largest timestamp, and the leader writes it into the header. Other false headers harm only their own readers. They take
+at most one offset per byte sent. They make records at most half of retention.ms older, and at most a minute newer.
 
 A walk is made of steps: decompression runs in a thread, and the walk yields to the event loop after every few records.
 The plain bytes come in pieces and are bounded, as the number of records is.

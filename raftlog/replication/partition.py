@@ -1,8 +1,8 @@
 """One replica of one partition on this broker: its log, its high watermark, and the role that the metadata assigns.
 
 It must not know connections, tasks or clocks: it is driven by plain calls on one thread and calls its `ReplicaHost`.
-Ordering law of a role change: the old role ends and fails its waiting requests, then the new role begins, then parked
-fetches are woken and read their error.
+Ordering law of a role change: the old role ends and fails its waiting requests. Then the new role begins; then parked
+fetches wake and read their error.
 
 A damaged log is trusted again in three cases only. It holds all that it held before; the leader took it back into the
 ISR; an unclean election chose it in this epoch. Until then it does not count as in sync and takes no records.

@@ -1,7 +1,7 @@
 """Delegation tokens as values (KIP-48): owner, requester, expiry, and the password of a token.
 
 The metadata holds no password. Every node that has `delegation.token.secret.key` computes it from the token's id, as
-Kafka does: the HMAC-SHA-512 of the id under that key, which a SCRAM client uses in base64.
+Kafka does. It is the HMAC-SHA-512 of the id under that key, which a SCRAM client uses in base64.
 """
 
 from __future__ import annotations

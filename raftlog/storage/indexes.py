@@ -1,6 +1,6 @@
 """The two sparse indexes of a segment, in memory: sorted arrays that encode to Kafka's `.index` and `.timeindex`.
 
-Reads may come from another thread than the writer's: growing appends the looked-up array last, shrinking replaces
+Reads may come from another thread than the writer's. Growing appends the looked-up array last, and shrinking replaces
 both arrays at once, so that a reader always holds a consistent pair.
 """
 

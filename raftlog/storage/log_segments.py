@@ -3,8 +3,8 @@
 Adds, cuts off, drops and replaces whole segments. It does not know producers, log start or damage; `log.py` decides
 about those. Ordering law: a new segment's file exists before the list names it, and a dropped segment leaves the list
 before its files are renamed. Names reach the disk in any order: see `dropped_segments` for segments that are dropped,
-and `swap` for segments that are replaced. An OSError while a segment is added leaves the list unchanged; while segments
-are cut off, dropped or replaced it leaves a log that must go offline.
+and `swap` for segments that are replaced. An OSError while a segment is added leaves the list unchanged. Any other
+OSError leaves a log that must go offline.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ Pure state: it receives every batch in order. `check_sequence` only reads; `reco
 `<offset>.snapshot` files keep only the last batch of each producer; the log's end restores the others.
 
 The number of producers is bounded, since clients can make ids up. A further producer evicts the least recent writer
-without an open transaction. "Recently" is counted in offsets, so all replicas forget the same producers, and so does a
-replica that reads the log again: after a failover a retry is recognised just as before. An evicted producer may go on
-with any sequence (KIP-360), but a retry of what it wrote before counts as new. Snapshots keep the order. Truncation
-restores the producers that the truncated batches had evicted.
+without an open transaction. Recency is counted in offsets, so all replicas evict the same producers, even a replica
+that reads the log again. After a failover a retry is recognised as before. An evicted producer may go on with any
+sequence (KIP-360), but a retry of what it wrote before counts as new. Snapshots keep the order. Truncation restores the
+producers that the truncated batches had evicted.
 """
 
 from __future__ import annotations

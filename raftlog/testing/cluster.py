@@ -60,7 +60,7 @@ class ClusterError(RuntimeError):
 class Cluster:
     """Nodes 1 to `nodes`, on loopback. Use as a context manager, `async` or not, or call `start` and `close`.
 
-    `settings` go to every node, `node_settings` to single nodes; the first `voters` nodes (default: all, at most five)
+    `settings` go to every node, `node_settings` to single nodes. The first `voters` nodes (default: all, at most five)
     are broker and controller, the others brokers only. `directory` is kept, a temporary folder is removed at the end.
     With `faults` nodes can be troubled and lose their power; a folder that ran so must go on so.
     """

@@ -1,7 +1,7 @@
 """Free ports on loopback that stay ours: held by bound sockets that do not listen, until the cluster is gone.
 
-They are taken from below the ephemeral range: a client that keeps connecting to a dead node's port could otherwise be
-given that very port as its own end and be connected to itself.
+They are taken from below the ephemeral range. Otherwise a client that connects to a dead node's port could get that
+port as its own end, and be connected to itself.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ ABOVE_GOAL = {
     "raftlog_chaos": Rates(4.0, 1.5, 6.5, 6.5, 1.5),
 }
 """The highest rates allowed in rooms that do not keep `GOAL` yet. They may only go down; new rooms keep `GOAL`."""
-LONG_WORDS = 30
-LONG_SENTENCES = 64
+LONG_WORDS = 25
+LONG_SENTENCES = 137
 """Sentences of more words in the docstrings of both packages, of nine thousand. The number may only shrink."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 

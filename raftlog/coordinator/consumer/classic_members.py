@@ -1,7 +1,7 @@
 """Decisions about members of a consumer group that speak the classic protocol (KIP-848, online migration).
 
 Their generation is their member epoch. They join to take the next step towards their target, and sync to get their
-assignment; there is no leader, and no member waits for another. The response to a heartbeat makes them join again.
+assignment. There is no leader, and no member waits for another. The response to a heartbeat makes them join again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Online migration of groups between the types (KIP-848, group.consumer.migration.policy).
 
-A classic group becomes a consumer group when a member of the consumer protocol joins it, and a classic group again when
-the last of these has left. Its members keep their partitions. One batch ends the old form and begins the new form.
+A classic group becomes a consumer group when a member of the consumer protocol joins it. It becomes a classic group
+again when the last such member has left. Its members keep their partitions. One batch ends the old form and begins the
+new form.
 """
 
 from __future__ import annotations

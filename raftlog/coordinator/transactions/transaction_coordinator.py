@@ -1,8 +1,8 @@
 """The coordinator of the transactional ids in one partition of `__transaction_state`.
 
-Each id is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once the
-partition's high watermark has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is
-committed. A new coordinator derives the effects of all outcomes again from its replay.
+Each id is a state machine over the partition's journal (`base.machine`): it answers once the partition's high watermark
+has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is committed. A new coordinator derives
+the effects of all outcomes again from its replay.
 
 The coordinator does not know partitions, logs, brokers or clocks: `append`, `send` and `take_id` are injected, and the
 moment `at` comes with each call. Its owner unloads it when it loses the partition.

@@ -1,7 +1,7 @@
 """`aggregate`: JSON records → measures by event-time window, into a topic or a folder of Parquet.
 
 A window is written once, when the watermark has passed its end; later records are too late, and counted. A record that
-does not fit the schema goes to a dead-letter topic with the reason, by a query of its own that reads the same topics.
+does not fit the schema goes to a dead-letter topic with the reason. A separate query over the same topics does that.
 With no such topic it ends the job before its batch is written. Into Parquet each window is written once, whatever is
 killed. Into a topic at least once, as by Spark's sinks, and a repeated window has the same key and value.
 """

@@ -1,7 +1,7 @@
 """The four jars of Spark's own Kafka connector, for `--connector kafka`: which, where, and from where.
 
-They are searched in Maven's local repository and fetched one by one with `mvn`: not every registry holds them all in
-one version, and Ivy (`spark.jars.packages`) gives up at the first that is missing. This module does not know Spark.
+They are searched in Maven's local repository and fetched one by one with `mvn`. Not every registry holds them all in
+one version, and Ivy (`spark.jars.packages`) gives up at the first missing jar. This module does not know Spark.
 """
 
 from __future__ import annotations
