@@ -91,7 +91,7 @@ class Authenticator:
     async def _found(self, authorization: str, address: str) -> Caller | None:
         """Return the caller, as `_shown`, within the patience with this address.
 
-        ¶ Simultaneous requests with the same credentials are one guess: a right password may come from many connections
+        Simultaneous requests with the same credentials are one guess: a right password may come from many connections
         before it is known.
         """
         shown = (address, authorization)

@@ -281,16 +281,23 @@ def parse_topic_configs(
     values: dict[str, Any] = {}
     faults = []
     for name, text in configs.items():
+        is_stored = stored.get(name) == text
         if name not in table:
-            faults.append(Fault(name, "", unknown_setting(name, table).replace("setting", "topic config", 1)))
+            if not is_stored:
+                rule = unknown_setting(name, table).replace("setting", "topic config", 1)
+                faults.append(Fault(name, "", rule))
             continue
         try:
             values[name] = table[name][1].parse_new(text)
         except ValueError as error:
-            if stored.get(name) == text:
-                continue
-            faults.append(Fault(name, "", f"{error}, but is {text!r}"))
-    faults += [Fault(name, "", rule) for name, rule in _topic_laws(values, topic in INTERNAL_TOPICS)]
+            if not is_stored:
+                faults.append(Fault(name, "", f"{error}, but is {text!r}"))
+    laws = dict(_topic_laws(values, topic in INTERNAL_TOPICS))
+    if laws and stored:  # what held already is no fault of this change
+        kept = {name: value for name, value in values.items() if stored.get(name) == configs[name]}
+        held = dict(_topic_laws(kept, topic in INTERNAL_TOPICS))
+        laws = {name: rule for name, rule in laws.items() if name not in held}
+    faults += [Fault(name, "", rule) for name, rule in laws.items()]
     if faults:
         raise InvalidConfig("; ".join(map(str, faults)))
     return values
@@ -352,12 +359,23 @@ def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int]:
     return getattr(node, low), getattr(node, high)
 
 
-def validate_group_configs(configs: Mapping[str, str], node: NodeConfig) -> None:
-    """Check a group's own configs. Raise InvalidConfig that names every faulty config and its rule."""
+def validate_group_configs(
+    configs: Mapping[str, str], node: NodeConfig, *, stored: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Check a group's own configs, except values equal to `stored`, since bounds were wider once.
+
+    Raise InvalidConfig that names every faulty config and its rule.
+    """
     table = settings_of(GroupConfig)
     values = _of_brokers(node)
     faults = []
     for name, text in configs.items():
+        if stored.get(name) == text:
+            value = _parse_or_none(table[name][1], text) if name in table else None
+            if value is not None:
+                low, high = _group_bounds(name, node)
+                values[name] = min(max(value, low), high)
+            continue
         if name not in table:
             faults.append(Fault(name, "", f"there is no such group config, only {', '.join(table)}"))
             continue
@@ -370,7 +388,8 @@ def validate_group_configs(configs: Mapping[str, str], node: NodeConfig) -> None
         if not low <= values[name] <= high:
             limits = f"{low} (group.consumer.min.*) to {high} (group.consumer.max.*)"
             faults.append(Fault(name, "", f"must be from {limits}, but is {text!r}"))
-    if not faults and values[GROUP_SESSION] <= values[GROUP_HEARTBEAT]:
+    changes = any(stored.get(name) != text for name, text in configs.items())
+    if changes and not faults and values[GROUP_SESSION] <= values[GROUP_HEARTBEAT]:
         faults.append(Fault(GROUP_SESSION, "", f"must be more than {GROUP_HEARTBEAT}"))
     if faults:
         raise InvalidConfig("; ".join(map(str, faults)))

@@ -107,7 +107,7 @@ class Setting:
     def parse_new(self, text: str) -> Any:
         """Parse a text that is being set. Empty items of a list are refused (Kafka since 4.2, KIP-1161).
 
-        ¶ `parse` ignores them, for values that were stored before. An empty list has no empty item.
+        `parse` ignores them, for values that were stored before. An empty list has no empty item.
         """
         if self.kind == "list" and text.strip() and not all(map(str.strip, text.split(","))):
             raise ValueError("must have no empty item")

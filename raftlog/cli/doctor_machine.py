@@ -1,6 +1,6 @@
 """The part of `raftlog doctor` that looks at this machine: limits, packages, clock, and the disks of data folders.
 
-¶ It makes no changes: a file that measures a disk's syncs is removed at once, and missing folders are not made.
+It makes no changes: a file that measures a disk's syncs is removed at once, and missing folders are not made.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from raftlog.base.config import (
     without_effect,
 )
 from raftlog.base.config_client_metrics import ClientMetricsConfig, validate_client_metrics_configs
+from raftlog.base.config_setting import words
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,
@@ -156,7 +157,7 @@ def _altered(
     if alteration.resource_type == "topic":
         validate_topic_configs(after, topic=alteration.resource_name, stored=before)
     elif alteration.resource_type == "group":
-        validate_group_configs(after, config)
+        validate_group_configs(after, config, stored=before)
     elif alteration.resource_type == "client-metrics":
         validate_client_metrics_configs(alteration.resource_name, after, stored=before)
     else:
@@ -205,7 +206,7 @@ def _current_list(
         raise InvalidConfig(f"{key}: only lists can be appended to or subtracted from")
     own = image.configs.get((alteration.resource_type, alteration.resource_name), {}).get(key)
     if own is not None:
-        return list(row.parse(own))
+        return list(words(own))  # an older version may have stored it: what comes of it is judged as a whole
     return list(_default_list(image, alteration, attribute, row, config))
 
 
@@ -218,7 +219,7 @@ def _default_list(
     elif alteration.resource_type == "client-metrics":
         items = row.default
     elif row.name in cluster_wide:
-        items = row.parse(cluster_wide[row.name])
+        items = words(cluster_wide[row.name])
     else:
-        items = getattr(config, attribute)
+        items = words(row.format(getattr(config, attribute)) or "")  # some are no texts, such as listeners
     return items

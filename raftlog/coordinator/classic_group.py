@@ -310,7 +310,7 @@ class ClassicGroup:
         self._forget(holder.member_id, rebalance, FencedInstanceId())
         if led:
             rebalance.leader = new_member_id
-        rebalance.members[new_member_id] = successor
+        rebalance.members[new_member_id] = msgspec.structs.replace(successor, assignment=holder.assignment)
         if begins:
             self._clocks.start_rebalance_timeout(rebalance, at.now)
         self._clocks.renew_session(successor, at.now)

@@ -1,4 +1,4 @@
-"""Decodes the consumer protocol's own bytes: subscriptions and owned partitions of a classic group's members. ¶
+"""Decodes the consumer protocol's own bytes: subscriptions and owned partitions of a classic group's members.
 
 Every other protocol type (Connect, schema registries) is opaque.
 """

@@ -88,7 +88,7 @@ class PendingRebalance:
         """Remove a member; return its waiting join, if any."""
         self.members.pop(member_id, None)
         if self.leader == member_id:
-            self.leader = ""
+            self.leader = next(iter(self.members), "")
         return self.joins.pop(member_id, None)
 
     def members_not_rejoined(self) -> list[str]:
@@ -100,5 +100,5 @@ class PendingRebalance:
         ]
 
     def elect(self) -> str:
-        """Keep the leader if it came back; else elect the first member to join."""
+        """Keep the leader, or the next former member, if it came back; else elect the first member to join."""
         return self.leader if self.leader in self.joins else next(iter(self.joins), "")

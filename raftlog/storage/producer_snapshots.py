@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from raftlog.base.disk import Disk
+from raftlog.base.errors import CorruptMessage
 from raftlog.base.log import get_logger
+from raftlog.base.types import NO_OFFSET
 from raftlog.records.batch import read_end_marker
+from raftlog.records.header import BatchHeader
 from raftlog.storage.index_check import boundary_before
 from raftlog.storage.partition_files import offsets_in_names
 from raftlog.storage.producers import BatchMetadata, ProducerState
@@ -93,7 +98,11 @@ def _replay(state: ProducerState, segments: list[Segment], offset: int, aborted:
             continue
         found = segment.locate(offset, cached=False)
         assert found is not None
-        for position, header in SegmentScanner(segment).headers(found[0]):
+        begin, expected = found
+        for position, header in SegmentScanner(segment).headers(begin):
+            if not segment.follows(header, expected):
+                raise CorruptMessage(f"the batch at offset {header.base_offset} does not follow {expected}")
+            expected = header.end_offset
             if header.producer_id < 0:
                 continue
             if not header.is_control:
@@ -112,13 +121,28 @@ def _recall_batches(state: ProducerState, segments: list[Segment], offset: int) 
     recalled: dict[int, list[BatchMetadata]] = {}
     for segment, begin, stop in _stretch_before(segments, offset, SEQUENTIAL_READ_BYTES):
         scanner = SegmentScanner(segment)
-        for position, header in segment.iter_headers(begin, stop):
+        for position, header in _batches_in_place(segment, begin, stop):
             producer = state.get(header.producer_id)
             is_recalled = producer is not None and header.producer_epoch == producer.epoch
             if is_recalled and header.base_sequence >= 0 and scanner.valid_header_at(position) is not None:
                 recalled.setdefault(header.producer_id, []).append(BatchMetadata.of(header))
     for producer_id, batches in recalled.items():
         state.restore_batches(producer_id, batches)
+
+
+def _batches_in_place(segment: Segment, begin: int, stop: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each batch that its neighbours bear out: base offsets lie outside of the CRC."""
+    expected = segment.base_offset if begin == 0 else NO_OFFSET
+    doubted: tuple[int, BatchHeader] | None = None
+    for each in segment.iter_headers(begin, stop):
+        header = each[1]
+        follows = segment.follows(header, expected)
+        if follows and doubted is not None:
+            yield doubted
+        if follows:
+            yield each
+        doubted = None if follows else each
+        expected = header.end_offset
 
 
 def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tuple[Segment, int, int]]:

@@ -30,7 +30,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from raftlog.records.batch import EndTransactionMarker
 from raftlog.records.header import MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
-from raftlog.storage.refused_batches import RefusedBatches
+from raftlog.storage.refused_batches import RefusedBatches, is_behind
 from raftlog.storage.verification import Verification, Verifications
 
 NUM_BATCHES_TO_RETAIN: Final = 5
@@ -346,19 +346,24 @@ class ProducerState:
         return header.producer_id >= 0 and self.check_sequence(header) is not None
 
     def note_refused_batch(self, header: BatchHeader, error: KafkaError) -> None:
-        """Refuse the batches after a refused batch until it comes again. A retry of a batch in the log need not come
-        again.
+        """Refuse the batches after a refused batch until it comes again.
+
+        A batch behind the producer's last in the log is ignored: any client may send it, and it will not come again.
         """
         producer = self.get(header.producer_id)
-        known = producer.batches if producer is not None and producer.epoch == header.producer_epoch else ()
-        if all(each.base_sequence != header.base_sequence for each in known):
-            self.refused_batches.note(header, error)
+        if producer is not None and producer.epoch >= header.producer_epoch:
+            is_next = producer.epoch == header.producer_epoch and (
+                not producer.batches or is_behind(producer.last_sequence, header.base_sequence)
+            )
+            if not is_next:
+                return
+        self.refused_batches.note(header, error)
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """Record a data batch that is in the log at `base_offset`."""
         producer_id = header.producer_id
         if self.refused_batches:
-            self.refused_batches.pop(producer_id, None)
+            self.refused_batches.pop((producer_id, header.producer_epoch), None)
         epoch = header.producer_epoch
         producer = self._idle.pop(producer_id, None) or self._open.get(producer_id)
         if producer is None:

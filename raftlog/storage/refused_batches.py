@@ -11,22 +11,22 @@ from raftlog.base.errors import KafkaError
 from raftlog.records.header import MAX_SEQUENCE, BatchHeader
 
 MAX_REFUSED_BATCHES: Final = 1000
-"""Producers of a partition with a remembered refused batch."""
+"""Refused batches of a partition that are remembered; the oldest is evicted."""
 
 
 class RefusedBatch(NamedTuple):
     """It keeps no exception, since a traceback would keep the request."""
 
-    epoch: int
     base_sequence: int
     error: type[KafkaError]
     reason: str
 
 
-class RefusedBatches(dict[int, RefusedBatch]):
-    """The first refused batch of each producer id's newest epoch, until it comes again.
+class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
+    """The first refused batch of each producer id and epoch, until it comes again.
 
-    A client that abandons a batch continues in the next epoch: the batch of the previous epoch never comes again.
+    A client that abandons a batch continues in the next epoch: the batch of the previous epoch never comes again. The
+    right epoch is not known here: any client may make up an epoch.
     """
 
     __slots__ = ()
@@ -39,20 +39,32 @@ class RefusedBatches(dict[int, RefusedBatch]):
         its first.
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
-            if len(self) >= MAX_REFUSED_BATCHES and header.producer_id not in self:
-                del self[next(iter(self))]
             reason = error.message or type(error).__name__
-            refused = RefusedBatch(header.producer_epoch, header.base_sequence, type(error), reason)
-            known = self.get(header.producer_id)
-            if known is None or known.epoch < refused.epoch:
-                self[header.producer_id] = refused
+            refused = RefusedBatch(header.base_sequence, type(error), reason)
+            self._put((header.producer_id, header.producer_epoch), refused)
+
+    def merge(self, others: RefusedBatches) -> None:
+        """Add the refused batches of another object."""
+        for producer, refused in others.items():
+            self._put(producer, refused)
+
+    def _put(self, producer: tuple[int, int], refused: RefusedBatch) -> None:
+        known = self.get(producer)
+        if known is None:
+            if len(self) >= MAX_REFUSED_BATCHES:
+                del self[next(iter(self))]
+        elif not is_behind(refused.base_sequence, known.base_sequence):
+            return
+        self[producer] = refused
 
     def check(self, header: BatchHeader) -> None:
         """Raise the error of an earlier refused batch of the producer that has not been retried yet."""
-        refused = self.get(header.producer_id)
-        if refused is None:
-            return
-        epoch, sequence, error, reason = refused
-        ahead = (header.base_sequence - sequence) & MAX_SEQUENCE
-        if epoch == header.producer_epoch and 0 < ahead <= MAX_SEQUENCE // 2:
+        refused = self.get((header.producer_id, header.producer_epoch))
+        if refused is not None and is_behind(refused.base_sequence, header.base_sequence):
+            sequence, error, reason = refused
             raise error(f"sequence {header.base_sequence} waits for {sequence}, which was refused: {reason}")
+
+
+def is_behind(sequence: int, other: int) -> bool:
+    """Return whether a sequence comes before another; after 2^31-1 comes 0."""
+    return 0 < (other - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2

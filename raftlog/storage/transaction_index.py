@@ -107,7 +107,7 @@ class TransactionIndex:
     def load(self, disk: Disk, segments: list[Segment], end_offset: int, *, unchecked_ok: bool) -> bool:
         """Read the indexes of all segments, up to markers before `end_offset`; later ones make them unsaved.
 
-        ¶ False: a file is wrong, so the others are useless. `unchecked_ok` adds checksums to all of them.
+        False: a file is wrong, so the others are useless. `unchecked_ok` adds checksums to all of them.
         """
         stale = False
         for segment in segments:

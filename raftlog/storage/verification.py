@@ -16,20 +16,20 @@ from typing import Final
 from raftlog.base.errors import InvalidProducerEpoch
 
 MAX_VERIFICATIONS: Final = 10_000
-"""Producers with a pending verification; beyond that the oldest has to ask again."""
-MAX_EPOCHS: Final = 4
-"""Epochs of one producer with a pending verification; beyond that a client has to ask again."""
+"""Verifications of all producers and epochs; beyond that the producer that asked first has to ask again."""
 
 
 class Verification:
     """One question to the coordinator. `confirm` if it agrees; void after a marker, or after eviction."""
 
-    __slots__ = ("_answered", "_void", "epoch", "supports_epoch_bump")
+    __slots__ = ("_answered", "_asked_by", "_void", "epoch", "producer_id", "supports_epoch_bump")
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, asked_by: Verifications, producer_id: int, epoch: int) -> None:
+        self.producer_id = producer_id
         self.epoch = epoch
         self.supports_epoch_bump = False
         """Whether the producer keeps to transaction.version 2, in which every transaction begins with sequence 0."""
+        self._asked_by = asked_by
         self._answered = False
         self._void = False
 
@@ -42,6 +42,8 @@ class Verification:
         """Record that the coordinator has the partition in its transaction. False if a marker came since."""
         self._answered = True
         self.supports_epoch_bump = supports_epoch_bump
+        if not self._void:
+            self._asked_by.note_confirmed(self)
         return self.holds
 
     def void(self) -> None:
@@ -49,70 +51,86 @@ class Verification:
 
 
 class Verifications:
-    """The questions of one partition by producer id and epoch: only the coordinator knows which epoch is right."""
+    """The questions of one partition by producer id and epoch: only the coordinator knows which epoch is right.
 
-    __slots__ = ("_asked",)
+    However many epochs of a producer are made up, the right one keeps its place until there are `MAX_VERIFICATIONS`.
+    """
+
+    __slots__ = ("_asked", "_confirmed", "_count")
 
     def __init__(self) -> None:
         self._asked: dict[int, dict[int, Verification]] = {}
+        self._confirmed: dict[int, Verification] = {}
+        """By producer id, the newest epoch's verification that holds. A made-up epoch is never confirmed."""
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return self._count
 
     def begin(self, producer_id: int, epoch: int) -> Verification:
         """Return the verification of this epoch, pending if there is any. InvalidProducerEpoch for an older epoch."""
         self.check_epoch(producer_id, epoch)
-        if producer_id not in self._asked and len(self._asked) >= MAX_VERIFICATIONS:
-            self.end(next(iter(self._asked)))
-        asked = self._asked.setdefault(producer_id, {})
-        if epoch not in asked:
-            if len(asked) >= MAX_EPOCHS:
-                confirmed = self._confirmed(producer_id)
-                asked.pop(next(each for each, it in asked.items() if it is not confirmed)).void()
-            asked[epoch] = Verification(epoch)
-        return asked[epoch]
+        found = self._asked.get(producer_id, {}).get(epoch)
+        if found is not None:
+            return found
+        if self._count >= MAX_VERIFICATIONS:
+            self._void_oldest()
+        made = Verification(self, producer_id, epoch)
+        self._asked.setdefault(producer_id, {})[epoch] = made
+        self._count += 1
+        return made
+
+    def _void_oldest(self) -> None:
+        """Void the oldest verification of the producer that asked first; a verification that holds goes last."""
+        producer_id, asked = next(iter(self._asked.items()))
+        confirmed = self._confirmed.get(producer_id)
+        epochs = (epoch for epoch, each in asked.items() if each is not confirmed)
+        self._void(producer_id, next(epochs, next(iter(asked))))
 
     def check_epoch(self, producer_id: int, epoch: int) -> None:
         """Raise InvalidProducerEpoch where a newer epoch is confirmed: its producer has taken over."""
-        newest = self._confirmed(producer_id)
+        newest = self._confirmed.get(producer_id)
         if newest is not None and newest.epoch > epoch:
             raise InvalidProducerEpoch(f"epoch {epoch} is older than {newest.epoch}")
 
-    def _confirmed(self, producer_id: int) -> Verification | None:
-        """Return the newest epoch's question that holds. A made-up epoch is never confirmed."""
-        confirmed = [each for each in self._asked.get(producer_id, {}).values() if each.holds]
-        return max(confirmed, key=_epoch_of, default=None)
+    def note_confirmed(self, verification: Verification) -> None:
+        """Record a confirmed verification that is not void."""
+        newest = self._confirmed.get(verification.producer_id)
+        if newest is None or newest.epoch < verification.epoch:
+            self._confirmed[verification.producer_id] = verification
 
     def holds(self, producer_id: int, epoch: int) -> bool:
         """Whether a transaction of this epoch may begin."""
-        found = self._confirmed(producer_id)
+        found = self._confirmed.get(producer_id)
         return found is not None and found.epoch == epoch
 
     def must_begin_with_0(self, producer_id: int) -> bool:
         """Whether an unknown producer must begin with sequence 0 (Kafka: ProducerAppendInfo)."""
-        found = self._confirmed(producer_id)
+        found = self._confirmed.get(producer_id)
         return found is not None and found.supports_epoch_bump
 
     def end(self, producer_id: int) -> None:
         """End the verifications: the transaction began, or it is over."""
-        for each in self._asked.pop(producer_id, {}).values():
-            each.void()
+        for epoch in tuple(self._asked.get(producer_id, ())):
+            self._void(producer_id, epoch)
 
     def end_below(self, producer_id: int, epoch: int) -> None:
         """End the verifications of earlier epochs; those of this epoch or later stay."""
-        asked = self._asked.get(producer_id)
-        if asked is None:
-            return
-        for each in [each for each in asked if each < epoch]:
-            asked.pop(each).void()
+        for each in tuple(self._asked.get(producer_id, ())):
+            if each < epoch:
+                self._void(producer_id, each)
+
+    def _void(self, producer_id: int, epoch: int) -> None:
+        asked = self._asked[producer_id]
+        verification = asked.pop(epoch)
+        verification.void()
+        self._count -= 1
         if not asked:
             del self._asked[producer_id]
+        if self._confirmed.get(producer_id) is verification:
+            del self._confirmed[producer_id]
 
     def clear(self) -> None:
         """Remove all verifications: another leadership begins."""
         for producer_id in tuple(self._asked):
             self.end(producer_id)
-
-
-def _epoch_of(verification: Verification) -> int:
-    return verification.epoch

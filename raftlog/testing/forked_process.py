@@ -224,7 +224,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
     """Return the fork server for nodes with this environment, started if there is none; None: start it without one.
 
-    ¶ A fork server that ended before its first answer is not restarted.
+    A fork server that ended before its first answer is not restarted.
     """
     global _server, _is_unusable  # noqa: PLW0603 - one for the process
     identity = None if _is_unusable else inherited(environment)

@@ -148,7 +148,7 @@ def wait_until(
 ) -> float:
     """Look until `holds()`; returns the seconds that took. Raises Stalled.
 
-    ¶ `signs`: by default of all processes that this process started.
+    `signs`: by default of all processes that this process started.
     """
     wait = Wait(what, seen=seen, signs=signs or signs_of_descendants, stall_s=stall_s)
     while not holds():

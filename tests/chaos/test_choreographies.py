@@ -48,6 +48,7 @@ CHOREOGRAPHIES = (
     "rights",
     "rolling-upgrade",
     "rotten-files",
+    "stored-configs",
     "transactions",
     "transactions-cleaned",
     "wiped",

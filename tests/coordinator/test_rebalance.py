@@ -288,13 +288,24 @@ def test_who_does_not_join_again_in_time_is_out() -> None:
 
 
 def test_the_leader_that_does_not_come_back_is_replaced() -> None:
-    """The member that joined first leads the next generation."""
+    """The next of the former members leads the next generation, though others were faster."""
     bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None, None)
     third, second = bench.begin_join(ids[2], protocols=(("range", b"n"),)), bench.begin_join(ids[1])
+    newcomer = bench.begin_join(may_require_member_id=False)
     assert bench.leave(ids[0]) is None
-    assert third[0].leader == second[0].leader == ids[2]
-    assert len(third[0].members) == 2
+    assert third[0].leader == second[0].leader == newcomer[0].leader == ids[1]
+    assert len(second[0].members) == 3
+
+
+def test_a_leader_that_leaves_before_it_assigned_gives_its_place_to_a_former_member() -> None:
+    """A newcomer that joins first does not lead, as long as a member of the generation before comes back."""
+    bench = GroupCoordinatorSetup()
+    ids, _ = bench.stable_group(None, None)
+    bench.leave(ids[0])
+    newcomer = bench.begin_join(may_require_member_id=False)
+    former = bench.begin_join(ids[1], protocols=(("range", b"n"),))
+    assert newcomer[0].leader == former[0].leader == ids[1]
 
 
 def test_a_member_that_falls_silent_costs_the_others_one_rebalance() -> None:
@@ -400,6 +411,8 @@ def test_a_static_member_that_waits_twice_fences_its_former_self() -> None:
     former = bench.begin_join(ids[0], instance="a")
     heir = bench.begin_join(instance="a")
     assert isinstance(former[0], FencedInstanceId)
+    had = {each.assignment for each in bench.read().membership.members.values()}
+    assert had == {each.encode() for each in ids}, "the next life is described with what the former one had"
     bench.begin_join(ids[1], instance="b")
     assert heir[0].leader == heir[0].member_id
     assert len(heir[0].members) == 2

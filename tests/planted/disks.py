@@ -9,6 +9,7 @@ import pytest
 
 from raftlog.broker.replicas.flusher import Flusher
 from raftlog.quorum import wal
+from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
 from raftlog.replication import leader_role
 from raftlog.storage import (
     damage,
@@ -25,6 +26,8 @@ from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
 from raftlog.storage.producers import ProducerState
 from raftlog.storage.recovery import LoadedLog
+from raftlog.storage.segment import Segment
+from raftlog.storage.segment_scanner import SegmentScanner
 from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.clean_stop import clean_stop
 from raftlog_chaos.scenarios.corruption import corruption
@@ -36,11 +39,48 @@ from raftlog_chaos.scenarios.refused import refused
 from raftlog_chaos.scenarios.retry import retry
 from tests.planted.plant import Plant
 
+RECALLED = (
+    "tests/storage/test_recalled_batches.py"
+    "::test_a_batch_whose_header_rotted_is_recalled_as_it_was_or_not_at_all"
+)
+
 
 def never_check_crc(patch: pytest.MonkeyPatch) -> None:
     """Neither recovery nor a first reader nor a follower looks at a CRC."""
     for module in (damage, fetched_batches, segment_reads, segment_scanner):
         patch.setattr(module, "check_crc", lambda buffer, position, header: None)
+
+
+def read_back_unchecked(patch: pytest.MonkeyPatch) -> None:
+    """A first reader believes the headers of what it reads, as a coordinator that reads its log back is."""
+    patch.setattr(segment_reads, "_verify", lambda *where, **how: None)
+
+
+def recall_unchecked(patch: pytest.MonkeyPatch) -> None:
+    """A start recalls a producer's last batches from headers that may have rotted."""
+
+    def header_at(scanner: SegmentScanner, position: int) -> BatchHeader:
+        return read_header(scanner._view(position, HEADER_BYTES), position - scanner._start)
+
+    trusting = type("TrustingScanner", (SegmentScanner,), {"header_at": header_at})
+    patch.setattr(producer_snapshots, "SegmentScanner", trusting)
+
+
+def recall_out_of_place(patch: pytest.MonkeyPatch) -> None:
+    """A start recalls a producer's last batches at their base offsets, which no CRC covers."""
+    patch.setattr(producer_snapshots, "_batches_in_place", Segment.iter_headers)
+
+
+def replay_out_of_place(patch: pytest.MonkeyPatch) -> None:
+    """A start makes the producers' state from batches at their base offsets, which no CRC covers."""
+    replay = producer_snapshots._replay
+
+    def replay_all(*given: Any) -> None:
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(Segment, "follows", lambda *_: True)
+            replay(*given)
+
+    patch.setattr(producer_snapshots, "_replay", replay_all)
 
 
 def accept_torn_tails(patch: pytest.MonkeyPatch) -> None:
@@ -193,12 +233,26 @@ PLANTS = [
         need_what_is_cut,
         test="tests/storage/test_truncate_rot.py::test_a_cut_before_rot_needs_nothing_of_what_is_cut",
     ),
+    Plant(
+        "read-back-unchecked",
+        "rot met by a coordinator",
+        corruption,
+        read_back_unchecked,
+        test=("tests/broker/coordination/test_rotten_logs.py::test_a_rotten_header_misleads_no_coordinator"),
+    ),
+    Plant("recalled-unchecked", "rot in a header", corruption, recall_unchecked, test=RECALLED),
+    Plant("recalled-out-of-place", "rot outside the CRC", corruption, recall_out_of_place, test=RECALLED),
+    Plant("replayed-out-of-place", "rot outside the CRC", corruption, replay_out_of_place, test=RECALLED),
     Plant("damage-taken-for-torn-tail", "damage in mid-log", corruption, take_damage_for_a_torn_tail),
     Plant(
         "recovery-point-beyond-a-cut",
         "damage in mid-log",
         corruption,
         believe_a_recovery_point_from_before_a_cut,
+        test=(
+            "tests/storage/test_recovery.py"
+            "::test_a_recovery_point_from_before_a_cut_of_damage_is_not_believed"
+        ),
     ),
     Plant(
         "flushed-taken-for-torn",

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from raftlog.broker.handlers.fetch import PendingFetch
+from raftlog.broker.network.fetch_sessions import FetchSession
+from raftlog.protocol.fetch import FetchRequest
 from raftlog_chaos.scenarios.fetch_sessions import fetch_sessions
 from tests.planted.plant import Plant
 
@@ -26,6 +28,27 @@ def look_before_the_wake(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PendingFetch, "_open", open_asleep)
 
 
+def stay_dry_for_every_level(patch: pytest.MonkeyPatch) -> None:
+    """A partition that has nothing for read_committed is not read for read_uncommitted either."""
+    want = FetchSession.want
+
+    def want_at_one_level(session: FetchSession, request: FetchRequest) -> None:
+        session.isolation_level = request.isolation_level
+        want(session, request)
+
+    patch.setattr(FetchSession, "want", want_at_one_level)
+
+
 PLANTS = [
     Plant("session-looks-too-early", "KIP-227 a record missed", fetch_sessions, look_before_the_wake),
+    Plant(
+        "dry-for-every-level",
+        "KIP-227 a record missed",
+        fetch_sessions,
+        stay_dry_for_every_level,
+        test=(
+            "tests/broker/network/test_fetch_sessions.py"
+            "::test_another_isolation_level_has_all_partitions_read_again"
+        ),
+    ),
 ]

@@ -73,10 +73,26 @@ def given_up_batches_awaited(patch: pytest.MonkeyPatch) -> None:
     note = RefusedBatches.note
 
     def note_once(refused: RefusedBatches, header: Any, error: Any) -> None:
-        if header.producer_id not in refused:
+        if all(producer_id != header.producer_id for producer_id, _ in refused):
             note(refused, header, error)
 
     patch.setattr(RefusedBatches, "note", note_once)
+
+
+def newest_epochs_awaited(patch: pytest.MonkeyPatch) -> None:
+    """Of a producer id the refused batch of the newest epoch is remembered, whoever made that up."""
+    note = RefusedBatches.note
+
+    def note_newest(refused: RefusedBatches, header: Any, error: Any) -> None:
+        epochs = [epoch for producer_id, epoch in refused if producer_id == header.producer_id]
+        if any(epoch > header.producer_epoch for epoch in epochs):
+            return
+        for epoch in epochs:
+            if epoch < header.producer_epoch:
+                del refused[header.producer_id, epoch]
+        note(refused, header, error)
+
+    patch.setattr(RefusedBatches, "note", note_newest)
 
 
 HAZARD = "P4 a retry that is no retry"
@@ -89,4 +105,5 @@ PLANTS = [
     Plant("transactions-begin-anywhere", HAZARD, first_batches, transactions_begin_anywhere),
     Plant("epochs-begin-anywhere", HAZARD, first_batches, epochs_begin_anywhere),
     Plant("given-up-batches-awaited", HAZARD, first_batches, given_up_batches_awaited),
+    Plant("newest-epochs-awaited", HAZARD, first_batches, newest_epochs_awaited),
 ]

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.errors import CoordinatorLoadInProgress, RebalanceInProgress
 from raftlog.base.machine import Answer, Runner
 from raftlog.broker.coordination.shard import CoordinatorShard
+from raftlog.broker.handlers import sync_group
 from raftlog.coordinator import classic_group, classic_rules, offsets, partition_writer
 from raftlog.coordinator.classic_group import ClassicGroup
 from raftlog.coordinator.classic_rules import find_member
@@ -98,6 +100,24 @@ def former_lives_go_on(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(classic_rules, "find_member", find_anybody)
     patch.setattr(classic_group, "find_member", find_anybody)
+
+
+def replaced_members_join_again(patch: pytest.MonkeyPatch) -> None:
+    """A static member that waits for its assignment is not fenced when another takes its place: it comes back."""
+    admit = ClassicGroup._admit_successor
+
+    def admit_quietly(group: ClassicGroup, holder: Member, *rest: Any) -> None:
+        waiting = group._syncs.pop(holder.member_id, None)
+        admit(group, holder, *rest)
+        if waiting is not None:
+            group._reply(RebalanceInProgress(), waiting)
+
+    patch.setattr(ClassicGroup, "_admit_successor", admit_quietly)
+
+
+def syncs_meet_a_loading_coordinator(patch: pytest.MonkeyPatch) -> None:
+    """A sync is answered COORDINATOR_LOAD_IN_PROGRESS, at which consumers of Java and aiokafka end."""
+    patch.setattr(sync_group, "RebalanceInProgress", CoordinatorLoadInProgress)
 
 
 def members_forget_offsets(patch: pytest.MonkeyPatch) -> None:
@@ -215,6 +235,28 @@ PLANTS = [
     Plant("members-answered-early", "lost commits", group_churn, members_answered_before_the_commit, 6.0),
     Plant("any-generation-commits", "regressed commits", group_churn, any_generation_commits, 6.0),
     Plant("static-member-not-fenced", "KIP-345 two lives at once", group_churn, former_lives_go_on, 6.0),
+    Plant(
+        "replaced-sync-not-fenced",
+        "KIP-345 two lives at once",
+        group_churn,
+        replaced_members_join_again,
+        6.0,
+        test=(
+            "tests/coordinator/test_classic_rules.py"
+            "::test_a_static_member_that_waits_for_its_assignment_is_fenced_by_the_next_one"
+        ),
+    ),
+    Plant(
+        "syncs-end-with-loading",
+        "consumers that end",
+        group_churn,
+        syncs_meet_a_loading_coordinator,
+        6.0,
+        test=(
+            "tests/broker/handlers/test_groups.py"
+            "::test_a_sync_has_its_member_join_again_while_the_coordinator_is_loading"
+        ),
+    ),
     Plant("members-forget-offsets", "lost commits", group_churn, members_forget_offsets, 6.0),
     Plant(
         "generation-not-recorded",

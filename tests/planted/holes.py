@@ -121,5 +121,9 @@ PLANTS = [
         transactions_cleaned,
         count_outcomes_for_offsets,
         3.0,
+        test=(
+            "tests/broker/coordination/test_transaction_coordinators.py"
+            "::test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes"
+        ),
     ),
 ]

@@ -9,7 +9,7 @@ import pytest
 
 from raftlog.base.errors import NONE, InvalidProducerEpoch, ProducerFenced
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.base.types import NO_EPOCH
+from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.coordination import transaction_markers
 from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.coordinator.transactions import decisions, transaction_records
@@ -29,6 +29,7 @@ from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alon
 from tests.planted.plant import Plant
 
 SECONDS = 6.0
+TESTS = "tests/coordinator/transactions/test_transactions.py"
 
 
 class Hasty(Runner[Transaction]):
@@ -86,6 +87,46 @@ def leave_out_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transaction_records, "_tags", without_last_epoch)
 
 
+def _leave_out(patch: pytest.MonkeyPatch, **fields: int) -> None:
+    """Have records leave out these fields of a transactional id."""
+    tags = transaction_records._tags
+    patch.setattr(transaction_records, "_tags", lambda each: tags(msgspec.structs.replace(each, **fields)))
+
+
+def leave_out_the_next_id(patch: pytest.MonkeyPatch) -> None:
+    """The producer id after an exhausted one is in no record: after a failover the answer names it, and no other."""
+    _leave_out(patch, next_id=NO_PRODUCER_ID)
+
+
+def leave_out_the_previous_id(patch: pytest.MonkeyPatch) -> None:
+    """The exhausted producer id is in no record: after a failover a client whose answer was lost is fenced."""
+    _leave_out(patch, previous_id=NO_PRODUCER_ID)
+
+
+def forget_the_id_that_ended(patch: pytest.MonkeyPatch) -> None:
+    """An end with the last epoch forgets the producer id that it had: a client that asks again for it is refused."""
+    complete = decisions.decide_complete
+
+    def complete_without_it(tail: Transaction, producer: Any, **times: int) -> Decision:
+        decided = complete(tail, producer, **times)
+        records = tuple(
+            decisions._changed(msgspec.structs.replace(each.transaction, previous_id=tail.previous_id))
+            for each in decided.records
+        )
+        return decided._replace(records=records)
+
+    patch.setattr(decisions, "decide_complete", complete_without_it)
+
+
+def let_all_of_the_id_before_go_on(patch: pytest.MonkeyPatch) -> None:
+    """A client with any epoch of the exhausted producer id is taken for the holder of the last one."""
+
+    def may_go_on(tail: Transaction, asker: Any) -> bool:
+        return asker.producer_id in (tail.producer.producer_id, tail.previous_id)
+
+    patch.setattr(decisions, "_may_go_on", may_go_on)
+
+
 def _fence_whoever(patch: pytest.MonkeyPatch, name: str) -> None:
     """Have one decision that takes an epoch forget which one its holder had."""
     decide = getattr(decisions, name)
@@ -121,6 +162,20 @@ def believe_epochs_unconfirmed(patch: pytest.MonkeyPatch) -> None:
             raise InvalidProducerEpoch(f"epoch {epoch} is older")
 
     patch.setattr(Verifications, "check_epoch", check_epoch)
+
+
+def keep_few_epochs(patch: pytest.MonkeyPatch) -> None:
+    """Four epochs of one producer are asked about at a time: those that were made up crowd the right one out."""
+    begin = Verifications.begin
+
+    def begin_one_of_four(verifications: Verifications, producer_id: int, epoch: int) -> Any:
+        asked = verifications._asked.get(producer_id, {})
+        if epoch not in asked and len(asked) >= 4:
+            confirmed = verifications._confirmed.get(producer_id)
+            verifications._void(producer_id, next(each for each in asked if asked[each] is not confirmed))
+        return begin(verifications, producer_id, epoch)
+
+    patch.setattr(Verifications, "begin", begin_one_of_four)
 
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
@@ -240,12 +295,42 @@ PLANTS = [
         exactly_once_alone,
         fence_after_its_own_bump,
         SECONDS,
-        test=(
-            "tests/coordinator/transactions/test_transactions.py"
-            "::test_a_bump_within_a_transaction_aborts_it_and_its_retry_gets_the_next_epoch"
-        ),
+        test=f"{TESTS}::test_a_bump_within_a_transaction_aborts_it_and_its_retry_gets_the_next_epoch",
+    ),
+    Plant(
+        "next-id-left-out",
+        "KIP-360 exhausted ids",
+        exactly_once_alone,
+        leave_out_the_next_id,
+        SECONDS,
+        test=f"{TESTS}::test_an_end_with_the_last_epoch_brings_another_producer_id",
+    ),
+    Plant(
+        "previous-id-left-out",
+        "KIP-360 exhausted ids",
+        exactly_once_alone,
+        leave_out_the_previous_id,
+        SECONDS,
+        test=f"{TESTS}::test_a_retried_bump_is_answered_by_the_next_coordinator",
+    ),
+    Plant(
+        "ended-id-forgotten",
+        "KIP-890 exhausted ids",
+        exactly_once_alone,
+        forget_the_id_that_ended,
+        SECONDS,
+        test=f"{TESTS}::test_an_end_with_the_last_epoch_brings_another_producer_id",
+    ),
+    Plant(
+        "id-before-not-fenced",
+        "KIP-360 exhausted ids",
+        exactly_once_alone,
+        let_all_of_the_id_before_go_on,
+        SECONDS,
+        test=f"{TESTS}::test_only_the_last_holder_of_the_id_before_is_let_on",
     ),
     Plant("made-up-epochs-fence", "KIP-890 fencing", exactly_once_alone, believe_epochs_unconfirmed, SECONDS),
+    Plant("made-up-epochs-crowd", "KIP-890 questions", exactly_once_alone, keep_few_epochs, SECONDS),
     Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
     Plant("transactions-not-timed", "hanging transaction", exactly_once, time_no_transaction, SECONDS),
 ]

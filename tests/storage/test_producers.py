@@ -16,7 +16,7 @@ from raftlog.base.errors import (
     OutOfOrderSequenceNumber,
 )
 from raftlog.records.batch import EndTransactionMarker, build_end_marker, read_header
-from raftlog.records.header import CONTROL_BIT, TRANSACTIONAL_BIT, BatchHeader
+from raftlog.records.header import CONTROL_BIT, MAX_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
 from raftlog.storage.producers import (
     MAX_IDLE_PRODUCERS,
     AbortedTransaction,
@@ -379,6 +379,43 @@ def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> No
     assert state.check_sequence(header_of(1)) is None
     state.record(header_of(1), 101, 50)
     assert state.check_sequence(header_of(2)) is None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("epoch", [0, 1, 3, 1_000])
+def test_a_made_up_epoch_takes_no_place_from_the_right_one(epoch: int, is_first: bool) -> None:
+    """A batch of another epoch was refused, too: the second of the right one's batches is not taken for its first."""
+    state = ProducerState()
+    for each in (epoch, 2) if is_first else (2, epoch):
+        state.note_refused_batch(header_of(0, epoch=each), NotEnoughReplicas())
+    with pytest.raises(NotEnoughReplicas):
+        state.check_sequence(header_of(1, epoch=2))
+    state.record(header_of(0, epoch=2), 101, 50)
+    assert state.check_sequence(header_of(1, epoch=2)) is None
+
+
+@pytest.mark.parametrize("epoch, sequence", [(2, 0), (2, 5), (1, 7)])
+def test_no_batch_waits_for_one_that_is_behind_the_log(epoch: int, sequence: int) -> None:
+    """Anybody may send it and have it refused. None of the producer's batches after it could be written any more."""
+    state = ProducerState()
+    for each in range(8):
+        state.record(header_of(each, epoch=2), 100 + each, 50)
+    state.note_refused_batch(header_of(sequence, epoch=epoch), NotEnoughReplicas())
+    assert state.check_sequence(header_of(8, epoch=2)) is None
+    assert not state.refused_batches
+
+
+def test_the_first_of_refused_batches_is_awaited_whichever_was_noted_first() -> None:
+    """After sequence 2^31-1 comes 0."""
+    last = MAX_SEQUENCE - 1
+    for sequences in ((last, 1), (1, last)):
+        state = ProducerState()
+        for sequence in sequences:
+            state.note_refused_batch(header_of(sequence), NotEnoughReplicas())
+        for sequence in (MAX_SEQUENCE, 0, 1):
+            with pytest.raises(NotEnoughReplicas, match=f"waits for {last}"):
+                state.check_sequence(header_of(sequence))
+        assert state.check_sequence(header_of(last)) is None
 
 
 def test_made_up_refusals_take_the_place_of_the_oldest_only() -> None:

@@ -76,9 +76,20 @@ def test_what_is_confirmed_is_not_over_because_a_newer_epoch_is_asked_about() ->
     """Anybody can ask about one between a producer's confirmation and its batch."""
     state = ProducerState()
     confirm(state, 3)
-    for epoch in range(4, 4 + 2 * verification.MAX_EPOCHS):
+    for epoch in range(4, 20):
         assert state.begin_verification(PRODUCER, epoch) is not None
     write(state, 0, epoch=3)
+
+
+def test_made_up_epochs_take_no_place_from_the_right_one() -> None:
+    """Asked about in one round trip to the coordinator, they kept its producer at a retriable error."""
+    state = ProducerState()
+    right = state.begin_verification(PRODUCER, 3)
+    made_up = [state.begin_verification(PRODUCER, epoch) for epoch in range(4, 1_000)]
+    assert right is not None and right.confirm()
+    write(state, 0, epoch=3)
+    assert all(each is not None and not each.confirm() for each in made_up), "its transaction has begun"
+    assert not state.verifications
 
 
 def test_a_marker_voids_what_was_confirmed_before_it() -> None:
@@ -208,11 +219,19 @@ def test_questions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (len(kept), first.holds, kept.holds(1, 0)) == (2, False, False)
 
 
-def test_epochs_of_one_producer_are_bounded() -> None:
-    """The oldest that is not confirmed has to be asked about again."""
+def test_epochs_of_one_producer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest that is not confirmed has to be asked about again, and a confirmed one last of all."""
+    monkeypatch.setattr(verification, "MAX_VERIFICATIONS", 3)
     kept = verification.Verifications()
-    asked = [kept.begin(1, epoch) for epoch in range(verification.MAX_EPOCHS + 1)]
-    assert [each.confirm() for each in asked] == [False, *[True] * verification.MAX_EPOCHS]
+    assert kept.begin(1, 5).confirm()
+    asked = [kept.begin(1, epoch) for epoch in range(6, 10)]
+    assert (len(kept), kept.holds(1, 5)) == (3, True)
+    assert [each.confirm() for each in asked] == [False, False, True, True]
+    monkeypatch.setattr(verification, "MAX_VERIFICATIONS", 1)
+    kept.clear()
+    assert kept.begin(1, 5).confirm()
+    kept.begin(2, 0)
+    assert (len(kept), kept.holds(1, 5)) == (1, False)
 
 
 def test_a_marker_is_a_sign_of_life() -> None:

@@ -65,6 +65,7 @@ from raftlog_chaos.scenarios.rolled_back_unnoticed import rolled_back_unnoticed
 from raftlog_chaos.scenarios.rolling_upgrade import rolling_upgrade
 from raftlog_chaos.scenarios.rotten_files import rotten_files
 from raftlog_chaos.scenarios.slow_nodes import slow_nodes
+from raftlog_chaos.scenarios.stored_configs import stored_configs
 from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
 from raftlog_chaos.scenarios.voter_identity import voter_identity
@@ -132,6 +133,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "rolled-back-unnoticed": rolled_back_unnoticed,
     "rotten-files": rotten_files,
     "slow-nodes": slow_nodes,
+    "stored-configs": stored_configs,
     "transactions": transactions,
     "transactions-cleaned": transactions_cleaned,
     "voter-identity": voter_identity,

@@ -21,7 +21,7 @@ from raftlog_chaos.workloads.exactly_once import (
     ExactlyOnceReader,
     ExactlyOnceWorker,
 )
-from raftlog_chaos.workloads.impostor import Impostor
+from raftlog_chaos.workloads.impostor import AT_ONCE, Impostor
 from raftlog_chaos.workloads.raw_client import AWAY, Client, create_topic
 from raftlog_chaos.workloads.sole_owner import SlowOwner, SoleOwner
 from raftlog_chaos.workloads.successor import Successor
@@ -237,10 +237,10 @@ class SoleOwners(ExactlyOnce):
 
     async def begin(self) -> None:
         await super().begin()
-        client = Client("impostor", self.scene.cluster.bootstrap)
+        clients = [Client("impostor", self.scene.cluster.bootstrap) for _ in range(AT_ONCE)]
         owners = [each for each in self.workers if isinstance(each, SoleOwner)]
-        self.impostor = Impostor(client, owners, self.book, self.scene.loop.stream("client/impostor"))
-        self.scene.loop.host(client.name).start(self.impostor.run())
+        self.impostor = Impostor(clients, owners, self.book, self.scene.loop.stream("client/impostor"))
+        self.scene.loop.host("impostor").start(self.impostor.run())
 
     async def end(self) -> Report:
         self.impostor.stopping = True

@@ -2,7 +2,7 @@
 
 Several of a producer's batches are in flight. A refusal that passes, of a broker without the partition or of a follower
 that leads a moment later, must not let the next batch pass for the producer's first. All must be written, once and in
-order, but for those that are given up.
+order, but for those that are given up. An impostor makes epochs of their ids up meanwhile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raftlog.records.batch import iter_headers, iter_records
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
-from raftlog_chaos.workloads.eager_producer import EagerProducer, EagerTransaction
+from raftlog_chaos.workloads.eager_producer import EagerImpostor, EagerProducer, EagerTransaction
 from raftlog_chaos.workloads.raw_client import Client, create_topic, delete_topic
 
 BATCHES = 5
@@ -42,6 +42,9 @@ class FirstBatches:
         self.chance = loop.stream("first-batches")
         self.written: dict[str, list[list[bytes]]] = {}
         self.producers: list[EagerProducer] = []
+        self.impostor = EagerImpostor(
+            self._client("impostor"), self.scene.cluster.bootstrap, loop.stream("impostor")
+        )
 
     async def tell(self, seconds: float) -> Report:
         scene, loop = self.scene, self.scene.loop
@@ -92,7 +95,9 @@ class FirstBatches:
             kind = EagerTransaction if self.chance.random() < TRANSACTIONAL else EagerProducer
             producer = kind(self._client(name), brokers, self.scene.loop.stream(name))
             self.producers.append(producer)
+        pretending = self.scene.loop.host("impostor").start(self.impostor.pretend(producer, (topic, 0)))
         self.written[topic].append(await self._on(producer.client.name, self._run(producer, topic)))
+        await pretending
 
     async def _run(self, producer: EagerProducer, topic: str) -> list[bytes]:
         await producer.begin()

@@ -3,6 +3,8 @@
 It knows no leader: it sends all that is not acknowledged to one broker after another, as clients do while leaders move
 or a topic is made. Refused batches come again in their order, or are given up: then those that follow begin anew, in
 the next epoch. Within a transaction its batches also go to several brokers at once, so that a later one is first.
+
+An impostor sends batches under another's id and epochs that nobody has. They are of no transaction and none is taken.
 """
 
 from __future__ import annotations
@@ -36,6 +38,9 @@ GIVES_UP: Final = 0.1
 """How often a batch that was refused is given up."""
 SPREADS: Final = 0.5
 """How often the batches of a transaction go to several brokers."""
+AHEAD: Final = 1000
+"""An impostor's epochs are so far ahead: nobody ever has them."""
+MADE_UP: Final = 12
 FINAL: Final = frozenset(
     error.code for error in (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, ProducerFenced)
 )
@@ -60,6 +65,11 @@ class EagerProducer:
         """Values that were given up and may have been written, with no answer or one that leaves it open."""
         self._sequences: dict[TopicIndex, int] = {}
         self._values: dict[TopicIndex, int] = {}
+
+    @property
+    def producer(self) -> tuple[int, int]:
+        """The producer id, -1 before `begin`, and the epoch."""
+        return self._producer
 
     async def begin(self) -> None:
         """Take a producer id."""
@@ -198,3 +208,25 @@ class EagerTransaction(EagerProducer):
         if self._chance.random() >= SPREADS:
             return super()._addresses(turn, count)
         return self._chance.choices(self._brokers, k=count)
+
+
+class EagerImpostor(EagerProducer):
+    """Sends the first batches of epochs that it makes up, to one broker or another."""
+
+    version = BUMPING[PRODUCE]
+    attributes = TRANSACTIONAL_BIT
+
+    def __init__(self, client: Client, brokers: Sequence[Address], chance: random.Random) -> None:
+        super().__init__(client, brokers, chance)
+        self.transactional_id = client.name
+
+    async def pretend(self, other: EagerProducer, where: TopicIndex) -> None:
+        """Make up MADE_UP epochs while another producer writes. Raises AssertionError if a batch is taken."""
+        for ahead in range(MADE_UP):
+            producer_id, epoch = other.producer
+            self._producer = (producer_id, epoch + AHEAD + ahead)
+            if producer_id >= 0:
+                address = self._chance.choice(self._brokers)
+                code = await self._produce(address, where, b"made up", 0)
+                assert code != 0, f"a batch under the epoch {self._producer[1]} was taken at {where}"
+            await asyncio.sleep(self._chance.uniform(0.0, 0.01))

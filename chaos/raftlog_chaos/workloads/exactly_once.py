@@ -57,6 +57,8 @@ class ExactlyOnceModel:
         """By transactional id, up to which number a commit was acknowledged."""
         self.commits = 0
         self.fenced = 0
+        self.void_answers = 0
+        """How often a record was refused because its transaction's confirmation was void when it came."""
         self.steps: dict[str, asyncio.Event] = {each: asyncio.Event() for each in STEPS}
         """Set when somebody is about to take such a step, for who wants to be there."""
         self._attempts = 0

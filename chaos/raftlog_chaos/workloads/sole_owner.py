@@ -6,8 +6,14 @@ to refuse it for good. Transactions of the other kind do time out: it goes on wi
 
 from __future__ import annotations
 
-from raftlog_chaos.workloads.exactly_once import ExactlyOnceWorker
+from typing import Final
+
+from raftlog_chaos.workloads.exactly_once import Attempt, ExactlyOnceWorker
+from raftlog_chaos.workloads.observations import TopicIndex
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
+
+MOST_VOID_ANSWERS: Final = 2
+"""In a run. A marker that a new coordinator sends again may come while the next transaction is asked about."""
 
 
 class LongProducer(TransactionalProducer):
@@ -31,6 +37,14 @@ class SoleOwner(ExactlyOnceWorker):
     def refused(self, error: Refused) -> None:
         super().refused(error)
         self.book.history.blame(f"{self.transactional_id} is its owner's alone, who was refused: {error}")
+
+    async def _write(self, producer: TransactionalProducer, where: TopicIndex, attempt: Attempt) -> None:
+        try:
+            await super()._write(producer, where, attempt)
+        finally:
+            self.book.void_answers += producer.void_answers
+            if self.book.void_answers > MOST_VOID_ANSWERS:
+                self.book.history.blame(f"{attempt} at {where}: others took the place of its confirmation")
 
     async def _step(self, name: str) -> None:
         self.book.steps[name].set()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
+from raftlog.broker.coordination.transaction_verification import VOID
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import ProducerIdAndSequence, build_batch, new_record
 from raftlog.records.header import TRANSACTIONAL_BIT
@@ -65,6 +66,8 @@ class TransactionalProducer:
         self.versions = BUMPING if bumping else CLASSIC
         self.producer_id = NO_PRODUCER_ID
         self.epoch = NO_EPOCH
+        self.void_answers = 0
+        """How often the last record was refused because its transaction's confirmation was void when it came."""
         self._sequences: dict[TopicIndex, int] = {}
         self._coordinators: dict[int, tuple[str, int]] = {}
 
@@ -120,6 +123,7 @@ class TransactionalProducer:
 
     async def write(self, where: TopicIndex, value: bytes) -> None:
         """Write one record of the transaction, tried again under its own sequence."""
+        self.void_answers = 0
         sequence = self._sequences.get(where, 0)
         stamp = ProducerIdAndSequence(self.producer_id, self.epoch, sequence)
         batch = build_batch(
@@ -139,7 +143,9 @@ class TransactionalProducer:
             if where not in self.client.leaders:
                 await self.client.refresh(where[0])
             answer = await self.client.ask_leader(*where, PRODUCE, message, version=version)
-            self._check("Produce", int(answer.responses[0].partition_responses[0].error_code))
+            result = answer.responses[0].partition_responses[0]
+            self.void_answers += result.error_message == VOID
+            self._check("Produce", int(result.error_code))
 
         async def ask_whoever_leads() -> None:
             try:

@@ -65,6 +65,9 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 NO_PARTITION: Final = -1
 """Of `__transaction_state`, as long as that is not there."""
 
+VOID: Final = "a marker came while this was asked: ask again"
+"""Why a batch is refused whose question was void when it was answered."""
+
 Codes = dict[TopicPartition, int]
 
 log = get_logger(__name__)
@@ -324,6 +327,6 @@ class VerificationRequests:
                 elif error is not None:
                     refused[each.tp] = error
                 elif not each.verification.confirm(supports_epoch_bump=dialect is ProducerApiLevel.ADDS):
-                    refused[each.tp] = NotEnoughReplicas("a marker came while this was asked: ask again")
+                    refused[each.tp] = NotEnoughReplicas(VOID)
                 await pace.did()
         return refused

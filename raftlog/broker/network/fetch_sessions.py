@@ -160,6 +160,7 @@ class FetchSession(Guard):
         "epoch",
         "fetch",
         "high_watermarks_told_at",
+        "isolation_level",
         "owner",
         "ready",
         "replica",
@@ -184,6 +185,8 @@ class FetchSession(Guard):
         self.high_watermarks_told_at = NEVER
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
+        self.isolation_level = 0
+        """By which its partitions were found dry."""
         self.rules: object = None
         """The rules by which its partitions were last looked at all together."""
         self.created_at = self.used_at = 0.0
@@ -206,6 +209,13 @@ class FetchSession(Guard):
     def want(self, request: FetchRequest) -> None:
         """Take what a request adds and moves."""
         entries, ready = self.entries, self.ready
+        if (
+            request.isolation_level != self.isolation_level
+        ):  # what is dry for one level has records for another
+            self.isolation_level = request.isolation_level
+            for each in entries.values():
+                each.dry = False
+            ready.update(dict.fromkeys(entries.values()))
         for topic, partitions in request.topics:
             for wanted in partitions:
                 entry = entries.get((topic, wanted[0]))

@@ -49,6 +49,6 @@ class EarlyBatches:
     def hand_over(self, partition: Partition) -> None:
         """Tell a new replica what was refused before it was there."""
         for topic in (partition.topic, partition.topic_id):
-            known_until, refused = self._refused.pop((topic, partition.index), (0.0, {}))
+            known_until, refused = self._refused.pop((topic, partition.index), (0.0, RefusedBatches()))
             if self._now() < known_until:
-                partition.log.producers.refused_batches.update(refused)
+                partition.log.producers.refused_batches.merge(refused)

@@ -55,9 +55,9 @@ def new_partition() -> Partition:
     return ReplicaCluster(1)[1].partition
 
 
-def waits(partition: Partition, sequence: int) -> bool:
+def waits(partition: Partition, sequence: int, epoch: int = 0) -> bool:
     """Whether a batch is refused as the one before it was."""
-    records = memoryview(sequenced("x", producer=(7, 0, sequence)))
+    records = memoryview(sequenced("x", producer=(7, epoch, sequence)))
     try:
         partition.append_produced(records, acks=1, now_ms=0)
     except UnknownTopicOrPartition:
@@ -76,6 +76,30 @@ def test_a_new_replica_hears_what_came_before_it_was_made(by_id: bool) -> None:
     early.hand_over(partition)
     assert waits(partition, 4)
     early.hand_over(new_partition())
+
+
+@pytest.mark.parametrize("epochs", [(0, 1), (1, 0), (0, 0)])
+def test_a_new_replica_hears_of_both_who_named_its_topic_and_who_named_its_id(
+    epochs: tuple[int, int],
+) -> None:
+    """Clients of Produce before version 13 send the topic's name, newer ones its id."""
+    partition = new_partition()
+    early = EarlyBatches(lambda: 0.0)
+    for topic, epoch in zip((partition.topic, partition.topic_id), epochs, strict=True):
+        early.note(topic, partition.index, memoryview(sequenced("x", producer=(7, epoch, 3))), WAITS)
+    early.hand_over(partition)
+    assert all(waits(partition, 4, epoch) for epoch in epochs)
+
+
+def test_of_one_batch_noted_by_name_and_of_one_by_id_the_first_is_awaited() -> None:
+    """Whichever was handed over last."""
+    for sequences in ((2, 3), (3, 2)):
+        partition = new_partition()
+        early = EarlyBatches(lambda: 0.0)
+        for topic, sequence in zip((partition.topic, partition.topic_id), sequences, strict=True):
+            early.note(topic, partition.index, memoryview(sequenced("x", producer=(7, 0, sequence))), WAITS)
+        early.hand_over(partition)
+        assert waits(partition, 3)
 
 
 def test_what_came_early_long_ago_is_forgotten() -> None:

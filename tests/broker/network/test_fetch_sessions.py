@@ -173,6 +173,21 @@ def test_a_request_that_begins_a_session_forgets_nothing() -> None:
     assert len(again.entries) == 1
 
 
+def test_another_isolation_level_has_all_partitions_read_again() -> None:
+    """A transaction that is open hides records from read_committed alone, so what is dry there is not dry for both."""
+    cache = sessions()
+    session = begin(cache, 2, 0.0)
+    for epoch, level, is_dry in ((1, 0, True), (2, 1, False), (3, 1, True), (4, 0, False)):
+        for entry in session.entries.values():
+            entry.dry = True
+        session.ready.clear()
+        again = request(0, session=(session.session_id, epoch))
+        again.isolation_level = level
+        cache.open(again, VERSION, replica=False, now=0.0)
+        assert [entry.dry for entry in session.entries.values()] == [is_dry, is_dry]
+        assert len(session.ready) == (0 if is_dry else 2)
+
+
 # -- bounds -------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from raftlog.broker.replicas.missing_replicas import TRY_AGAIN_S
 from tests.broker.broker_cluster import BrokerCluster, run_scenario, until
+from tests.broker.replicas.test_replicas import until_next_turn
 
 PARTITIONS = 80
 
@@ -64,6 +65,54 @@ def test_a_topic_deleted_while_its_replicas_are_refused_is_forgotten() -> None:
         disk.mend()
         await cluster.pass_time(2 * TRY_AGAIN_S)
         assert (dict(replicas.refused.reasons), dict(replicas.partitions)) == ({}, {})
+
+    run_scenario(scenario, size=1)
+
+
+@pytest.mark.parametrize("partitions", [3, PARTITIONS])
+@pytest.mark.parametrize("has_room", [True, False])
+def test_a_topic_made_again_while_its_replicas_are_refused_is_served(has_room: bool, partitions: int) -> None:
+    """The metadata names a new id. There is room when it does, or when all that was refused is tried again."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        disk, replicas = cluster[1].host.disk, cluster[1].replicas
+        disk.fail("any", under="/data", error=errno.ENOSPC)
+        cluster.create("t", partitions=partitions)
+        await until(lambda: len(replicas.refused.reasons) == partitions)
+        cluster.delete("t")
+        if has_room:
+            disk.mend()
+        cluster.create("t", partitions=partitions)
+        await cluster.pass_time(0.1)
+        disk.mend()
+        await until(lambda: len(replicas.partitions) == partitions)
+        made = {each.topic_id for each in replicas.partitions.values()}
+        assert made == {cluster.image.topics["t"].topic_id}
+        for index in (0, partitions - 1):
+            assert await cluster[1].host.start(cluster[1].produce("a", index=index)) == "committed"
+        await cluster.pass_time(2 * TRY_AGAIN_S)
+        assert (len(replicas.partitions), dict(replicas.refused.reasons)) == (partitions, {})
+        assert [cluster[1].values("t", index) for index in (0, partitions - 1)] == [["a"], ["a"]]
+
+    run_scenario(scenario, size=1)
+
+
+def test_what_was_refused_is_tried_again_in_the_turn_of_the_topic_made_again() -> None:
+    """An answer about the topic waits for the replicas that this broker leads, whatever was refused before."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        disk, replicas = cluster[1].host.disk, cluster[1].replicas
+        disk.fail("any", under="/data", error=errno.ENOSPC)
+        cluster.create("t", partitions=PARTITIONS)
+        await until(lambda: len(replicas.refused.reasons) == PARTITIONS)
+        cluster.delete("t")
+        disk.mend()
+        cluster.create("t", partitions=PARTITIONS)
+        await until_next_turn(lambda: replicas._creating is not None)
+        replicas.refused._fire()
+        assert not replicas.missing.leaderships_made.is_set()
+        await replicas.missing.leaderships_made.wait()
+        assert len(replicas.partitions) == PARTITIONS
 
     run_scenario(scenario, size=1)
 

@@ -23,6 +23,8 @@ CONSUMERS: Final[Mapping[str, str | None]] = {
 USUAL: Final = ("a", "a", "b", "b", "c", "s", "t")
 NEVER: Final = 77
 """An epoch that no group of a history comes to."""
+SEVERAL: Final = 2
+"""So many members have a choice who gets a partition that is left over."""
 UNCONFIRMED: Final = "before it confirmed"
 """The remark on a heartbeat whose member has not confirmed its assignment yet."""
 
@@ -31,6 +33,7 @@ class Reader(Consumer):
     """A member, and what it knew before."""
 
     former_epoch = 0
+    has_rejoined = False
     is_confirmed = True
     """Its last heartbeat had the partitions of its last assignment."""
 
@@ -82,14 +85,23 @@ class ConsumerWords(Scene):
             self.s.remark("again with its instance")
         if not was_confirmed and not confirms:
             self.s.remark(UNCONFIRMED)
+        if reader.has_rejoined and fields["member_epoch"] not in (0, epoch):
+            self.s.remark("in an epoch before it joined again")
+        self._remark_on_choice()
         if answer.get("error_code") != "NONE":
             return
+        if fields["member_epoch"] == 0 and epoch > 0:
+            reader.has_rejoined = True
         if reader.epoch != epoch:
             reader.former_epoch = epoch
         if fields["member_epoch"] == 0 or reader.owned != had:
             reader.is_confirmed = False
         elif confirms:
             reader.is_confirmed = True
+
+    def _remark_on_choice(self) -> None:
+        if sum(bool(each.epoch) for each in self._readers.values()) >= SEVERAL:
+            self.s.remark("in a group of several")
 
     def consumer_leave(self, *, member: str, epoch: int, is_known: bool) -> None:
         """Leave for good, or as a static member that comes back."""
@@ -126,6 +138,7 @@ class ConsumerWords(Scene):
     def consumer_describe(self, *, version: int) -> None:
         """Describe the group."""
         self.s.ask("ConsumerGroupDescribe", version, group_ids=[self.name(CONSUMER_GROUP)])
+        self._remark_on_choice()
 
     def consumer_delete(self) -> None:
         """Delete the group, if it is empty."""

@@ -34,16 +34,8 @@ class GroupTransactions(GroupWords, ClassicWords, ConsumerWords):
     ) -> None:
         if is_added:
             self.add_offsets(producer=PRODUCER, epoch=0, group=group, version=3)
-        self.groups.add(group)
-        self.s.ask(
-            "TxnOffsetCommit",
-            version,
-            node=self.s.coordinator(self.name(group)),
-            group_id=self.name(group),
-            topics=self.offsets_of(partition, offset),
-            **self.ids_of(PRODUCER, 0),
-            **fields,
-        )
+        topics, ids = self.offsets_of(partition, offset), self.ids_of(PRODUCER, 0)
+        self.ask_txn_commit(group, version, topics=topics, **ids, **fields)
 
 
 def _in_txn(draw: Draw) -> Draw:

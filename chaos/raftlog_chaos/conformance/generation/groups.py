@@ -111,16 +111,15 @@ class GroupWords(Scene):
 
     def txn_offset_commit(self, *, producer: str, epoch: int, group: str, version: int, **rest: int) -> None:
         """Commit an offset in a transaction."""
+        topics = self.offsets_of(rest["partition"], rest["offset"], "note")
+        ids = self.ids_of(producer, epoch)
+        self.ask_txn_commit(group, version, generation_id=rest["generation"], topics=topics, **ids)
+
+    def ask_txn_commit(self, group: str, version: int, **fields: Any) -> None:
+        """Commit offsets of a group in a transaction, with these fields."""
         self.groups.add(group)
-        self.s.ask(
-            "TxnOffsetCommit",
-            version,
-            node=self.s.coordinator(self.name(group)),
-            group_id=self.name(group),
-            generation_id=rest["generation"],
-            topics=self.offsets_of(rest["partition"], rest["offset"], "note"),
-            **self.ids_of(producer, epoch),
-        )
+        name = self.name(group)
+        self.s.ask("TxnOffsetCommit", version, node=self.s.coordinator(name), group_id=name, **fields)
 
     def end_txn(self, *, producer: str, epoch: int, committed: bool, version: int) -> None:
         """End a transaction, and wait until its markers are written."""

@@ -31,6 +31,8 @@ class Play(GroupTransactions, SessionWords):
         self.sequences: dict[tuple[str, int], int] = {}
         self.sent: dict[tuple[str, int], list[bytes]] = {}
         self.written: set[int] = set()
+        self.made_up: set[tuple[str, int]] = set()
+        """Producers and the partitions to which they sent a batch of an epoch that nobody gave them."""
 
     def run(self, steps: tuple[Step, ...]) -> None:
         """Play all steps, and then read everything."""
@@ -68,6 +70,10 @@ class Play(GroupTransactions, SessionWords):
             self.s.remark("with the first batch of a partition")
         if producer and producer.startswith("txn") and transactional_id is None:
             self.s.remark("outside a transaction")
+        if slot in self.made_up:
+            self.s.remark("after a made-up epoch")
+        if epoch > 0:
+            self.made_up.add(slot)
         if answer.get("error_code") == "NONE":
             self._stored(slot, batch, is_new=batch not in sent)
             if rest["acks"] == 1:

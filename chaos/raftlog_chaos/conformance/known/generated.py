@@ -19,6 +19,10 @@ _TWO_FAULTS: Final = (
     "sequence or a time that is wrong."
 )
 
+_LEFT_OVER: Final = (
+    "**A partition that is left over**, where members could have equally many, stays with the member that has it, "
+    "or goes to the first by name. In Kafka the order of a hash table decides."
+)
 _FORMER_TOPIC: Final = (
     "**A fetch session that names a deleted topic by its id** is answered with UNKNOWN_TOPIC_ID. Kafka remembers the "
     "name, and answers INCONSISTENT_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."
@@ -157,12 +161,13 @@ KNOWN: Final = (
         raftlog="*Dead",
     ),
     Known(
-        "open",
-        "A static member that joins again in a rebalance is described without the assignment that it had.",
+        "by design",
+        _NO_GROUP,
         "generated/*",
-        step="DescribeGroups*PreparingRebalance*",
-        path="answer.groups.*.members.*.member_assignment",
-        raftlog="(default)",
+        step="DescribeGroups*Empty*",
+        path="answer.groups.*.error_code",
+        kafka="NONE",
+        raftlog="GROUP_ID_NOT_FOUND",
     ),
     Known(
         "kafka's own fault",
@@ -228,5 +233,83 @@ KNOWN: Final = (
         path="answer.partitions.*.error_code",
         kafka="*_TOPIC_*",
         raftlog="UNKNOWN_TOPIC_ID",
+    ),
+    Known(
+        "kafka's own fault",
+        "A batch that is refused for an epoch which nobody gave out changes nothing for its producer. Kafka goes on "
+        "expecting that batch's sequence, and refuses the next right one.",
+        "generated/*",
+        step="Produce*after a made-up epoch*",
+        path="answer.responses.*.error_code",
+        kafka="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        raftlog="NONE",
+        ends=True,
+    ),
+    Known(
+        "kafka's own fault",
+        "The end of a transaction is written whatever `max.message.bytes` is. Kafka refuses markers that are larger, "
+        "and the transaction never ends.",
+        "generated/*",
+        step="wait until no transaction is about to end",
+        kafka="not within*",
+        raftlog="it came",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A join with two faults**, a replaced member's id and protocols that do not fit, is refused for the first "
+        "of them. Kafka names the other one.",
+        "generated/*",
+        step="answer to JoinGroup*",
+        path="answer.error_code",
+        kafka="INCONSISTENT_GROUP_PROTOCOL",
+        raftlog="FENCED_INSTANCE_ID",
+    ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in a group of several*",
+        path="answer.assignment*",
+        raftlog="(default)",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in a group of several*",
+        path="answer.assignment*",
+        kafka="(default)",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A leader that left a classic group** is followed by the member that joined next. In Kafka the order of a "
+        "hash table decides.",
+        "generated/*",
+        step="answer to JoinGroup*",
+        path="answer.leader",
+        kafka="member-*",
+        raftlog="member-*",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupDescribe*in a group of several*",
+        path="answer.groups.*.members.*assignment",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A member that joined again** is in the epoch that it was told then. Kafka also takes the one before.",
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in an epoch before it joined again*",
+        path="answer.error_code",
+        kafka="NONE",
+        raftlog="FENCED_MEMBER_EPOCH",
+        ends=True,
     ),
 )
