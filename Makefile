@@ -2,7 +2,9 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 BIN := .venv/bin
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 STAMP := .venv/.installed
+DEMO_STAMP := .venv/.demo-installed
 SPARK := .venv/.spark-installed
 DOCS := .venv/.docs-installed
 CONSOLE := .venv/.console-installed
@@ -20,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/raftlog demo $(DEMO)
 
 # About five minutes on two cores. TEST="tests/base -k config" runs a part, TEST="-n 0 ..." in one process. A module's tests
@@ -177,12 +179,22 @@ wheel: $(STAMP)
 	PYTHON=$(abspath $(BIN))/python bash deploy/ci/wheel-check.sh
 
 # An editable install: only a change of pyproject.toml makes it again. pip compiles what it copies, which is not us.
-$(STAMP): pyproject.toml
+define install
 	@test -n "$(PYTHON)" || { echo "raftlog needs Python 3.11 or newer"; exit 1; }
-	test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	$(BIN)/python -m compileall -q raftlog chaos pyspark_raftlog
-	@touch $(STAMP)
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
+	@echo "Installing raftlog and its $(1) into .venv, which takes a minute the first time."
+	@$(PIP) 'pip>=25.1'  # which knows dependency groups
+	@$(PIP) --editable $(2)
+	@$(BIN)/python -m compileall -q raftlog chaos pyspark_raftlog
+	@touch $@
+endef
+
+$(STAMP): pyproject.toml
+	$(call install,tests,. --group dev)
+
+# What is installed for the tests is enough for the demo.
+$(DEMO_STAMP): pyproject.toml
+	$(if $(shell test $(STAMP) -nt pyproject.toml && echo ready),@touch $@,$(call install,demo,'.[demo]'))
 
 $(HELM):
 	@command -v go >/dev/null || { echo "helm is built with Go, and there is no go here"; exit 1; }
@@ -199,15 +211,15 @@ $(KUBERNETES_RULES): $(wildcard tests/deploy/kubernetes/*)
 # PySpark is half a gigabyte: only the targets that need it install it.
 $(SPARK): $(STAMP)
 	@command -v java >/dev/null || { echo "Spark needs a Java runtime, 17 or newer, and there is no java here"; exit 1; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	$(PIP) --editable '.[spark]' --group dev
 	@touch $(SPARK)
 
 $(CONSOLE): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,console-tests]'
+	$(PIP) --editable . --group dev --group console-tests
 	@touch $(CONSOLE)
 
 $(DOCS): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
+	$(PIP) --editable . --group dev --group docs
 	@touch $(DOCS)
 
 clean:

@@ -19,7 +19,7 @@ from tests.kit.waits import PATIENCE_S
 
 
 async def test_a_call_runs_elsewhere_and_its_result_or_error_comes_back() -> None:
-    """ARCHITECTURE §5: what a loop cannot give, a place for calls that block."""
+    """Calls that block have a place, which a loop cannot give."""
     offload = ThreadOffload(2)
     assert await offload(threading.current_thread) is not threading.current_thread()
     with pytest.raises(ZeroDivisionError):

@@ -33,7 +33,7 @@ def browser() -> Iterator[Any]:
     """One browser for all tests."""
     if shutil.which(CHROMIUM) is None:
         pytest.skip(f"there is no {CHROMIUM}: apt-get install chromium")
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'raftlog[console-tests]'")
+    playwright = pytest.importorskip("playwright.sync_api", reason="make console-test")
     with playwright.sync_playwright() as running:
         browser = running.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser

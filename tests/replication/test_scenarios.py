@@ -141,7 +141,7 @@ class ReplicationMachine:
     # -- the controller -----------------------------------------------------------------------------------------
 
     def restart(self, node: int, bits: int = 0) -> None:
-        """A new incarnation leaves every ISR that has another member (ARCHITECTURE §4)."""
+        """A new incarnation leaves every ISR that has another member (docs, "Liveness")."""
         if node not in self.down:
             return
         self.down.discard(node)

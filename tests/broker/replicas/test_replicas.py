@@ -14,7 +14,7 @@ from tests.replication.replica_cluster import batch
 
 
 def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
-    """Flushed on every ISR member (ARCHITECTURE §4): all logs hold it when the producer hears."""
+    """Flushed on every ISR member (docs, "Durable before acknowledged"): all logs hold it when the producer hears."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
