@@ -46,7 +46,7 @@ class ClockWatch:
         return self._task
 
     async def close(self) -> None:
-        """Stop, after the time was written once more if there is one to write."""
+        """Stop, after a last write of the time, if known."""
         if self._task is not None:
             self._is_closing = True
             self._is_due.set()

@@ -1,6 +1,7 @@
-"""A node's end of the control plane: the quorum (or a seat beside it), the controller, and the way to the active one.
+"""A node's end of the control plane: the quorum (or an observer), the controller, and the client of the active
+controller.
 
-Wires `quorum` and `controller` together and hands out `submit`; the rules are theirs.
+It connects `quorum` and `controller` and provides `submit`; the rules are theirs.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ CALM_LOOK_S: Final = 0.5
 """How often a node looks that was not, since each look wakes it up."""
 
 LEADERLESS_S: Final = 5.0
-"""An election takes less than one; who waits for longer waits for other voters, and a person wants to know, seconds."""
+"""Seconds without a leader before a log line: an election takes less than a second, so voters are missing."""
 
 QUORUM_THREADS: Final = 2
 """Its journal's syncs, and a snapshot being written meanwhile."""
@@ -165,9 +166,7 @@ class ControlPlane:
 
     def _make_quorum(self, cluster_id: Callable[[], str | None]) -> Quorum:
         config, env = self._config, self._env
-        if (
-            env.threads
-        ):  # its syncs must not wait behind those of partitions: a voter that is late loses its leader
+        if env.threads:  # its syncs must not wait behind partitions' syncs: a late voter loses its leader
             self._threads = ThreadOffload(QUORUM_THREADS)
             env = replace(env, offload=self._threads)
         quorum = Quorum(
@@ -235,11 +234,11 @@ class ControlPlane:
         return None if self.quorum is None else self.quorum.why_no_leader()
 
     async def wait_for_leader(self) -> None:
-        """Wait until this node knows who leads the quorum."""
+        """Wait until this node knows the quorum's leader."""
         await self._led.wait()
 
     def is_connected_to_leader(self, controller_id: int) -> bool:
-        """Whether that node is the active controller and within reach, as far as this one can tell."""
+        """Whether that node is the active controller and reachable, as far as this node knows."""
         if not self._follows.is_connected_to_leader(controller_id):
             return False
         if controller_id == self._follows.node_id or "broker" not in self._config.roles:
@@ -293,7 +292,7 @@ class ControlPlane:
         return None if self.controller is None else self._answer
 
     def _answer(self, payload: bytes, peer: int) -> asyncio.Future[bytes]:
-        """Answer a request that reached this node's controller. NotController unless it is the active one."""
+        """Answer a request that reached this node's controller. NotController unless it is active."""
         answered: asyncio.Future[bytes] = self._loop.create_future()
 
         def answer(reply: Reply) -> None:
@@ -393,7 +392,7 @@ class ControlPlane:
         self._arm()
 
     def start_probe(self, broker_id: int, tell: Callable[[int, ProbeResult], None]) -> None:
-        """Find out whether a broker's port answers, and tell."""
+        """Probe a broker's port, and call `tell` with the result."""
         task = self._loop.create_task(self._probe(broker_id, tell))
         self._probes.add(task)
         task.add_done_callback(self._probes.discard)
@@ -435,7 +434,7 @@ class ControlPlane:
 
 
 def _levels(metadata: MetadataLoader) -> Levels:
-    """Return what other nodes are told of the levels of the metadata, and held to."""
+    """Return the metadata levels that are sent to other nodes, and required of them."""
     none = SupportedFeature(RAFTLOG_METADATA_VERSION, 0, 0)
     supported = next((each for each in metadata.features if each.name == none.name), none)
 
@@ -457,7 +456,7 @@ def _make_tls(config: NodeConfig, env: Env) -> tuple[PeerTls, ChannelTls]:
 
 
 async def _open_tls(tls: PeerTls, env: Env) -> None:
-    """Raise ConnectionError if the node cannot secure its connections to controllers as it was told."""
+    """Raise ConnectionError if the node cannot secure its connections to controllers as configured."""
     from raftlog.broker.links.tls import TlsUnusable
 
     try:
@@ -516,7 +515,7 @@ class _Leaderless:
         self._timer: asyncio.TimerHandle | None = None
 
     def changed(self, leader_id: int | None) -> None:
-        """Note who leads."""
+        """Note the leader."""
         if leader_id is not None:
             self.close()
         elif self._timer is None:
@@ -560,14 +559,14 @@ class _Observers:
         self._heard[broker_id] = msgspec.structs.replace(known, last_fetch_ms=now_ms)
 
     def among(self, broker_ids: Iterable[int], fed: Iterable[QuorumReplica]) -> tuple[QuorumReplica, ...]:
-        """Return these brokers, those that the leader feeds itself with the position it knows."""
+        """Return these brokers' positions: exact positions for brokers that the leader feeds itself."""
         positions = {each: self._heard.get(each, QuorumReplica(each, -1)) for each in broker_ids}
         positions |= {each.replica_id: each for each in fed}
         return tuple(positions[each] for each in sorted(positions))
 
 
 class _Machine:
-    """The quorum's state machine: the published metadata, and news of who leads."""
+    """The quorum's state machine: the published metadata, and changes of the leader."""
 
     def __init__(
         self, metadata: MetadataLoader, leadership_changed: Callable[[int | None, int, bool], None]

@@ -1,6 +1,6 @@
 """A node in numbers: it fills the admin API's port `Facts` from the roles of a `Node`.
 
-Reads only. Knows where the facts are, not what they are told for.
+It only reads, and does not know the use of the facts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NodeFacts:
         return [] if self._replicas is None else list(self._replicas.partitions)
 
     def partition(self, name: TopicPartition) -> PartitionFacts | None:
-        """Return one of them, None if it went meanwhile."""
+        """Return a replica, None if it was removed meanwhile."""
         each = None if self._replicas is None else self._replicas.partitions.get(name)
         if each is None:
             return None
@@ -76,7 +76,7 @@ class NodeFacts:
         return 0 if self._node.broker is None else self._node.broker.coordinators.memory_bytes()
 
     def admission(self) -> AdmissionFacts | None:
-        """Return who is connected; None without the broker role."""
+        """Return the connected clients; None without the broker role."""
         if self._node.broker is None:
             return None
         server = self._node.broker.server
@@ -107,7 +107,7 @@ class NodeFacts:
         ]
 
     def failed_replicas(self) -> Mapping[TopicPartition, str]:
-        """Return the replicas that follow no leader rather than cut committed records, with the reasons."""
+        """Return the replicas that stopped following rather than truncate committed records, with the reasons."""
         return {} if self._replicas is None else self._replicas.failed_replicas()
 
     def refused_replicas(self) -> list[RefusedReplica]:
@@ -123,11 +123,11 @@ class NodeFacts:
         return found
 
     def compaction(self) -> CompactionFacts | None:
-        """Return what cleanings came to; None without the broker role."""
+        """Return the results of cleanings; None without the broker role."""
         return None if self._node.broker is None else self._node.broker.housekeeping.compaction
 
     def failures(self) -> list[Failure]:
-        """Return what recurring work could not do for single logs, groups and transactional ids."""
+        """Return the failures of recurring work for single logs, groups and transactional ids."""
         broker = self._node.broker
         if broker is None:
             return []
@@ -154,7 +154,7 @@ class NodeFacts:
         )
 
     def audit(self) -> AuditFacts | None:
-        """Return what was denied; None without the broker role."""
+        """Return the denials; None without the broker role."""
         return None if self._node.broker is None else self._node.broker.context.audit
 
     def client_metrics(self) -> ClientMetricsFacts | None:
@@ -178,7 +178,7 @@ class NodeFacts:
         return RaftFacts(leader_id, quorum.term, quorum.commit_index, end_index, quorum.leading, True)
 
     async def groups(self) -> list[GroupFacts]:
-        """Return the groups coordinated here. Raises KafkaError where they cannot be told now."""
+        """Return the groups coordinated here. Raise KafkaError if they are unavailable now."""
         if self._node.broker is None:
             return []
         return [

@@ -1,10 +1,9 @@
-"""One node: the place where all rooms meet. It starts the roles in order and stops them in the opposite one.
+"""One node: the place where all rooms meet. It starts the roles in order and stops them in reverse order.
 
 Start: open the log directories and follow the metadata → recover the logs → bind → register → catch up → listen → beat
-→ unfenced, which is ready. A start that fails leaves nothing running.
-Stop: ask the controller's leave (leaderships move) → hand on the quorum's lead, for good → stop listening → flush, mark
-clean → leave the quorum. A node that is ending or has failed votes to the end, but is never elected.
-Nothing here decides anything; if it grows a rule, the rule belongs in a room.
+→ unfenced, which is ready. A failed start leaves no role running. Stop: ask the controller's leave (leaderships move) →
+hand on the quorum's lead, for good → stop listening → flush, mark clean → leave the quorum. A node that is ending or
+has failed votes to the end, but is never elected. It makes no decisions; a rule belongs in a room.
 """
 
 from __future__ import annotations
@@ -65,9 +64,9 @@ CONTROLLED_SHUTDOWN_S: Final = 5.0
 """Longest time that leaderships may take to move, or a controller to be found, before the node stops all the same."""
 
 PROBE_S: Final = 2.0
-ADVERTISED_WITHIN_S: Final = 10.0
-"""A broker that serves looks by then whether others reach it, even if it does not take part."""
 """How long an advertised address may take to answer."""
+ADVERTISED_WITHIN_S: Final = 10.0
+"""A broker that listens checks by then whether others reach it, even if it does not take part."""
 
 
 _UNREACHED: Final = {
@@ -87,12 +86,12 @@ class NodeFailed(Exception):
 
 
 class Node:
-    """`start`, then `failed` tells when it cannot go on, then `shut_down` (gentle) or `stop`."""
+    """`start`, then `failed` resolves if it cannot go on, then `shut_down` (graceful) or `stop`."""
 
     def __init__(
         self, config: NodeConfig, env: Env, *, features: tuple[SupportedFeature, ...] = SUPPORTED_FEATURES
     ) -> None:
-        """`features` are those of another release in tests only."""
+        """`features`: another release's, only in tests."""
         loop = asyncio.get_running_loop()
         self.config = config
         self.env = env
@@ -103,7 +102,7 @@ class Node:
         self._clock = ClockWatch(env, config.metadata_log_dir)
         self._directories: list[LogDirectory] = []
         self.ending = False
-        """Whether it has failed or begun to stop, so that it must lead nothing new."""
+        """Whether it has failed or begun to stop, so that it must not take new leaderships."""
         self._stopped = False
         self.control = ControlPlane(config, env, self.metadata, cluster_id=self.cluster_id, failed=self.fail)
         self.broker: BrokerRole | None = None
@@ -144,7 +143,7 @@ class Node:
         self._clock.start().add_done_callback(raise_failure)
 
     def advertised(self) -> list[str]:
-        """Return where clients are told to connect; nowhere for a node that is no broker."""
+        """Return the advertised addresses for clients; none for a node without the broker role."""
         endpoints = () if self.broker is None else self.broker.endpoints()
         return [f"{each.listener}://{each.host}:{each.port}" for each in endpoints]
 
@@ -168,7 +167,7 @@ class Node:
         return {}
 
     def admin_tls(self) -> ServerTls | None:
-        """Return the TLS of the admin API's port; None: it speaks HTTP."""
+        """Return the TLS of the admin API's port; None: it uses plain HTTP."""
         tls = self.config.admin_tls
         if tls is None:
             return None
@@ -182,11 +181,11 @@ class Node:
 
     @property
     def authorizer(self) -> Authorizer | None:
-        """The rules in force; None: everyone may do everything."""
+        """The ACLs in force; None: everyone may do everything."""
         return self._server.broker.authorizer
 
     def knows_rules(self) -> bool:
-        """Say whether this node is in touch with the controller, so that its users and rules are not those of old."""
+        """Return whether this node is in touch with the controller, so that its users and ACLs are current."""
         return self.control.is_connected_to_leader(self.metadata.published_image.controller_id)
 
     def deletes_by_age(self) -> bool:
@@ -195,7 +194,7 @@ class Node:
         return self.broker is not None or (controller is not None and controller.active)
 
     def unready_reasons(self) -> list[str]:
-        """Return in words why this node does not take part in the cluster; nothing when it does."""
+        """Return the reasons why this node does not take part in the cluster; empty if it does."""
         found = []
         if self.failed.done():
             found.append(f"the node is ending: {self.failed.result()}")
@@ -215,7 +214,7 @@ class Node:
             await self.control.wait_for_leader()
 
     async def leave(self) -> None:
-        """Give away what others can have: leaderships of partitions first, then the quorum's lead."""
+        """Hand over: leaderships of partitions first, then the quorum's leadership."""
         if self.broker is not None and self.config.controlled_shutdown_enable:
             left = await self.broker.lifecycle.controlled_shutdown()
             log.info("controlled_shutdown_ended", leaderships_moved=left)
@@ -223,7 +222,7 @@ class Node:
         await self.control.hand_over()
 
     async def stop(self) -> None:
-        """Stop without asking anyone; what was accepted is flushed. The second time nothing happens."""
+        """Stop without handing over; accepted records are flushed. A second call has no effect."""
         if self._stopped:
             return
         self._stopped = self.ending = True
@@ -430,7 +429,7 @@ class BrokerRole:
         await self.server.start(serve=False)
         self.housekeeping.start()
         self._spawn(self._live())
-        self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats we are nobody
+        self._tasks[-1].add_done_callback(raise_failure)  # without heartbeats the broker is lost
         for keys in self.server.token_keys.values():
             self._spawn(keys.keep_fresh())
             self._tasks[-1].add_done_callback(raise_failure)
@@ -483,7 +482,7 @@ class BrokerRole:
         self.lifecycle.on_metadata()
 
     def _note_silent_members(self, silent: frozenset[int]) -> None:
-        """Have clients look for other brokers as soon as more of these may lead what we lead."""
+        """Have clients look for other brokers when silent brokers may have taken over our leaderships."""
         before, self.context.silent_members = self.context.silent_members, silent
         if silent - before:
             self.server.send_clients_elsewhere()
@@ -523,9 +522,10 @@ class BrokerRole:
             await run_steps(self._env, warm_up(), at_once=1)
 
     async def _check_advertised(self) -> None:
-        """Say the commonest mistake of all: advertising an address at which nobody answers.
+        """Log the most common mistake: an advertised address that does not answer.
 
-        Not before we take part, since the answer to our own request imports its messages; but soon even if we never do.
+        Not before the broker takes part, since the answer to its own request imports its messages; but soon even if it
+        never does.
         """
         try:
             async with asyncio.timeout(ADVERTISED_WITHIN_S):

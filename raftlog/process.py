@@ -1,7 +1,7 @@
-"""One node as a process: data folders locked, signals heeded, limits raised; it runs until it is told to stop.
+"""One node as a process: data folders locked, signals heeded, limits raised; it runs until it is stopped.
 
-An uncaught exception in a callback or a task that must not fail is a broken invariant of ours: the process ends, and
-the cluster carries on without it. An exception of a connection costs only that connection.
+An uncaught exception in a callback, or in a task that must not fail, is a broken invariant: the process ends, and the
+cluster carries on. An exception of a connection costs only that connection.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ STOP_S: Final = 60.0
 """A stop that takes longer hangs on a disk: the process ends without it."""
 
 GARBAGE_THRESHOLDS: Final = (10_000, 5, 400)
-"""Allocations between two looks for garbage cycles: requests make none, so looking often only costs latency.
+"""Allocations between two collections of garbage cycles: requests make none, so frequent collections only cost latency.
 
-Every fifth look goes through all that was made since the fifth before: parts of a large request, in some 20 ms. Only
-one in two thousand goes through everything.
+Every fifth collection covers all objects since the fifth before: parts of a large request, in some 20 ms. One
+collection in two thousand covers everything.
 """
 
 
@@ -94,7 +94,7 @@ async def run(
     faults: FaultSwitch | None = None,
     ready: Callable[[Node], None] | None = None,
 ) -> None:
-    """Run one node until SIGTERM or SIGINT, then shut it down; a second signal waits for nobody. Raises NodeFailed.
+    """Run one node until SIGTERM or SIGINT, then shut it down; a second signal stops it at once. Raise NodeFailed.
 
     The process is the node's own: its limits, its memory and its garbage collection are set up for it. `faults`: what
     its admin API may do to `env`; for tests only.
@@ -121,7 +121,7 @@ async def run(
 
 
 def share_files(env: Env, limit: int) -> None:
-    """Share a process's descriptors between a node's logs, its clients and those of its HTTP API."""
+    """Share a process's descriptors between a node's logs, its clients and its HTTP API."""
     env.open_files, env.sockets = open_files_of_logs(limit), files_for_clients(limit)
     env.http_sockets = files_for_http(limit)
 
@@ -135,7 +135,7 @@ async def run_until(
     ready: Callable[[Node], None] | None = None,
     opened: Callable[[], None] = lambda: None,
 ) -> None:
-    """Run one node until a signal's number comes, then shut it down; a second one waits for nobody.
+    """Run one node until a signal's number comes, then shut it down; a second signal stops it at once.
 
     `opened` is called once the node listens, `ready` once it takes part. Raises NodeFailed.
     """
@@ -170,7 +170,7 @@ async def run_until(
 
 
 async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener | None:
-    """Open the admin API, if it is to listen. Raises NodeFailed where an address that somebody chose can't be had."""
+    """Open the admin API, if it is to listen. Raise NodeFailed if a configured address is unavailable."""
     config = node.config
     if config.admin_listener is None:
         return None
@@ -241,10 +241,10 @@ async def _stop(node: Node) -> None:
 
 
 def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
-    """An exception that nobody caught: one in a callback of ours ends the node; a connection's failure has closed the
+    """Handle an uncaught exception: in a callback of ours it ends the node; a connection's failure has closed the
     connection.
 
-    A listener that cannot accept goes on a second later, by itself: asyncio tells of it like of a callback.
+    A listener that cannot accept continues a second later, by itself: asyncio reports that like a callback's exception.
     """
     error = context.get("exception")
     if isinstance(error, OSError) and _is_accept(context):
@@ -379,7 +379,7 @@ def memory_limit(cgroup_files: Iterable[str]) -> int:
 
 
 def _cgroup_files() -> Iterator[str]:
-    """Yield where the limits of this process's groups may stand, the outer ones too, as seen from in- or outside."""
+    """Yield the files with limits of this process's groups, outer groups included, as seen from in- or outside."""
     yield f"{CGROUP}/memory.max"
     yield f"{CGROUP}/memory/memory.limit_in_bytes"
     with suppress(OSError), open("/proc/self/cgroup") as file:
@@ -395,10 +395,10 @@ def _cgroup_files() -> Iterator[str]:
 
 
 def _calm_malloc() -> Callable[[], None]:
-    """Have memory go back to the system after a burst; return a call that gives back what lies in pieces.
+    """Have memory return to the system after a burst; return a call that returns fragmented memory.
 
-    glibc's malloc keeps ever larger blocks once they were freed, and a heap for each thread, which nothing empties.
-    Before threads begin. Other C libraries do without: nothing happens there.
+    glibc's malloc keeps ever larger blocks once they were freed, and a heap for each thread, which is never emptied.
+    Before threads begin. It has no effect with other C libraries.
     """
     try:
         libc = ctypes.CDLL(None)

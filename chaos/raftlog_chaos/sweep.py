@@ -76,7 +76,7 @@ class Summary:
     faults: Counter[str] = field(default_factory=Counter)
     strict_seeds: int = 0
     strict_faults: Counter[str] = field(default_factory=Counter)
-    """Of the seeds of STRICT_STORY alone."""
+    """Of the seeds of STRICT_SCENARIO alone."""
     failures: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
@@ -104,7 +104,7 @@ class Summary:
 
     @property
     def missed_faults(self) -> list[str]:
-        """Faults that STRICT_SEEDS or more seeds of STRICT_STORY should have brought, and did not."""
+        """Faults that STRICT_SEEDS or more seeds of STRICT_SCENARIO should have brought, and did not."""
         if self.strict_seeds < STRICT_SEEDS:
             return []
         return sorted(name for name, count in self.strict_faults.items() if not count)

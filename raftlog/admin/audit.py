@@ -1,6 +1,6 @@
-"""The audit log: who changed what, from where, and what became of it. One line for each request that changes things.
+"""The audit log: principal, change, address and outcome, a line for each request that makes changes.
 
-Requests without a valid token change nothing. A flood of those is a few lines and a count (`limited`).
+Requests without a valid token make no changes. A flood of those is a few lines and a count (`limited`).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from raftlog.admin.route import Call, Route
 from raftlog.base.log import LimitedLog, get_logger
 
 MOST_NAMED: Final = 100
-"""Names of one kind in a line; of more only the number is told."""
+"""Names of one kind in a line; beyond this only their number is written."""
 
 log = get_logger("audit")
 limited = LimitedLog(log, time.monotonic)
 
 
 def tell_parts(call: Call, done: Collection[str], failed: Collection[str]) -> None:
-    """Have the audit log say what became of each part of a change: the outcome is done, failed, or partly."""
+    """Record the outcome of each part of a change for the audit log: done, failed, or partly."""
     call.outcome = "done" if not failed else "partly" if done else "failed"
     call.audit["done"] = _named(sorted(done))
     if failed:
@@ -36,7 +36,7 @@ def _named(names: Sequence[str]) -> list[str]:
 
 
 def denied(route: Route, request: web.Request, caller: Caller, *, request_id: str, outcome: str) -> None:
-    """Write that a user lacks a right. Of a flood there are a few lines and a count for each user."""
+    """Write that a user lacks authorization. A flood of these is limited to a few lines and a count for each user."""
     limited.warning(
         "admin_denied",
         per=caller.name,

@@ -1,10 +1,9 @@
-"""Authentication of callers: bearer tokens with a role each, users by password, identity provider's token or
-certificate; and the bounds of a web page in somebody's browser.
+"""Authentication of callers: bearer tokens with a role each; users by password, identity provider's token or
+certificate. Limits for web pages in a browser.
 
-Users are those of Kafka's listeners: a password of SCRAM or PLAIN, a token that OAUTHBEARER takes, or the name in a
-client's certificate. Without a tokens file, callers on this machine need show nothing: with rules they are
-User:ANONYMOUS, else operators. A name in Host that is not the machine's own is refused then, so that no page can reach
-it by a DNS name of its own (rebinding).
+Users are the same as on Kafka's listeners: a SCRAM or PLAIN password, an OAUTHBEARER token, or the name in a client's
+certificate. Without a tokens file, callers on this machine need no credentials: with ACLs they are User:ANONYMOUS, else
+operators. Then a name in Host that is not the machine's own is refused, against DNS rebinding.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _HOST: Final = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:]
 
 
 class Authenticator:
-    """Says who calls, by what a request has to show: a token, a password, a certificate, or nothing."""
+    """Identifies the caller of a request by a token, a password, a certificate, or without credentials."""
 
     def __init__(
         self,
@@ -60,20 +59,20 @@ class Authenticator:
         self._identities = IdentityTokens(node.token_verifiers)
         self._met_controller = False
         self._looking: dict[tuple[str, str], asyncio.Task[Caller | None]] = {}
-        """The looks under way, by the address and what it shows."""
+        """The checks in progress, by the address and the credentials."""
         listener = node.config.admin_listener
         self.open_to_all = tokens is None and listener is not None and is_loopback(listener[0])
-        """Whether being on this machine is enough to be somebody."""
+        """Whether callers on this machine need no credentials."""
 
     def knows_rules(self) -> bool:
-        """Say whether this node has met a controller: users and rules are not those before its last stop."""
+        """Return whether this node has met a controller: its users and ACLs are then current."""
         self._met_controller = self._met_controller or self._node.knows_rules()
         return self._met_controller
 
     async def caller(self, headers: Mapping[str, str], address: str, certified: str) -> Caller | None:
-        """Return who calls; None for nobody. `certified`: the principal of the client's certificate.
+        """Return the caller, or None without valid credentials. `certified`: the principal of the client's certificate.
 
-        Raises ApiError 429 for an address that was wrong about tokens or passwords too often.
+        Raise ApiError 429 for an address with too many wrong tokens or passwords.
         """
         if "Authorization" not in headers:
             if certified != ANONYMOUS:
@@ -92,8 +91,8 @@ class Authenticator:
     async def _found(self, authorization: str, address: str) -> Caller | None:
         """Return the caller, as `_shown`, within the patience with this address.
 
-        Requests that show the same at once are one guess: a right password may come from many connections before it
-        is known.
+        Simultaneous requests with the same credentials are one guess: a right password may come from many connections
+        before it is known.
         """
         shown = (address, authorization)
         looking = self._looking.get(shown)
@@ -111,7 +110,7 @@ class Authenticator:
             self._wrong.take_back(shown[0])
 
     async def _shown(self, authorization: str, address: str) -> Caller | None:
-        """Return the caller that a header of authorization shows; None for a wrong token or password."""
+        """Return the caller of an authorization header; None for a wrong token or password."""
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() == "bearer":
             return await self._by_token(secret.strip(), address)
@@ -134,9 +133,9 @@ class Authenticator:
             )
 
     async def _by_token(self, token: str, address: str) -> Caller | None:
-        """Return who has a token of the tokens file, or of the identity provider.
+        """Return the caller with a token of the tokens file, or of the identity provider.
 
-        A token of another cluster makes no difference to a node that asks for none.
+        A token of another cluster is ignored by a node that requires no token.
         """
         found = by_token(token, self._tokens or {})
         if found is None and self._identities.concern(token):
@@ -148,7 +147,7 @@ class Authenticator:
         return found
 
     async def _by_identity(self, token: str, address: str) -> Caller | None:
-        """Return the user of an identity provider's token, with what OAUTHBEARER demands of it on Kafka's listeners."""
+        """Return the user of an identity provider's token, checked as by OAUTHBEARER on Kafka's listeners."""
         from raftlog.security.bearer_tokens import TokenRefused  # of a package that few nodes need
 
         try:
@@ -162,7 +161,7 @@ class Authenticator:
         return Caller(login.principal, "operator", login.principal, address, expires_at)
 
     async def _by_password(self, secret: str, address: str) -> Caller | None:
-        """Return the user of HTTP's Basic scheme (RFC 7617). A failure does not tell who exists."""
+        """Return the user of HTTP's Basic scheme (RFC 7617). A failure does not reveal which users exist."""
         try:
             user, colon, password = base64.b64decode(secret, validate=True).decode().partition(":")
         except (binascii.Error, ValueError):
@@ -186,9 +185,9 @@ class Authenticator:
     def failed(
         self, mechanism: str, reason: str, address: str, *, user: str | None = None, advice: str | None = None
     ) -> None:
-        """Count a login that failed, and have the audit log tell it.
+        """Count a failed login, and write it to the audit log.
 
-        `user` only where there is such a one; `advice` says what to mend.
+        `user` only if that user exists; `advice` says how to fix it.
         """
         self._node.failed_logins[mechanism, reason] += 1
         audit.limited.warning(
@@ -208,7 +207,9 @@ def _tell_login(mechanism: str, principal: str, address: str) -> None:
 
 
 def authorize(caller: Caller | None, needs: Role) -> Caller:
-    """Return who calls if its role allows it. Raises ApiError 401 for nobody, 403 for a token of a lower role."""
+    """Return the caller if its role allows the request. Raise ApiError 401 without credentials, 403 for a token of a
+    lower role.
+    """
     if needs == "anyone":
         return caller or Caller("anonymous", "anyone")
     if caller is None:
@@ -223,9 +224,9 @@ def authorize(caller: Caller | None, needs: Role) -> Caller:
 
 
 def check_browser(method: str, headers: Mapping[str, str], *, open_to_all: bool) -> None:
-    """Raise ApiError 403 for what a page from elsewhere may have sent.
+    """Raise ApiError 403 for a request that a foreign page may have sent.
 
-    `open_to_all`: there are no tokens, so being on this machine is what counts.
+    `open_to_all`: there are no tokens, so all callers on this machine are accepted.
     """
     host = headers.get("Host", "")
     if open_to_all and not is_loopback(_hostname(host)):
@@ -240,12 +241,12 @@ def check_browser(method: str, headers: Mapping[str, str], *, open_to_all: bool)
 
 
 def by_script(headers: Mapping[str, str]) -> bool:
-    """Say whether a page's script asks, which has a form of its own: a browser would put up one for Basic."""
+    """Return whether a page's script asks: a browser would show its own form for Basic."""
     return headers.get("X-Requested-With", "") == "XMLHttpRequest"
 
 
 def _netloc(origin: str) -> str:
-    """Return the host:port of an origin; "" for what is none, such as null."""
+    """Return the host:port of an origin; "" if invalid, such as null."""
     try:
         return urlsplit(origin).netloc
     except ValueError:
@@ -253,6 +254,6 @@ def _netloc(origin: str) -> str:
 
 
 def _hostname(host: str) -> str:
-    """Return the name or address in a Host header; "" for what is none."""
+    """Return the name or address in a Host header; "" if invalid."""
     found = _HOST.fullmatch(host)
     return "" if found is None else found["address"] or found["name"]

@@ -1,4 +1,4 @@
-"""Questions to brokers that several resources ask, and what one must know to ask them: who leads, who coordinates."""
+"""Requests to brokers that several resources need, and finding the leader or coordinator to send them to."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ async def list_offsets(
 
 
 def of_leader(error_code: int) -> int:
-    """Return a leader's error code; one that does not know its partition has not heard of it yet, which passes."""
+    """Return a leader's error code; an unknown partition means that the leader has not applied its metadata yet, which
+    is temporary.
+    """
     return LeaderNotAvailable.code if error_code == UnknownTopicOrPartition.code else error_code
 
 
@@ -92,7 +94,7 @@ async def coordinator_of(call: Call, group_id: str) -> int:
 
 
 async def of_all_brokers(call: Call, api_key: int, message: Any) -> list[tuple[int, Any]]:
-    """Return (broker id, response) of every live broker that answers; those that do not are left out."""
+    """Return (broker id, response) of every live broker that answers; skip the others."""
     live = sorted(each for each, state in call.node.image().brokers.items() if not state.fenced)
     answers = await asyncio.gather(
         *(call.asker.ask(api_key, message, broker_id=each) for each in live), return_exceptions=True

@@ -1,4 +1,4 @@
-"""A caller of the admin API, and the law by which it may call: a token's role, or a user's rights."""
+"""A caller of the admin API, and its authorization: a token's role, or a user's ACLs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final, Literal, NamedTuple
 from raftlog.security.acls import ANONYMOUS
 
 Role = Literal["anyone", "reader", "operator"]
-"""The roles that may call it: anyone, without a token; readers; those who change things."""
+"""The roles that may call it: anyone, without a token; readers; operators, for changes."""
 
 
 class Caller(NamedTuple):
-    """The caller. A user has a `principal`, whose rights the authorizer knows; a token has its role."""
+    """The caller. A user has a `principal` with ACLs; a token has its role."""
 
     name: str
     role: Role
@@ -32,4 +32,4 @@ class Caller(NamedTuple):
 
 
 NOBODY: Final = Caller("anonymous", "operator")
-"""The caller on this machine, where neither tokens nor rules are configured."""
+"""The caller on this machine, where neither tokens nor ACLs are configured."""

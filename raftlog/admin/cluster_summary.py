@@ -1,6 +1,6 @@
-"""The cluster's partitions and brokers, counted from one metadata image: what health and metrics have in common.
+"""The cluster's partitions and brokers, counted from one metadata image, for health and metrics.
 
-Thousands of partitions are looked at in slices; the image is a value, so that nothing changes in between.
+Thousands of partitions are visited in slices; the image is immutable, so the counts are consistent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth, partition_health
 
 SLICE: Final = 1_000
-"""Partitions that are looked at before others may run: well below a millisecond."""
+"""Partitions in one slice: well below a millisecond."""
 KEY: Final = "min.insync.replicas"
 MOST_NAMED: Final = 20
 """Partitions that are named of each kind; all are counted."""
@@ -58,7 +58,7 @@ class Survey:
         self.fenced = [each for each, state in sorted(image.brokers.items()) if state.fenced]
         self.active = [each for each, state in sorted(image.brokers.items()) if not state.fenced]
 
-    def add(self, topic: str, partition: int, state: PartitionState, standing: PartitionHealth) -> None:
+    def add(self, topic: str, partition: int, state: PartitionState, health: PartitionHealth) -> None:
         """Look at one partition."""
         self.partitions += 1
         if state.leader == NO_BROKER:
@@ -67,21 +67,21 @@ class Survey:
             self.not_preferred.add(topic, partition)
         if state.isr_lost:
             self.isr_lost.add(topic, partition)
-        if standing.under_replicated:
+        if health.under_replicated:
             self.under_replicated.add(topic, partition)
-        if standing.under_min_isr:
+        if health.under_min_isr:
             self.under_min_isr.add(topic, partition)
-        if standing.at_min_isr:
+        if health.at_min_isr:
             self.at_min_isr.add(topic, partition)
         if state.is_reassigned:
             self.reassigning.add(topic, partition)
 
 
-class Standings:
-    """How the partitions of one image stand.
+class PartitionHealths:
+    """The health of the partitions of one image.
 
-    The value of min.insync.replicas depends on the topic, and on the leader where the topic does not say it: brokers
-    may have it as a dynamic config of their own. Few do either, so the rest is worked out once.
+    The value of min.insync.replicas depends on the topic, or else on the leader: brokers may have a dynamic config of
+    their own. Few do either, so the usual value is computed once.
     """
 
     def __init__(self, config: NodeConfig, image: MetadataImage) -> None:
@@ -90,7 +90,7 @@ class Standings:
         self._usual: dict[int, int] = {}
 
     def of(self, topic: str, state: PartitionState) -> PartitionHealth:
-        """Return how a partition of a topic stands."""
+        """Return the health of a partition of a topic."""
         overrides = self._image.config("topic", topic)
         if KEY in overrides:
             return partition_health(state, self._min_insync(state.leader, overrides))
@@ -106,11 +106,11 @@ class Standings:
 
 async def survey(config: NodeConfig, image: MetadataImage) -> Survey:
     """Look at all partitions."""
-    found, standings = Survey(image), Standings(config, image)
+    found, healths = Survey(image), PartitionHealths(config, image)
     looked = 0
     for name, topic in image.topics.items():
         for index, state in enumerate(topic.partitions):
-            found.add(name, index, state, standings.of(name, state))
+            found.add(name, index, state, healths.of(name, state))
             looked += 1
             if looked % SLICE == 0:
                 await asyncio.sleep(0)

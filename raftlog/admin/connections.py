@@ -1,8 +1,8 @@
-"""The connections of the admin API: how many there may be, and which is cut. No request is looked at here.
+"""The connections of the admin API: their limit, and which to close. Requests are handled elsewhere.
 
-The newest always gets in. Beyond the limit the address that has most connections loses one: the one that has been quiet
-for longest, else the oldest. A connection whose probe is being answered goes last, so orchestrators are not kept out by
-their neighbours. A failure over one connection costs that one only.
+The newest is always accepted. Beyond the limit the address with the most connections loses the longest idle, else the
+oldest. A connection with a probe in progress is closed last, so that neighbours cannot lock out orchestrators. A
+failure of a connection costs only that connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog.admin.listener import Cut
 from raftlog.base.places import Places, host_of
 
 FRESH_S: Final = 1.0
-"""A connection is not quiet before: its client may be about to send a request."""
+"""A younger connection does not count as idle: its client may be about to send a request."""
 
 
 class Connections:
@@ -35,7 +35,7 @@ class Connections:
         )
 
     def begin(self, connection: Any, *, is_probe: bool = False) -> None:
-        """A request of this connection is being handled. A probe needs no time, and shows whether the node lives."""
+        """A request of this connection is being handled. A probe is short, and shows whether the node lives."""
         self._busy.add(connection)
         if is_probe:
             self._probing.add(connection)
@@ -51,7 +51,7 @@ class Connections:
         return _Arriving(self)
 
     def arrived(self, transport: asyncio.BaseTransport) -> None:
-        """Have aiohttp go on with a new connection, for which another one goes where there is no room."""
+        """Have aiohttp go on with a new connection, closing another if there is no room."""
         handler = self._server()
         transport.set_protocol(handler)
         handler.connection_made(transport)
@@ -69,9 +69,9 @@ class Connections:
                 Cut(connection.transport).run_guarded(connection.force_close)
 
     def _choose(self, oldest_first: Sequence[Any]) -> Any:
-        """Return the connection of an address that has to go.
+        """Return the connection of an address to close.
 
-        Quiet ones go first, but those that have come or were answered just now: the next request may be on its way.
+        Idle connections first, except for new or just answered connections: their next request may be in flight.
         """
         now = _now()
         since = {each: self._quiet_since.get(each, now) for each in oldest_first if each not in self._busy}
@@ -93,7 +93,7 @@ class _Arriving(asyncio.Protocol):
 
 
 def _cut(connection: Any) -> None:
-    """Close at once: a reader that takes nothing would keep a transport that only closes."""
+    """Close at once: with a reader that does not read, a graceful close would keep the transport."""
     transport = connection.transport
     connection.force_close()
     Cut(transport).abort()

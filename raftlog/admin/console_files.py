@@ -1,7 +1,7 @@
-"""The files of the console, served from memory: one page, one style sheet, scripts. They know nothing of a cluster.
+"""The files of the console, served from memory: one page, one style sheet, scripts. They hold no data of a cluster.
 
-The page is the same for everybody; what it shows, its scripts ask of the HTTP API as any other caller. Nothing in it
-may come from elsewhere, and no text that came over the network may become a script: `HEADERS` has browsers see to it.
+The page is the same for every user; its scripts call the HTTP API for data, like any other caller. Foreign content, and
+text from the network run as a script, are blocked by browsers due to `HEADERS`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADERS: Final = {
     "Cache-Control": "no-cache",
     "Vary": "Accept",
 }
-"""`no-cache`: a browser keeps a file, and asks by its ETag whether there is another now."""
+"""`no-cache`: a browser keeps a file, and revalidates it by its ETag."""
 
 
 class ConsoleFile(NamedTuple):
@@ -59,7 +59,7 @@ def is_browser(request: web.Request) -> bool:
 
 
 async def answer_with_file(request: web.Request, name: str) -> web.Response:
-    """Return a file, or 304 for who has it. Raises ApiError 404."""
+    """Return a file, or 304 for a client that has it. Raise ApiError 404."""
     found = (await asyncio.to_thread(console_files)).get(name)
     if found is None:
         raise not_found(f"/console/{name[:100]}")

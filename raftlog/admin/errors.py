@@ -86,14 +86,13 @@ IN_THE_WAY: Final = (
     TopicAlreadyExists,
     TopicDeletionDisabled,
 )
-"""The request is a good one, and what there is now stands in its way; a bound that is reached does, too."""
+"""The request is valid, but conflicts with the present state or a limit."""
 
 
 def of_kafka(error: KafkaError, about: str = "") -> ApiError:
-    """Return what a broker's error is in HTTP.
+    """Return the HTTP error for a broker's error.
 
-    404 for what does not exist, 409 for what stands in the way, 413 for what is too large, 503 for what passes; 400 for
-    the rest, which no broker would take.
+    404 if missing, 409 for a conflict, 413 if too large, 503 if temporary; 400 for all others.
     """
     message = ": ".join(part for part in (about, str(error)) if part)
     if isinstance(error, UnknownTopicOrPartition | UnknownTopicId):

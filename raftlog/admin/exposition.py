@@ -1,4 +1,4 @@
-"""The Prometheus text format (0.0.4), made in slices so that whoever makes it can let others run in between.
+"""The Prometheus text format (0.0.4), made in slices so that the loop can run other tasks in between.
 
 Ordering law: a family's samples stand together, after its HELP and TYPE. Knows no metric.
 """
@@ -12,10 +12,10 @@ from raftlog.base.histogram import Histogram
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SLICE_STEPS: Final = 400
-"""Samples that are made at a time, those that are passed over included: about a millisecond of work."""
+"""Samples of one slice, skipped samples included: about a millisecond of work."""
 
 SKIPPED: Final = ""
-"""A family yields this for something that it has no sample of."""
+"""A family yields this for an item without a sample."""
 
 Kind = Literal["counter", "gauge", "histogram"]
 Value = int | float
@@ -32,7 +32,7 @@ class Family(NamedTuple):
 
 
 def single(name: str, kind: Kind, text: str, value: Value | None) -> Family:
-    """Return a family of one sample without labels; of none if there is no value."""
+    """Return a family with a single sample without labels; empty without a value."""
     return Family(name, kind, text, () if value is None else (f"{name} {number(value)}\n",))
 
 
@@ -66,7 +66,7 @@ def labels(**named: object) -> str:
 
 
 def by_name(name: str, values: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Yield (labels, value) for a mapping whose keys are the values of one label."""
+    """Yield (labels, value) for a mapping from values of one label."""
     for key, value in values.items():
         yield labels(**{name: key}), value
 

@@ -1,6 +1,6 @@
-"""Numbers that a node tells of itself: ports, filled by whoever puts the node together, read by `/metrics`.
+"""A node's numbers about itself: ports, implemented in `raftlog.facts`, read by `/metrics`.
 
-Ordering law: none of these calls waits for a disk, and each is short but `groups`, which may wait for a majority.
+Ordering law: none of these calls waits for a disk, and each is short except `groups`, which may wait for a majority.
 Numbers of partitions are asked partition by partition, so that a reader can let others run in between.
 """
 
@@ -73,7 +73,7 @@ class ConnectionFacts(Protocol):
 
     @property
     def throttled(self) -> Mapping[str, int]:
-        """By quota: answers that said it was used up, and connections that it held up."""
+        """By quota: throttled responses and delayed connections."""
 
     @property
     def throttle_ms(self) -> Mapping[str, int]:
@@ -92,7 +92,7 @@ class AccountFacts(NamedTuple):
 
     @classmethod
     def of(cls, account: Account) -> AccountFacts:
-        """Return what an account says now."""
+        """Return the present state of an account."""
         return cls(account.name, account.used, account.limit, account.most, account.times_full)
 
 
@@ -104,7 +104,7 @@ class AdmissionFacts(NamedTuple):
     brokers: int
     in_hall: int
     readers_waiting: int
-    """Connections that are not read until there is memory for the rest of a request."""
+    """Connections that wait for memory for the rest of a request."""
     fetch_sessions: int
     fetch_sessions_evicted: int
 
@@ -118,11 +118,11 @@ class DirectoryFacts(NamedTuple):
     sync_seconds: Histogram
     full: bool = False
     trouble: str = ""
-    """Why it has just refused something for want of descriptors; empty: it has not."""
+    """Why it has just refused an operation for lack of descriptors; empty if it has not."""
 
 
 class RefusedReplica(NamedTuple):
-    """A replica that belongs here and could not be made, for lack of room, say; it is tried again."""
+    """A replica that belongs here and could not be created, for example for lack of room; it is retried."""
 
     name: TopicPartition
     leads: bool
@@ -161,13 +161,13 @@ class TransactionFacts(NamedTuple):
     timed_out: int
     fenced: int
     untold: int
-    """Outcomes that some partition has not heard of."""
+    """Outcomes with missing markers."""
     oldest_open_ms: int | None
     """When the oldest that is open or being ended began, wall clock."""
 
 
 class AuditFacts(Protocol):
-    """Counts of what the audit log is told, on Kafka's listeners."""
+    """Counts of audited events on Kafka's listeners."""
 
     @property
     def denials(self) -> Mapping[int, int]:
@@ -175,7 +175,7 @@ class AuditFacts(Protocol):
 
 
 class ClientMetricsFacts(Protocol):
-    """Metrics that clients pushed of themselves (KIP-714). Refused and dropped ones count since the process began."""
+    """Metrics that clients pushed (KIP-714). Refused and dropped metrics count since the process began."""
 
     pushes: int
     dropped: int
@@ -195,7 +195,7 @@ class ClientMetricsFacts(Protocol):
     def families(
         self,
     ) -> Sequence[tuple[str, Literal["counter", "gauge"], Iterator[tuple[Iterable[tuple[str, str]], float]]]]:
-        """Return name, kind, and (labels, value) of each series, which is looked at when it is iterated."""
+        """Return name, kind, and (labels, value) of each series, computed during iteration."""
 
 
 class RaftFacts(NamedTuple):
@@ -216,7 +216,7 @@ class Facts(Protocol):
         """Return the replicas held here."""
 
     def partition(self, name: TopicPartition) -> PartitionFacts | None:
-        """Return one of them, None if it went meanwhile."""
+        """Return a replica, None if it was removed meanwhile."""
 
     def traffic(self) -> Mapping[str, TopicTraffic]:
         """Return topics' traffic by name."""
@@ -231,7 +231,7 @@ class Facts(Protocol):
         """Return about how many bytes the groups take that are coordinated here (raftlog.group.max.bytes)."""
 
     def admission(self) -> AdmissionFacts | None:
-        """Return who is connected; None without the broker role."""
+        """Return the connected clients; None without the broker role."""
 
     def directories(self) -> list[DirectoryFacts]:
         """Return the log directories."""
@@ -240,19 +240,19 @@ class Facts(Protocol):
         """Return the replicas that belong here and could not be made."""
 
     def failed_replicas(self) -> Mapping[TopicPartition, str]:
-        """Return the replicas here that follow no leader rather than cut committed records, with the reasons."""
+        """Return the replicas here that stopped following rather than truncate committed records, with the reasons."""
 
     def compaction(self) -> CompactionFacts | None:
-        """Return what cleanings came to; None without the broker role."""
+        """Return the results of cleanings; None without the broker role."""
 
     def failures(self) -> list[Failure]:
-        """Return what this node's recurring work could not do for single logs, groups and transactional ids."""
+        """Return the failures of recurring work for single logs, groups and transactional ids."""
 
     def transactions(self) -> TransactionFacts | None:
         """Return the transactions coordinated here; None without the broker role."""
 
     def audit(self) -> AuditFacts | None:
-        """Return what was denied, and which logins failed; None without the broker role."""
+        """Return the denials and failed logins; None without the broker role."""
 
     def client_metrics(self) -> ClientMetricsFacts | None:
         """Return what clients pushed here; None without the broker role."""
@@ -261,4 +261,4 @@ class Facts(Protocol):
         """Return the quorum as this node sees it; None while it is not started."""
 
     async def groups(self) -> list[GroupFacts]:
-        """Return the groups coordinated here. Raises KafkaError where they cannot be told now."""
+        """Return the groups coordinated here. Raise KafkaError if they are unavailable now."""

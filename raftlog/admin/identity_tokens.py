@@ -1,7 +1,7 @@
-"""Tokens of an identity provider (JWTs) over HTTP: what a Kafka listener of this node takes, logs in here as well.
+"""Authentication by an identity provider's tokens (JWTs) over HTTP, as on this node's Kafka listeners.
 
-Each listener that offers OAUTHBEARER has its own keys and rules, and whom one of them lets in is let in here as the
-same user. The identity provider is asked for newer keys only if no listener knows the token's key. Knows no HTTP.
+Each listener that offers OAUTHBEARER has its own keys and rules. A token that any of them accepts authenticates the
+same user here. Newer keys are fetched only if no listener knows the token's key. It does not know HTTP.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from raftlog.admin.view import TokenVerifier
 
 MOST_REMEMBERED: Final = 1_000
-"""Tokens that were seen before; beyond them the oldest goes."""
+"""Remembered tokens; the oldest is evicted."""
 
 _JWT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*\.[A-Za-z0-9_-]*")
 
 
 class TokenLogin(NamedTuple):
-    """The user of a token. `lasts_ms`: how long the token holds still; `is_new`: it was not seen before."""
+    """The user of a token. `lasts_ms`: its remaining lifetime; `is_new`: it was not seen before."""
 
     principal: str
     lasts_ms: int
@@ -32,7 +32,7 @@ class TokenLogin(NamedTuple):
 
 
 class IdentityTokens:
-    """Says whose token it is."""
+    """Finds the user of a token."""
 
     def __init__(self, verifiers: Mapping[str, TokenVerifier]) -> None:
         """`verifiers` by Kafka listener; more may come."""
@@ -41,11 +41,11 @@ class IdentityTokens:
         self._seen: dict[bytes, None] = {}
 
     def concern(self, token: str) -> bool:
-        """Whether a token looks like one of an identity provider, and this node believes any."""
+        """Whether a token looks like an identity provider's, and this node accepts any."""
         return bool(self._verifiers) and _JWT.fullmatch(token) is not None
 
     async def log_in(self, token: str) -> TokenLogin:
-        """Return whose token it is; may wait for newer keys. Raises TokenRefused."""
+        """Return the user of a token; may wait for newer keys. Raise TokenRefused."""
         from raftlog.security.bearer_tokens import (
             TokenRefused,
             UnknownKey,
@@ -67,7 +67,7 @@ class IdentityTokens:
         raise refused[0]
 
     def _is_new(self, token: str) -> bool:
-        """Note a token, of which only a keyed hash is kept; return whether it was not known."""
+        """Remember a keyed hash of a token; return whether it was new."""
         mark = hmac.digest(self._key, token.encode(), "sha256")
         if mark in self._seen:
             return False

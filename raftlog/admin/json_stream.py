@@ -1,7 +1,7 @@
-"""JSON objects that follow each other in a body, read as they come: each byte is looked at once, each wait is bounded.
+"""JSON objects that follow each other in a body, read as they come: each byte is scanned once, each wait is bounded.
 
 A slow client must not cause more work than it sends, nor stay for ever. Each object must be complete `chunk_s` after
-the one before, and the whole stream within `stream_s`.
+the previous, and the whole stream within `stream_s`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog.base.memory import Account
 AT_ONCE: Final = 256
 """Objects that are handed over in one round, if so many have arrived."""
 CUT_AT_ONCE: Final = 8 << 10
-"""Bytes that are looked at in one turn of the loop: each bracket and quote is a step of Python's."""
+"""Bytes that are scanned in one step of the loop: each bracket and quote is a step of Python's."""
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
 _MARK: Final = re.compile(rb'[{}\[\]"]')
 _MARK_IN_STRING: Final = re.compile(rb'["\\]')
@@ -34,7 +34,7 @@ class Chunks(Protocol):
 
 
 class Objects:
-    """Cuts whole objects out of bytes, which count in `bodies` until then. `fault`: why nothing can follow those.
+    """Cuts whole objects out of bytes, which count in `bodies` until then. `fault`: why the stream cannot continue.
 
     Call `close` at the end.
     """
@@ -45,7 +45,7 @@ class Objects:
         self._bodies = bodies
         self._buffer = bytearray()
         self._seen = 0
-        """How far the buffer has been looked at; past its end where an escaped character is still to come."""
+        """How far the buffer was scanned; past its end where an escaped character is still to come."""
         self._depth = 0
         self._in_string = False
 
@@ -116,10 +116,10 @@ class Objects:
 async def rounds(
     content: Chunks, kind: Any, limits: Limits, bodies: Account, *, turn: Callable[[], Awaitable[None]]
 ) -> AsyncGenerator[Sequence[Any], None]:
-    """Yield what has arrived: a `kind` for each object, an ApiError in place of each that is none.
+    """Yield the arrived objects: a `kind` for each, an ApiError in place of each invalid object.
 
-    Text that is no JSON at all, comes too slowly, lasts too long or finds no room in `bodies` is an ApiError too, and
-    the last. `turn` waits for a turn of the loop.
+    A last ApiError ends the stream if the text is no JSON at all, comes too slowly, lasts too long or finds no room in
+    `bodies`. `turn` waits for a turn of the loop.
     """
     objects = Objects(limits.record_bytes, bodies)
     try:
@@ -142,7 +142,7 @@ async def _rounds(
         except TimeoutError:
             yield [_too_slow(limits, over=clock() >= over_at)]
             return
-        except ApiError as error:  # the stream's place was needed for a newer one
+        except ApiError as error:  # a newer stream needed this stream's place
             yield [error]
             return
         texts = await _cut(objects, chunk, turn)
@@ -162,7 +162,7 @@ async def _rounds(
 
 
 async def _chunk(content: Chunks, until: float, clock: Callable[[], float]) -> bytes:
-    if clock() >= until:  # what has arrived already does not wait, so that no timeout would end it
+    if clock() >= until:  # arrived data does not wait, so no timeout would end it
         raise TimeoutError
     async with asyncio.timeout_at(until):
         return await content.readany()
@@ -187,7 +187,7 @@ async def _read(text: bytes, kind: Any, turn: Callable[[], Awaitable[None]]) -> 
 
 
 def _ends_all(found: Any) -> bool:
-    """An object that is no JSON may have been cut in the wrong place, so that what follows means nothing."""
+    """An invalid object may have been cut in the wrong place, so the rest is meaningless."""
     return isinstance(found, ApiError) and found.status != 422
 
 

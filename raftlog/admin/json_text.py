@@ -1,11 +1,11 @@
-"""From JSON to a type: the one place that says what is accepted, for bodies and for records of a stream alike.
+"""Decodes JSON into a type, by the same rules for bodies and for records of a stream.
 
-JSON Schema calls 2.0 an integer, and so does this: where a type wants one, a number whose fraction is zero will do.
-Nothing else is bent: no number from a string, no truth from a number. A value that a type keeps as `msgspec.Raw` is
-not read at all, so that its digits stay as they came.
+JSON Schema calls 2.0 an integer, and so does this: a number with a zero fraction is accepted as an integer. There are
+no other conversions: no number from a string, no boolean from a number. A `msgspec.Raw` value is not parsed, so that
+its digits stay as they came.
 
-A text with such numbers is gone through in Python, in turns of the loop. The parser has found it to be JSON before, so
-each string in it has an end. In a text of many quotes without an end, each search would look at all that follows.
+A text with such numbers is scanned in Python, in turns of the loop. The parser has accepted it as JSON before, so each
+string in it has an end. In a text of many quotes without an end, each search would scan the whole rest.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ _UP_TO_FLOAT: Final = re.compile(
     rb"""(?:[^-"0-9]++|"(?:[^"\\]++|\\.)*+"|(?!-?[0-9]++[.eE])-?[0-9]++){0,1000}(-?[0-9]++[.eE][0-9.eE+-]*+)?""",
     re.DOTALL,
 )
-"""Up to 1,000 other tokens, and then a number with a fraction or an exponent, if there is one."""
+"""Up to 1,000 other tokens, then an optional number with a fraction or an exponent."""
 FLOATS_AT_ONCE: Final = 1_000
 TOKENS_AT_ONCE: Final = 20
 """Times 1,000."""
 MOST_DIGITS: Final = 19
-"""An integer of 64 bits has no more; what is longer is left alone, and refused by its type."""
+"""An integer of 64 bits has no more; longer numbers are left alone, and refused by their type."""
 
 
 async def read_json(text: bytes, kind: Any, *, what: str, turn: Callable[[], Awaitable[None]]) -> Any:
-    """Return what a JSON text says, as `kind`; `turn` waits for a turn of the loop, and may raise.
+    """Decode a JSON text as `kind`; `turn` waits for a turn of the loop, and may raise.
 
-    Raises ApiError: 422 for another shape, 400 for what is no JSON.
+    Raise ApiError: 422 for another shape, 400 if it is not JSON.
     """
     try:
         text.decode()  # what is kept as it came is not looked at by the parser
@@ -55,7 +55,7 @@ async def _read(text: bytes, kind: Any, turn: Callable[[], Awaitable[None]]) -> 
             raise
     await turn()
     msgspec.json.decode(text, type=msgspec.Raw)  # the parser above stopped at the number
-    # With whole numbers written as such it must be right; only then the lenient parser has nothing else to bend.
+    # With whole numbers written as such it must be valid; only then is the lenient parser safe.
     whole = await _without_fractions(text, turn)
     await turn()
     msgspec.json.decode(whole, type=kind)
@@ -64,7 +64,7 @@ async def _read(text: bytes, kind: Any, turn: Callable[[], Awaitable[None]]) -> 
 
 
 async def _without_fractions(text: bytes, turn: Callable[[], Awaitable[None]]) -> bytes:
-    """Return a JSON text with each number whose fraction is zero written as an integer."""
+    """Return a JSON text with each number with a zero fraction written as an integer."""
     found, copied, in_turn = bytearray(), 0, 0
     for part in _UP_TO_FLOAT.finditer(text):
         is_float = part[1] is not None

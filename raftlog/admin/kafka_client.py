@@ -1,7 +1,7 @@
 """Kafka requests to any broker of the cluster, answered as objects: over the wire, as every client's.
 
-A connection carries one request at a time, so that nobody waits for the answer to somebody else's. One that breaks
-fails its request with BrokerUnreachable; whether that was carried out nobody knows, so nothing here is sent again.
+A connection carries one request at a time, so that no request waits for another's response. A broken connection fails
+its request with BrokerUnreachable. The request may have been carried out, so it is not retried.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def shapes(api_key: int) -> Any:
 
 
 class Asker:
-    """Asks brokers by their ids. Connections are opened when needed, and kept for the next request."""
+    """Sends requests to brokers by their ids. Connections are opened when needed, and kept for the next request."""
 
     def __init__(
         self,
@@ -103,9 +103,9 @@ class Asker:
         at_once: bool = False,
         by: str = "",
     ) -> Any:
-        """Return a broker's response; by default this node's, else any other's. Raises BrokerUnreachable.
+        """Return a broker's response; by default this node's, else any other broker's. Raise BrokerUnreachable.
 
-        `at_once`: whatever others ask, for who wants to know whether the broker answers. `by`: on whose behalf.
+        `at_once`: skip the queue, to check whether the broker answers. `by`: the represented client.
         """
         target = self._anyone() if broker_id is None else broker_id
         turns = nullcontext() if at_once else self._turns.setdefault(target, asyncio.Semaphore(MOST_AT_ONCE))
@@ -121,7 +121,7 @@ class Asker:
         try:
             answer = await wire.ask(api_key, message, by)
         except BaseException:
-            wire.close()  # an answer that nobody waits for would be taken for the next one's
+            wire.close()  # an unawaited response would be taken for the next
             raise
         finally:
             self._busy.discard(wire)
@@ -133,7 +133,7 @@ class Asker:
         return answer
 
     def close(self) -> None:
-        """Fail what is under way, and all that is asked from now on."""
+        """Fail all pending and further requests."""
         self._closed = True
         for wire in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
             wire.close()
@@ -194,7 +194,7 @@ class Asks(Protocol):
 
 
 class AskerFor:
-    """An Asker on somebody's behalf, whom the history of the metadata remembers for changes."""
+    """An Asker on behalf of a client, which the history of the metadata records for changes."""
 
     def __init__(self, asker: Asker, by: str) -> None:
         self._asker = asker
@@ -216,7 +216,7 @@ class _Wire(asyncio.Protocol, Guard):
         self._number = 0
         self._buffer = bytearray()
         self._waiting: deque[tuple[int | None, asyncio.Future[Any]]] = deque()
-        """With the API of each answer, None for one that is taken as it is."""
+        """With the API of each response, None for a raw response."""
         self._transport: asyncio.Transport | None = None
 
     def ask(self, api_key: int, message: Any, by: str = "") -> asyncio.Future[Any]:
@@ -226,7 +226,7 @@ class _Wire(asyncio.Protocol, Guard):
         return self._send(encode_request(header, message), api_key)
 
     def exchange(self, frame: bytes) -> asyncio.Future[bytes]:
-        """Send a whole frame; the future is the one that answers it, without its length, or BrokerUnreachable."""
+        """Send a whole frame; the future is the response's frame without its length, or BrokerUnreachable."""
         return self._send(frame, None)
 
     def _send(self, frame: bytes, api_key: int | None) -> asyncio.Future[Any]:
@@ -236,7 +236,7 @@ class _Wire(asyncio.Protocol, Guard):
             return answer
         try:
             self._transport.write(frame)
-        except RuntimeError:  # uvloop closed it without a word
+        except RuntimeError:  # uvloop closed it silently
             answer.set_exception(self._lost())
             self.connection_lost(None)
             return answer

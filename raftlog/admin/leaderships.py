@@ -1,7 +1,6 @@
-"""Operators' changes of leaderships, asked of the active controller through a node's `submit`.
+"""Operators' changes of leaderships, sent to the active controller through a node's `submit`.
 
-No routes and no JSON here; `by` is on whose behalf. A failure is the KafkaError that the controller answered, with its
-words.
+No routes and no JSON here; `by` is the represented client. A failure is the controller's KafkaError with its message.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ async def drain(
     timeout: float | None = None,  # noqa: ASYNC109
     by: str = "",
 ) -> BrokerDrain:
-    """Have a broker lead nothing that another can lead, until `undrain`; `timeout` in seconds.
+    """Drain a broker of all leaderships that others can take, until `undrain`; `timeout` in seconds.
 
-    Asked again it tells how far it is: leaderships that nobody else can take stay, and go as soon as somebody can.
-    Raises BrokerIdNotRegistered.
+    A repeated call reports the progress: leaderships without another candidate stay until there is a candidate. Raise
+    BrokerIdNotRegistered.
     """
     reply = await submit(DrainBroker(broker_id, by=by), timeout=timeout)
     assert isinstance(reply, BrokerDrain)
@@ -50,7 +49,7 @@ async def undrain(
 async def transfer_leadership(
     submit: Submit, topic: str, partition: int, leader: int, *, by: str = ""
 ) -> None:
-    """Have an in-sync replica lead a partition; that it leads already is fine.
+    """Have an in-sync replica lead a partition; it may lead already.
 
     UnknownTopicOrPartition; InvalidReplicaAssignment: no replica of it; EligibleLeadersNotAvailable: it is not in
     sync, not in service, or drained.

@@ -1,11 +1,11 @@
-"""The share of a node's admin API that one client can take: bytes, seconds, connections. A test gives smaller ones."""
+"""The share of a node's admin API that one client can take: bytes, seconds, connections. Tests use smaller limits."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 STREAMS_SHARE: Final = 4
-"""A quarter of the connections may be streams of events, and one may be streams of records."""
+"""A quarter of the connections may be streams of events, and another quarter streams of records."""
 
 
 class Limits(NamedTuple):
@@ -24,17 +24,19 @@ class Limits(NamedTuple):
     record_bytes: int = 2 << 20
     """JSON of one record of a stream; base64 makes a megabyte into 1.4 of them."""
     chunk_s: float = 15.0
-    """Longest time from one record of a stream to the end of the next, and for a piece of an answer to be taken."""
+    """Longest time from one record of a stream to the end of the next, and for reading a piece of a response."""
     stream_s: float = 600.0
     """Longest time that a stream of records may last, however lively: it keeps a connection from others."""
     heartbeat_s: float = 5.0
     """Longest silence of a stream of events."""
     idle_s: float = 30.0
-    """A connection on which nothing is being handled is cut after this: idle ones, slow headers and slow readers."""
+    """A connection without a request in progress is closed after this: idle connections, slow headers and slow
+    readers.
+    """
     sweep_s: float = 5.0
     """How often they are looked for."""
     connections: int = 256
-    """Beyond them the oldest of the address that has most is cut; they take from the files that logs may have open."""
+    """Beyond them the oldest of the address with the most is closed; they reduce the descriptors for logs."""
 
     @property
     def streams(self) -> int:

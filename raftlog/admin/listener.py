@@ -1,8 +1,8 @@
-"""The admin API's port. The API itself, and aiohttp with it, is imported when the first client sends something.
+"""The admin API's port. The API itself, and aiohttp with it, is imported when the first client sends data.
 
-Importing takes a few tenths of a second and a quarter of a node's memory, and most nodes are never asked. A thread
-does it, so that it holds up nothing else, and what clients send meanwhile waits. With TLS or tokens the API is imported
-at once: there is more to refuse and to find faulty, and whoever sets them up means to use it. Must not know aiohttp.
+Importing takes a few tenths of a second and a quarter of a node's memory, and most nodes never serve it. A thread does
+it, so that the loop stays free; clients wait meanwhile. With TLS or tokens the API is imported at once, since these can
+be faulty, and are set up to be used. It must not know aiohttp.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTLED_S: Final = 1.0
 
 log = get_logger("admin")
 limited = LimitedLog(log, time.monotonic)
-"""For what anybody who can connect may cause."""
+"""For events that any client can cause."""
 
 
 class AdminUnavailable(Exception):
@@ -66,7 +66,7 @@ async def listen(accept: Accept, address: tuple[str, int]) -> asyncio.Server:
 
 
 class Cut(Guard):
-    """A connection's transport, if it still has one, to be cut where something fails over it."""
+    """A connection's transport, if any, to be closed after a failure of the connection."""
 
     def __init__(self, transport: asyncio.BaseTransport | None) -> None:
         self._transport = transport
@@ -81,7 +81,7 @@ class Cut(Guard):
 
 
 class AdminListener(Guard):
-    """`start` once, `stop` once. `server` is the API, as soon as it is there."""
+    """`start` once, `stop` once. `server` is the API, once it is imported."""
 
     def __init__(self, node: NodeView, limits: Limits | None = None) -> None:
         self._node = node
@@ -127,7 +127,7 @@ class AdminListener(Guard):
             await self.server.stop()
 
     def crash(self, what: str) -> None:
-        """The API cannot be imported: its clients go, the node goes on, and the next client has it tried again."""
+        """Handle a failed import: close its clients, keep the node running, and retry with the next client."""
         self._importing = None
         self.abort()
         limited.exception("admin_api_failed", what=what)
@@ -137,7 +137,7 @@ class AdminListener(Guard):
             Cut(each.transport).abort()
 
     def keep_samples(self) -> None:
-        """Have the node keep samples from now on, asked or not."""
+        """Have the node keep samples from now on, used or not."""
         from raftlog.admin.samples import Samples
 
         if self._node.samples is None:
@@ -170,14 +170,14 @@ class AdminListener(Guard):
         return Early(self)
 
     def _open_for_the_silent(self) -> None:
-        """Have connections that say nothing cut in time, which the API does."""
+        """Import the API for silent connections, so that it closes them in time."""
         self._looking = None
         if self.early:
             self.open_api()
 
 
 class Early(asyncio.Protocol):
-    """A connection that came before the API was there. Nothing is read from it beyond the first piece."""
+    """A connection from before the import of the API. Only its first piece is read."""
 
     def __init__(self, listener: AdminListener) -> None:
         self._listener = listener

@@ -1,4 +1,4 @@
-"""GET /metrics: this node for Prometheus. It is gathered and written in slices, so that no scrape holds up the loop."""
+"""GET /metrics: this node for Prometheus. It is gathered and written in slices, so that no scrape blocks the loop."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ GZIP_WINDOW: Final = 31
 
 
 class WhichMetrics(msgspec.Struct, forbid_unknown_fields=True):
-    """`family`: raftlog's own names, those that Kafka's dashboards query, what clients pushed (KIP-714), or all."""
+    """`family`: raftlog's own names, the names of Kafka's dashboards, clients' pushed metrics (KIP-714), or all."""
 
     family: Literal["all", "raftlog", "kafka", "clients"] = "all"
 
 
 async def get_metrics(call: Call) -> web.StreamResponse:
-    """Stream the text: the first slices are on their way while the last ones are made."""
+    """Stream the text: the first slices are sent while the last are made."""
     node = call.node
     if node.facts is None:
         raise ApiError(503, "this node has no numbers to tell yet")
@@ -53,7 +53,7 @@ async def get_metrics(call: Call) -> web.StreamResponse:
             await node.turns.next()
         await response.write_eof()
     except ConnectionError:
-        pass  # whoever asked is gone, or reads nothing and was cut off
+        pass  # the client is gone, or did not read and was cut off
     return response
 
 
@@ -67,7 +67,7 @@ def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def accepts_gzip(header: str) -> bool:
-    """Return whether an Accept-Encoding allows gzip (RFC 9110 §12.5.3); without the header nothing is compressed."""
+    """Return whether an Accept-Encoding allows gzip (RFC 9110 §12.5.3); without the header it does not."""
     weights: dict[str, float] = {}
     for item in header.split(","):
         coding, _, parameters = item.partition(";")
@@ -80,7 +80,7 @@ def accepts_gzip(header: str) -> bool:
 
 
 def families(scrape: Scrape, which: str) -> Iterator[Family]:
-    """Yield what is asked for."""
+    """Yield the requested families."""
     parts: list[Iterable[Family]] = []
     if which in ("all", "raftlog"):
         parts.append(metrics_own.families(scrape))

@@ -1,4 +1,4 @@
-"""Metrics that clients pushed of themselves (KIP-714), as `kafka_client_*`; how much it is, as
+"""Metrics that clients pushed of themselves (KIP-714), as `kafka_client_*`; their amount, as
 `raftlog_client_telemetry_*`.
 """
 

@@ -79,7 +79,7 @@ def _exporter_partitions(scrape: Scrape) -> Iterator[Family]:
     yield gauge(
         "under_replicated_partition",
         "Whether a replica is out of sync",
-        lambda row: row.standing is not None and row.standing.under_replicated,
+        lambda row: row.health is not None and row.health.under_replicated,
     )
 
 
@@ -128,7 +128,7 @@ def _jmx_topics(scrape: Scrape) -> Iterator[Family]:
 
 def _jmx_replicas(scrape: Scrape) -> Iterator[Family]:
     led = scrape.led
-    standings = [row.standing for row in led if row.standing is not None]
+    healths = [row.health for row in led if row.health is not None]
 
     def gauge(name: str, value: int) -> Family:
         full = f"kafka_server_replicamanager_{name}"
@@ -140,11 +140,11 @@ def _jmx_replicas(scrape: Scrape) -> Iterator[Family]:
 
     yield gauge("leadercount", len(led))
     yield gauge("partitioncount", len(scrape.rows))
-    yield gauge("underreplicatedpartitions", sum(each.under_replicated for each in standings))
-    yield gauge("underminisrpartitioncount", sum(each.under_min_isr for each in standings))
-    yield gauge("atminisrpartitioncount", sum(each.at_min_isr for each in standings))
-    yield flags("underminisr", lambda row: row.standing and row.standing.under_min_isr)
-    yield flags("atminisr", lambda row: row.standing and row.standing.at_min_isr)
+    yield gauge("underreplicatedpartitions", sum(each.under_replicated for each in healths))
+    yield gauge("underminisrpartitioncount", sum(each.under_min_isr for each in healths))
+    yield gauge("atminisrpartitioncount", sum(each.at_min_isr for each in healths))
+    yield flags("underminisr", lambda row: row.health and row.health.under_min_isr)
+    yield flags("atminisr", lambda row: row.health and row.health.at_min_isr)
     yield flags("replicascount", lambda row: len(row.state.replicas) if row.state else None)
     sizes = ((row.labels, row.facts.size_bytes) for row in scrape.rows)
     yield labelled("kafka_log_log_size", "gauge", "Bytes of a replica on this broker.", sizes)

@@ -1,6 +1,6 @@
-"""raftlog's own metrics, `raftlog_*`: what each node tells of itself, and of the cluster as it knows it.
+"""raftlog's own metrics, `raftlog_*`: of each node, and of the cluster as it knows it.
 
-Counters count since the process began. Those of a partition are told by each node that holds a replica, with `role`.
+Counters count since the process began. Each node with a replica of a partition exports it, with `role`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The users that log in with a password over HTTP: those that SCRAM and PLAIN know on Kafka's listeners.
+"""Authentication by password over HTTP, for the SCRAM and PLAIN users of Kafka's listeners.
 
-A password of SCRAM costs thousands of rounds of a hash, so a thread does them, few at once, and what was right is
-remembered: whoever polls pays once. Only a keyed hash of the password is kept, and it counts for as long as the user's
-credential is the same one. Knows no HTTP.
+A SCRAM password costs thousands of rounds of a hash. A thread computes them, few at once, and correct passwords are
+remembered, so that clients that poll pay once. Only a keyed hash of the password is kept, and it is valid as long as
+the user's credential is unchanged. It does not know HTTP.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from raftlog.security import scram
 from raftlog.security.scram import CredentialLookup, ScramCredential
 
 AT_ONCE: Final = 2
-"""Passwords that are being hashed; more wait for their turn."""
+"""Passwords that are hashed at a time; more wait for their turn."""
 MOST_REMEMBERED: Final = 1_000
-"""Passwords that were right; beyond them the oldest goes."""
+"""Remembered correct passwords; the oldest is evicted."""
 MOST_CHARS: Final = 1_024
 """Of a user name and of a password."""
 
 Outcome = Literal["right", "remembered", "wrong_password", "unknown_user"]
-"""The first two are a login; of a remembered one it is known from before."""
+"""The first two are a login; a remembered password was verified before."""
 
 
 class Passwords:
-    """Tells right passwords from wrong ones.
+    """Verifies passwords.
 
-    A wrong one is hashed for each mechanism, whether there is such a user or not: its time tells nothing.
+    A wrong password is hashed for each mechanism, for unknown users too: its time reveals no users.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Passwords:
         """How many passwords were hashed so far."""
 
     async def check(self, user: str, password: str) -> Outcome:
-        """Say what a user name and a password are worth."""
+        """Return the outcome for a user name and a password."""
         plain = [users[user] for users in self._plain if user in users]
         known = self._credentials()
         kept = {mechanism: known[user, mechanism] for mechanism in scram.HASHES if (user, mechanism) in known}

@@ -15,7 +15,7 @@ _START_TICKS_FIELD = 19
 
 
 def families() -> Iterator[Family]:
-    """Yield process_*; what this system does not tell is left out. Takes less than a millisecond."""
+    """Yield process_*, as far as this system provides them. Takes less than a millisecond."""
     used = os.times()
     yield single("process_cpu_seconds_total", "counter", "CPU time used.", used.user + used.system)
     with suppress(OSError):
@@ -33,7 +33,7 @@ def families() -> Iterator[Family]:
 
 def open_descriptors() -> int:
     """Return how many descriptors are open. Raises OSError where /proc is missing."""
-    # Linux 6.2 and later tell it as the folder's size; listing thousands would hold up the loop
+    # since Linux 6.2 it is the folder's size; listing thousands would block the loop
     return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
 
 

@@ -1,8 +1,8 @@
 """A route: one row from which come the dispatch of a request, its checks, and its place in the OpenAPI document.
 
-A row names the rights that a user needs to call it, and the role that the bearer of a token needs.
-A resource's file has a tuple `ROUTES`; `server.ROUTES` lists the files. A handler gets a `Call` whose parameters are
-parsed and checked already, and returns a struct of the row's `answer` type, or None for an empty body.
+A row names the rights that a user needs, and the role that a token needs. A resource's file has a tuple `ROUTES`;
+`server.ROUTES` lists the files. A handler gets a `Call` with validated parameters. It returns a struct of the row's
+`answer` type, or None for an empty body.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ PARAMETER: Final = re.compile(r"\{(\w+)(:int)?\}")
 """A parameter in a template of a path."""
 
 NAMES_AT_ONCE: Final = 500
-"""Questions about rights between two turns of the loop, some 3 µs each where no answer was kept."""
+"""Authorization checks between two turns of the loop, some 3 µs each if not cached."""
 
 NO_RIGHTS: Final = NoRights()
+"""Every user may call it, without authorization."""
 FILTERED: Final = Filtered(())
-"""The handler says which rights, as it does in the next row."""
+"""Every user may call it, and sees only authorized resources."""
 ASKED_BY_HANDLER: Final = DemandedPerPart(())
+"""The body or the query names the resource, so the handler checks."""
 
 
 def of_topic(operation: Operation) -> Demanded:
@@ -83,9 +85,9 @@ class Call:
     limits: Limits
     caller: Caller
     audit: dict[str, Any] = field(default_factory=dict)
-    """Further facts for the audit log, besides who, what and from where."""
+    """Further facts for the audit log, besides caller, operation and address."""
     outcome: str = "done"
-    """The audit line's outcome of a change that raised nothing; see `audit.tell_parts`."""
+    """The audit log's outcome of a change without an exception; see `audit.tell_parts`."""
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the caller may do something with a resource."""
@@ -95,9 +97,9 @@ class Call:
         return authorizer.allows(caller.principal, caller.host, operation, resource_type, name)
 
     def demand(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
-        """Raise ApiError 403 if the caller may not do that.
+        """Raise ApiError 403 if the caller is not authorized.
 
-        Ask before looking the resource up: then the answer does not tell whether there is one.
+        Check before looking the resource up: then the response does not reveal whether it exists.
         """
         if not self.may(operation, resource_type, name):
             what = "the cluster" if resource_type is CLUSTER else f"{resource_type.name} {name[:249]}"
@@ -117,7 +119,7 @@ class Call:
     async def among(
         self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
     ) -> set[str]:
-        """Return those of some resources with which the caller may do something; the loop has its turns meanwhile."""
+        """Return the resources that the caller is authorized for; the loop runs other tasks meanwhile."""
         wanted = list(names)  # others may change what they are from
         if self.node.authorizer is None or not self.caller.principal:
             return set(wanted)
@@ -167,7 +169,7 @@ class Route:
     unavailable: Any = None
     """The body of a 503 where it is not an Error."""
     streams: bool = False
-    """The handler reads the body by itself, as it comes; `body` is one of the documents that may follow each other."""
+    """The handler reads the body by itself, as it comes; `body` is the type of each document in it."""
     rights: Needs = field(kw_only=True)
     """The rights that a user needs; a right's `field` is a parameter of the path."""
 

@@ -1,10 +1,10 @@
-"""The last quarter of an hour of a node in numbers, one sample every few seconds: what the console draws as lines.
+"""The last quarter of an hour of a node in numbers, a sample every few seconds, for the console's charts.
 
-The node keeps them in memory from its start, asked or not, at most `KEPT`. So a sample has to be cheap: it reads a few
-counters, those of each topic with traffic here, and the partitions whose metadata changed since the sample before.
-The lag alone is a walk over all committed offsets: it is null until somebody asks for samples.
+The node keeps at most `KEPT` in memory from its start, used or not. So a sample has to be cheap: it reads a few
+counters, those of each topic with traffic here, and the partitions with changed metadata. Only the lag is a walk over
+all committed offsets: it is null until a client requests samples.
 
-Must not know aiohttp, which most nodes never load.
+It must not know aiohttp, which most nodes never load.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ EVERY_S: Final = 3.0
 KEPT: Final = 300
 """Samples: a quarter of an hour."""
 UNASKED_S: Final = 900.0
-"""The lag is added up until nobody has asked for so long."""
+"""The lag is computed until no client has requested samples for this long."""
 SLICE: Final = 200
-"""Partitions, offsets or topics that are looked at before others may run."""
+"""Partitions, offsets or topics in one slice."""
 MOST_OFFSETS: Final = 20_000
-"""Committed offsets of groups that are added up; where there are more, the lag is not told."""
+"""Committed offsets of groups for the lag; with more, the lag is null."""
 GROUPS_S: Final = 1.0
-"""Longest wait for the groups, which are told once a majority has them."""
+"""Longest wait for the groups, which are returned once a majority has them."""
 
 
 class Sample(msgspec.Struct):
-    """One moment of a node. Rates are per second since the sample before; null is not known, or nothing happened.
+    """One moment of a node. Rates are per second since the previous sample; null is unknown, or no activity.
 
     `offline` and `under_replicated` count the cluster's partitions; everything else is of this node alone. Consumers'
     reads go out, followers' do not. `records_out` is counted by offsets: in a compacted topic, removed records count
-    too. `lag` is that of the groups that the node coordinates, in partitions with a replica here. It is null until
-    somebody asks for samples, and again once nobody has asked for a quarter of an hour.
+    too. `lag` is of the groups that the node coordinates, in partitions with a replica here. It is null without a
+    request for samples in the last quarter of an hour.
     """
 
     at_ms: int
@@ -83,7 +83,7 @@ class _Totals(NamedTuple):
     records_out: int
     bytes_out: int
     produces: tuple[int, ...]
-    """Of the histogram of Produce: how many took how long."""
+    """The buckets of the histogram of Produce."""
     fetches: tuple[int, ...]
 
 
@@ -136,7 +136,7 @@ class Samples:
             await asyncio.sleep(EVERY_S)
 
     def asked(self, after_ms: int) -> list[Sample]:
-        """Return the samples after a time, oldest first, and have the lag added up for the next ones."""
+        """Return the samples after a time, oldest first, and include the lag in the next samples."""
         self._asked_at = self._clock()
         return [each for each in self._kept if each.at_ms > after_ms]
 
@@ -150,7 +150,7 @@ class Samples:
         return self._asked_at is not None and self._clock() - self._asked_at < UNASKED_S
 
     async def take(self) -> None:
-        """Take one sample; the first time, only what the next one is measured by."""
+        """Take a sample; the first only sets the baseline of the next."""
         facts = self._node.facts
         if facts is None:
             return
@@ -225,9 +225,9 @@ class Samples:
 def quantile_ms(
     bounds: Sequence[float], before: Sequence[int], now: Sequence[int], *, share: float
 ) -> float | None:
-    """Return about how long such a share took at most, of what a histogram counted between two moments.
+    """Return about the quantile `share` of the times that a histogram counted between two moments.
 
-    None if that is nothing. Inside a bucket times are taken to be spread evenly; those above the last bound are it.
+    None without any. Inside a bucket times are assumed to be spread evenly; above the last bound the bound counts.
     """
     counts = [after - (before[index] if before else 0) for index, after in enumerate(now)]
     wanted, so_far, low = share * sum(counts), 0, 0.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from raftlog.admin.cluster_summary import Standings, Survey
+from raftlog.admin.cluster_summary import PartitionHealths, Survey
 from raftlog.admin.exposition import labels
 from raftlog.admin.facts import Facts, GroupFacts, PartitionFacts
 from raftlog.admin.loop_lag import LoopLag
@@ -19,7 +19,7 @@ from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth
 
 SLICE: Final = 200
-"""Partitions that are asked before others may run: about a millisecond."""
+"""Partitions in one slice: about a millisecond."""
 GROUPS_S: Final = 1.0
 """Longest wait for the groups: what they are is known once a majority has it."""
 
@@ -33,12 +33,12 @@ class Row(NamedTuple):
     name: TopicPartition
     state: PartitionState | None
     facts: PartitionFacts
-    standing: PartitionHealth | None
+    health: PartitionHealth | None
 
 
 @dataclass(slots=True)
 class Scrape:
-    """`tells`: this node is the one that tells what concerns the whole cluster."""
+    """`tells`: this node exports the metrics of the whole cluster."""
 
     node: NodeView
     facts: Facts
@@ -66,9 +66,9 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     tells = image.controller_id == node.config.node_id
     rows: list[Row] = []
     ends: dict[tuple[str, int], int] = {}
-    standings = Standings(node.config, image)
+    healths = PartitionHealths(node.config, image)
     for number, name in enumerate(facts.partition_names(), 1):
-        row = _row(image, standings, facts, name)
+        row = _row(image, healths, facts, name)
         if row is not None:
             rows.append(row)
             ends[name] = row.facts.high_watermark
@@ -87,13 +87,13 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     )
 
 
-def _row(image: MetadataImage, standings: Standings, facts: Facts, name: TopicPartition) -> Row | None:
+def _row(image: MetadataImage, healths: PartitionHealths, facts: Facts, name: TopicPartition) -> Row | None:
     each = facts.partition(name)
     if each is None:
         return None
     state = image.partition(*name)
-    standing = None if state is None else standings.of(name.topic, state)
-    return Row(labels(topic=name.topic, partition=name.partition), name, state, each, standing)
+    health = None if state is None else healths.of(name.topic, state)
+    return Row(labels(topic=name.topic, partition=name.partition), name, state, each, health)
 
 
 async def _groups(facts: Facts) -> list[GroupFacts]:

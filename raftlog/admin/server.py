@@ -1,7 +1,7 @@
-"""The admin API's server: from bytes to a `Call`, from what a handler returns or raises to an answer with JSON.
+"""The admin API's server: from bytes to a `Call`, from a handler's result or exception to a JSON response.
 
-Everything that concerns all routes is here: limits, request ids, who may call, what the audit log is told. A handler
-sees none of it. Knows aiohttp; the resources do not, but for those that stream.
+Everything that concerns all routes is here: limits, request ids, authentication, authorization, the audit log. A
+handler sees none of it. Knows aiohttp; the resources do not, but for those that stream.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from raftlog.security.acls import ANONYMOUS, CLUSTER_NAME, Demanded
 
 SHUTDOWN_S: Final = 1.0
 PATIENCE_S: Final = 3.0
-"""How long a question waits for a leader, a coordinator or a broker that is away."""
+"""How long a query waits for a leader, a coordinator or a broker that is away."""
 RETRY_S: Final = 0.1
 REQUEST_ID: Final = "X-Request-Id"
 GOOD_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 INT32: Final = 2**31
 PROBES: Final = frozenset({"/v1/live", "/v1/ready"})
-"""Orchestrators ask for these. Their connections are not cut for those of others."""
+"""Orchestrators request these. Their connections are not closed in favour of others."""
 CLIENT_LEFT: Final = 499
-"""The status of what nobody was there to be told, as nginx has it; it is only counted."""
+"""The status of a response to a client that has left, as in nginx; it is only counted."""
 ID: Final = web.RequestKey("id", str)
 
 aiohttps = logging.getLogger("raftlog.admin.aiohttp")
@@ -197,7 +197,7 @@ class AdminServer:
             self._connections.end(request.protocol)
         self._node.answers[answer.status] += 1
         if not answer.prepared and request.writer.output_size:
-            request.protocol.force_close()  # half an answer is out: only its missing end can tell that it failed
+            request.protocol.force_close()  # half a response is sent: only its missing end can show that it failed
         elif not answer.prepared:
             answer.headers[REQUEST_ID] = request_id
             answer.headers["X-Content-Type-Options"] = "nosniff"
@@ -254,7 +254,7 @@ class AdminServer:
                 answer = await (route.handler(call) if changes else _patiently(route, call))
                 outcome = call.outcome
             except Denied as error:
-                changes = False  # nothing changed, and the denial has a line of its own
+                changes = False  # no change was made, and the denial has a line of its own
                 raise self._denied(route, request, caller, error) from None
             except (ApiError, KafkaError, BrokerUnreachable) as error:
                 outcome = str(error)
@@ -270,14 +270,16 @@ class AdminServer:
         return adapt
 
     async def _caller(self, route: Route, request: web.Request) -> Caller | None:
-        """Return who calls. Raises ApiError 429 for an address that was wrong about tokens or passwords too often."""
+        """Return the caller. Raise ApiError 429 for an address with too many wrong tokens or passwords."""
         if route.needs == "anyone":
             return None
         address = (request.remote or "").partition("%")[0]
         return await self._auth.caller(request.headers, address, self._certificate_principal(request))
 
     def _certificate_principal(self, request: web.Request) -> str:
-        """Return whom the client's certificate names. Raises ApiError 401 for one that names nobody."""
+        """Return the principal of the client's certificate. Raise ApiError 401 for a certificate without a
+        principal.
+        """
         session = None if request.transport is None else request.transport.get_extra_info("ssl_object")
         if session is None or self._node.tls is None:
             return ANONYMOUS
@@ -288,7 +290,7 @@ class AdminServer:
             raise ApiError(401, f"your certificate: {error}", code=UNAUTHENTICATED) from None
 
     def _demand(self, route: Route, call: Call) -> None:
-        """Raise Denied unless the caller has the rights of the route, and ApiError 503 while nobody knows them."""
+        """Raise Denied unless the caller has the rights of the route, and ApiError 503 while they are unknown."""
         if call.caller.principal and route.needs != "anyone" and not self._auth.knows_rules():
             raise ApiError(503, UNKNOWN_RULES)
         if not isinstance(route.rights, Demanded):
@@ -298,7 +300,7 @@ class AdminServer:
             call.demand(right.operation, right.resource_type, name)
 
     def _denied(self, route: Route, request: web.Request, caller: Caller | None, error: Denied) -> ApiError:
-        """Count a denial, have the audit log tell it, and return what the caller is told."""
+        """Count a denial, write it to the audit log, and return the error for the caller."""
         assert caller is not None, "somebody asked for a right"
         self._node.denials[route.name] += 1
         audit.denied(route, request, caller, request_id=request[ID], outcome=str(error))
@@ -334,7 +336,7 @@ class AdminServer:
         return await read_json(text, route.body, what="body", turn=call.take_turn)
 
     async def _read(self, stream: StreamReader) -> bytes:
-        """Return a body, whose bytes count among those of all bodies until it is complete."""
+        """Return a body; its bytes count among all bodies until it is complete."""
         limits, bodies, text = self._limits, self._node.bodies, bytearray()
         try:
             async for piece in stream.iter_any():
@@ -371,7 +373,7 @@ class AdminServer:
 
 
 async def _patiently(route: Route, call: Call) -> Any:
-    """Answer a question, again while what it needs moves: leaders and coordinators are away for moments only."""
+    """Answer a query, with retries while a leader or coordinator moves, which takes only moments."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + PATIENCE_S
     while True:
@@ -437,5 +439,5 @@ def _failure(status: int, body: Error, headers: Mapping[str, str] | None = None)
 
 
 def _has_left(request: web.Request, error: Exception) -> bool:
-    """Return whether it is for want of a client that a request failed."""
+    """Return whether a request failed because its client has left."""
     return isinstance(error, OSError) and (request.transport is None or request.transport.is_closing())

@@ -1,7 +1,8 @@
-"""The open streams of one kind on one node: each caller has a share of them, and metadata wake them. Knows no event.
+"""The open streams of one kind on one node: each caller has a share of them, and metadata wake them. It does not know
+events.
 
-With one more than there may be, the oldest of the caller that has most of them ends, with the reason. So no caller can
-keep the others out.
+Beyond the limit, the oldest stream of the caller with the most streams ends, with the reason. So no caller can lock out
+the others.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Streams:
 
         A caller without a name is known by its address.
 
-        Streams of clients that left give up their places, and are woken to end: else those that come and go would pile
-        up until their next heartbeats.
+        Streams of clients that left lose their places, and are woken to end: else short-lived streams would pile up
+        until their next heartbeats.
         """
         for each in self._open:
             if is_gone(each.request):

@@ -1,4 +1,4 @@
-"""The tokens file: who may call the admin API with which token, and in which role. Knows no HTTP."""
+"""The tokens file: the callers of the admin API, with token and role. It does not know HTTP."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHORTEST_TOKEN: Final = 16
 
 
 def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:
-    """Read lines of `role name token`; blank ones and those that begin with # are skipped. Raises TokensUnusable."""
+    """Read lines of `role name token`; skip blank lines and lines that begin with #. Raise TokensUnusable."""
     tokens: dict[bytes, Caller] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -37,9 +37,9 @@ def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:
 
 
 def by_token(token: str, tokens: Mapping[bytes, Caller]) -> Caller | None:
-    """Return who has a token."""
+    """Return the caller with a token."""
     given, found = token.encode(errors="replace"), None
-    for known, caller in tokens.items():  # all of them, so that the time tells nothing
+    for known, caller in tokens.items():  # all of them, so that the time reveals no token
         if hmac.compare_digest(known, given):
             found = caller
     return found

@@ -1,4 +1,4 @@
-"""The ports that a node hands to its admin API, and nothing behind them."""
+"""The ports that a node hands to its admin API."""
 
 from __future__ import annotations
 
@@ -67,16 +67,16 @@ class TransactionPort(Protocol):
         """Return every transactional id of the cluster."""
 
     async def open(self, listed: Iterable[TransactionalId]) -> Mapping[str, tuple[int, int]]:
-        """Return (start ms, timeout ms) of those of the listed that have an open transaction."""
+        """Return (start ms, timeout ms) of the listed ids with an open transaction."""
 
     async def one(self, transactional_id: str) -> DescribedId:
-        """Return one, with what its transaction wrote to."""
+        """Return one transactional id, with the partitions of its transaction."""
 
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
-        """Return what is open in partitions while no coordinator knows of it, and was not used for so long."""
+        """Return transactions that are open in partitions, unknown to all coordinators, and unused for `unused_ms`."""
 
     async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Hanging:
-        """Abort such a one."""
+        """Abort a hanging transaction."""
 
 
 class ServerTls(Protocol):
@@ -86,7 +86,7 @@ class ServerTls(Protocol):
         """Read the files. Raises ValueError for files that cannot be used."""
 
     def accepting(self, accept: Accept) -> Accept:
-        """Return a protocol factory that puts TLS before the protocols of another one."""
+        """Return a protocol factory that puts TLS before the protocols of another factory."""
 
     def close(self) -> None:
         """Close every connection in its handshake."""
@@ -95,7 +95,7 @@ class ServerTls(Protocol):
         """Take new files, if there are."""
 
     def principal_of(self, connection: ssl.SSLObject) -> str:
-        """Return who is at the other end, by the certificate. Raises NoPrincipal."""
+        """Return the principal of a connection's certificate. Raise NoPrincipal."""
 
 
 class TokenVerifier(Protocol):
@@ -121,9 +121,9 @@ class NodeView:
     subscribe: Callable[[Callable[[MetadataImage, MetadataImage], None]], None] = lambda listener: None
     """Has a listener called with the old and the new metadata whenever the node publishes some."""
     ages: Ages | None = None
-    """By which time data is deleted for its age."""
+    """The time for deleting data by age."""
     deletes_by_age: Callable[[], bool] = lambda: True
-    """Whether the node deletes anything for its age. A controller that is no broker does only while it is active."""
+    """Whether the node deletes data by age. A controller without the broker role does so only while it is active."""
     submit: Any = None
     """Asks the active controller; see `raftlog.metadata.controller_api.Submit`."""
     introduce: Introduce | None = None
@@ -134,11 +134,11 @@ class NodeView:
     """None: the admin API speaks HTTP."""
     offload: Offload = field(default_factory=ThreadOffload)
     token_verifiers: Mapping[str, TokenVerifier] = field(default_factory=dict)
-    """By Kafka listener, for those of this node that offer OAUTHBEARER."""
+    """By Kafka listener, for listeners of this node with OAUTHBEARER."""
     authorizer: Authorizer | None = None
-    """The rules in force; None: every user may do everything."""
+    """The ACLs in force; None: every user may do everything."""
     knows_rules: Callable[[], bool] = lambda: True
-    """Whether the node has heard of the active controller's users and rules."""
+    """Whether the node has the active controller's users and ACLs."""
     facts: Facts | None = None
     """Its numbers."""
     turns: TurnQueue = field(default_factory=TurnQueue)

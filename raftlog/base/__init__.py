@@ -1,4 +1,4 @@
-"""Words and laws of every room: types, wire errors, the config table, ports to disk and environment, the log."""
+"""Definitions shared by every room: types, wire errors, the config table, ports to disk and environment, the log."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from types import ModuleType
 def import_without(hidden: str, name: str) -> ModuleType:
     """Import a module as if `hidden` were not installed, unless that is loaded already.
 
-    The module knows no `hidden` from then on. So in a program of somebody else's, hide only what nobody else wants of
-    the module.
+    The module has no `hidden` from then on. So in another program, hide only what no other code needs of the module.
     """
     if hidden in sys.modules:
         return import_module(name)

@@ -1,10 +1,10 @@
-"""The audit log in a file of its own. A thread writes it, so that a slow disk holds up nobody.
+"""The audit log in a file of its own. A thread writes it, so that a slow disk does not block the loop.
 
-The file is opened anew where somebody has moved it away, as programs that rotate logs do. Lines that cannot be written
-go to the node's log instead, with one that says why; after a while the file is tried again. A port to the world.
+The file is reopened after log rotation has moved it. Lines that cannot be written go to the node's log instead, with a
+line about the reason; after a while the file is retried. A port to the world.
 
-The change that a line is about stands, whether the line can be written or not. A line that neither file nor log takes
-is counted (`raftlog.base.log.log_state`), and `/v1/health` says so.
+An audited change stands, whether its line can be written or not. A line that neither file nor log takes is counted
+(`raftlog.base.log.log_state`), and `/v1/health` says so.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Final
 from raftlog.base.log_output import describe
 
 MOST_WAITING: Final = 10_000
-"""Lines that wait for the disk; further ones go to the node's log."""
+"""Lines that wait for the disk; further lines go to the node's log."""
 RETRY_S: Final = 5.0
-"""A file that failed is tried again after so long."""
+"""A failed file is retried after this."""
 END_S: Final = 1.0
 """How long the end of the process waits for the last lines."""
 MODE: Final = 0o640
-"""The audit log is not for everybody's eyes."""
+"""Others may not read the audit log."""
 
 
 class AuditFile:
@@ -41,7 +41,7 @@ class AuditFile:
         say: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`fall_back` takes a line that the file did not, `say` the reason, once for each time that the file fails."""
+        """`fall_back` gets a line that the file did not take, `say` the reason, once for each failure of the file."""
         self.path = path
         self.reason = ""
         """Why the file cannot be written; empty while it can."""
@@ -53,11 +53,11 @@ class AuditFile:
         self._identity: tuple[int, int] | None = None
         self._failed_at: float | None = None
         self._torn = False
-        """A full disk took a part of a line only."""
+        """A full disk took only a part of a line."""
         self._thread: threading.Thread | None = None
 
     def write(self, line: str) -> bool:
-        """Take a line; False: the file does not work or is too slow, and the caller has to keep the line."""
+        """Write a line. False if the file fails or is too slow: the caller keeps the line."""
         if self._failed_at is not None and self._clock() - self._failed_at < RETRY_S:
             return False
         if self._thread is None:
@@ -73,7 +73,9 @@ class AuditFile:
     def close(self) -> None:
         """Write what waits, for END_S at most."""
         thread, self._thread = self._thread, None
-        if thread is not None and thread.is_alive():  # a forked process has no thread, and not its lines
+        if (
+            thread is not None and thread.is_alive()
+        ):  # a forked process does not have the thread, nor its lines
             with suppress(queue.Full):  # the disk hangs, and so does the thread
                 self._lines.put(None, timeout=END_S)
                 thread.join(END_S)
@@ -93,7 +95,7 @@ class AuditFile:
         self._close_file()
 
     def _open(self) -> None:
-        """Have the file open that has the name now."""
+        """Open the file that now has the name."""
         try:
             found = os.stat(self.path)
             identity = (found.st_dev, found.st_ino)

@@ -1,14 +1,13 @@
-"""Small files that a node believes at its start, with their checksums in a file beside each.
+"""Small files that a node reads at its start, with their checksums in a file beside each.
 
-The file stays as Apache Kafka writes it. `<name>.crc32c` beside it holds the CRC-32C of the whole file and, where
-asked, of each line; where asked, a copy of the whole as well. Bytes that no checksum covers count as absent, and the
-log names the file.
+The file stays as Apache Kafka writes it. `<name>.crc32c` beside it holds the CRC-32C of the whole file, optionally of
+each line, and optionally a copy. Bytes that no checksum covers count as absent, and the log names the file.
 
-Ordering law: the checksum of the new file is durable before the file changes, and the checksum of the old one stays
-with it until the next change. So a crash in between leaves the old file or the new one, and either is believed.
+Ordering law: the checksum of the new file is durable before the file changes, and the checksum of the old file stays
+until the next change. So a crash in between leaves the old or the new file, and either is valid.
 
-A file without checksums is one of raftlog before 0.4. Its reader says whether that may be (`unchecked_ok`): a folder is
-upgraded once, and rot takes no file away.
+raftlog before 0.4 wrote no checksums. The reader says whether that is possible (`unchecked_ok`): a folder is upgraded
+once, and rot does not remove files.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 
 CHECKSUMS: Final = ".crc32c"
-"""The end of the name of a file of checksums."""
+"""Suffix of a file of checksums."""
 _LINES_NAMED: Final = 10
-"""Wrong lines of a file that the log names one by one."""
+"""Wrong lines of a file that are logged separately."""
 
 _NO_COPY: Final = b"\n\n"
 """The end of a file of checksums without a copy."""
@@ -32,14 +31,14 @@ _log = get_logger("storage")
 
 
 class _Checksums(NamedTuple):
-    """The content of a file of checksums: hexadecimal numbers, one a line; an empty line; the copy, if there is one."""
+    """The content of a file of checksums: hexadecimal numbers, one a line; an empty line; the copy, if any."""
 
     known: frozenset[bytes]
     copy: bytes
     whole: bytes
 
     def cover(self, content: bytes) -> bool:
-        """Whether a file with this content is as it was written. Two copies bear each other out, too."""
+        """Whether a file with this content is as it was written. Two equal copies prove that too."""
         return self._has_copy_of(content) or _checksum(content) in self.known
 
     def are_rotten_beside(self, content: bytes) -> bool:
@@ -60,10 +59,10 @@ def write_checked(
     by_line: bool = False,
     copy: bool = False,
 ) -> None:
-    """Replace a small file and its checksums atomically, and durably if `sync`. Raises OSError.
+    """Replace a small file and its checksums atomically, and durably if `sync`. Raise OSError.
 
-    `by_line`: the lines that are sound are still believed if others are not. `copy`: the file comes back if it rots;
-    for files that never change, since an older raftlog changes the file and leaves the copy.
+    `by_line`: sound lines stay valid if others are not. `copy`: a rotted file is restored; for files that never change,
+    since an older raftlog changes the file and leaves the copy.
     """
     checksums = [_checksum(content)]
     before, current = _read_checksums(disk, path), _read(disk, path)
@@ -79,8 +78,8 @@ def write_checked(
 def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
     """Return a file's content; None if there is no file, or its content is wrong and there is no copy.
 
-    A file that was wrong is written anew from its copy, and a copy that was wrong from its file. A file that
-    never changes would else be lost with its second rot. Raises OSError.
+    A wrong file is rewritten from its copy, and a wrong copy from its file. Otherwise a file that never changes would
+    be lost with its second rot. Raise OSError.
     """
     content = _read(disk, path)
     if content is None:
@@ -90,7 +89,7 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
         return content
     if checksums is not None and checksums.cover(content):
         if checksums.are_rotten_beside(content):
-            with suppress(OSError):  # the next read tries again
+            with suppress(OSError):  # the next read retries
                 write_checked(disk, path, content, copy=True)
                 _log.warning("rotten_copy_restored", path=path + CHECKSUMS)
         return content
@@ -105,7 +104,7 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
 def read_checked_lines(disk: Disk, path: str) -> list[bytes]:
     """Return the lines of a file (written `by_line`) that are as they were written; none if there is no file.
 
-    Raises OSError.
+    Raise OSError.
     """
     content = _read(disk, path)
     if content is None:
@@ -128,9 +127,9 @@ def read_checked_lines(disk: Disk, path: str) -> list[bytes]:
 
 
 def remove_checked(disk: Disk, path: str) -> bool:
-    """Remove a file durably, and its checksums after it; returns whether the file was there. Raises OSError.
+    """Remove a file durably, and its checksums after it; return whether the file existed. Raise OSError.
 
-    Checksums without a file say nothing. A file without its checksums would count as wrong, and a mark as the worst.
+    Checksums without a file are harmless. A file without its checksums would count as wrong, and a mark as the worst.
     """
     if there := disk.exists(path):
         disk.remove(path)
@@ -141,7 +140,7 @@ def remove_checked(disk: Disk, path: str) -> bool:
 
 
 def read_copy(disk: Disk, path: str) -> bytes | None:
-    """Return the sound copy of a file that was written with `copy`, whether or not the file is there; else None."""
+    """Return the sound copy of a file that was written with `copy`, whether or not the file exists; else None."""
     checksums = _read_checksums(disk, path)
     if checksums is None or not checksums.copy or _checksum(checksums.copy) not in checksums.known:
         return None
@@ -170,7 +169,7 @@ def _read(disk: Disk, path: str) -> bytes | None:
 
 def _read_checksums(disk: Disk, path: str) -> _Checksums | None:
     beside = _read(disk, path + CHECKSUMS)
-    if beside is None or not beside.strip(b"\0"):  # it was not synced when the power went
+    if beside is None or not beside.strip(b"\0"):  # it was not synced before a power cut
         return None
     known, _, copy = beside.partition(b"\n\n")
     return _Checksums(frozenset(known.split(b"\n")), copy, beside)

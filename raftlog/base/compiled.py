@@ -1,7 +1,7 @@
 """Compiled modules of libraries, without the Python around them.
 
-Some packages look up their own version as they are imported, or import variants that nobody asked for. For that they
-load forty to sixty modules of the standard library: a twelfth of a node's start, and two megabytes of its memory.
+Some packages look up their own version as they are imported, or import unused variants. For that they load forty to
+sixty modules of the standard library: a twelfth of a node's start, and two megabytes of its memory.
 """
 
 from __future__ import annotations

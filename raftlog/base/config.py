@@ -1,6 +1,6 @@
 """The config of a node, of topics and of groups: default < file < environment < flag; all faults at once, by name.
 
-Opens no file, resolves no host name: texts, host name and working folder are handed in.
+Opens no file, resolves no host name: texts, host name and working folder are passed in.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ __all__ = [
 ]
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-"""Kafka's older names; the newer one wins where both are set."""
+"""Kafka's older names; the newer name wins if both are set."""
 
 GROUP_SESSION, GROUP_HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
 
 _SPLIT_OVERRIDES = (split_override, split_oauth_override, split_tls_override, split_limit_override)
-"""Each knows the settings of one listener that are carried out in its part."""
+"""Each recognises the settings of one listener that its part implements."""
 _OF_LISTENERS = frozenset(
     (*LOGINS_OF_LISTENERS, *OAUTH_OF_LISTENERS, *settings_of(TlsSettings), *LIMITS_OF_LISTENERS)
 )
@@ -78,7 +78,7 @@ ENVIRONMENT_NOT_SETTINGS = frozenset({"RAFTLOG_CONFIG", "RAFTLOG_BOOTSTRAP"})
 
 
 def is_secret(variable: str) -> bool:
-    """Whether an environment variable is that of a secret setting, of the node or of one of its listeners."""
+    """Return whether an environment variable belongs to a secret setting, of the node or of one listener."""
     return variable in _SECRETS or bool(parse_environment({variable: ""}, (), _SECRETS_OF_LISTENERS)[0])
 
 
@@ -180,7 +180,7 @@ def _read(
 
 
 def _rows(given: Iterable[str]) -> Iterable[tuple[str, Setting]]:
-    """Yield the row of each setting that has one, raftlog's own or Apache Kafka's."""
+    """Yield the row of each known setting, raftlog's own or Apache Kafka's."""
     table = settings_of(NodeConfig)
     for name in given:
         if name in table:
@@ -194,9 +194,10 @@ def _insecure(missing: str) -> str:
 
 
 def _of_strangers(variables: Iterable[str]) -> Iterable[Fault]:
-    """Yield a fault for each variable that secures one listener. Those names hold the listener's, so no table has them.
+    """Yield a fault for each variable that secures one listener. Their names contain the listener's, so no table has
+    them.
 
-    Other unknown variables may come from Kubernetes, which makes some from the names of services.
+    Other unknown variables may come from Kubernetes, which derives some from the names of services.
     """
     for variable in variables:
         name = variable.removeprefix("RAFTLOG_").lower().replace("_", ".")
@@ -213,7 +214,7 @@ def _warn_of_ignored(ignored: list[str], strangers: list[str]) -> Iterable[Confi
 
 
 def unknown_setting(name: str, known: Iterable[str]) -> str:
-    """Return the rule that a name broke by being nobody's, with the nearest known name.
+    """Return the error for an unknown name, with the nearest known name.
 
     Only names with the same beginning are compared, some 0.1 ms of work: clients may send hundreds of unknown names.
     """
@@ -230,9 +231,9 @@ def unknown_setting(name: str, known: Iterable[str]) -> str:
 def topic_config(
     node: NodeConfig, broker_dynamic: Mapping[str, str], overrides: Mapping[str, str]
 ) -> TopicConfig:
-    """Return what holds for one topic: its overrides, else the brokers' dynamic configs, else the node's.
+    """Return the config of one topic: its overrides, else the brokers' dynamic configs, else the node's.
 
-    Cached. Overrides that are unknown or malformed are passed over: they were checked before they were recorded.
+    Cached. Unknown or malformed overrides are ignored: they were checked before they were recorded.
     """
     return _topic_config(node, frozenset(broker_dynamic.items()), frozenset(overrides.items()))
 
@@ -257,7 +258,7 @@ def _parse_or_none(row: Setting, text: str) -> Any:
 
 
 def broker_default(row: Setting, broker: NodeConfig) -> Any:
-    """Return what a config of a topic or a group is by its broker's settings, as it has no override."""
+    """Return the value of a topic's or group's config by its broker's settings, without an override."""
     for name, factor in row.synonyms:
         value = getattr(broker, settings_of(NodeConfig)[name][0])
         if value is not None:
@@ -272,9 +273,9 @@ def _scaled(value: int, factor: int) -> int:
 def parse_topic_configs(
     configs: Mapping[str, str], *, topic: str = "", stored: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return {dotted name: value}. Raises InvalidConfig that names every faulty config and its rule.
+    """Return {dotted name: value}. Raise InvalidConfig that names every faulty config and its rule.
 
-    Configs that are as they are `stored` already are no fault: an older version took them.
+    Configs equal to their `stored` values are not faults: an older version accepted them.
     """
     table = settings_of(TopicConfig)
     values: dict[str, Any] = {}
@@ -318,7 +319,7 @@ def _topic_laws(values: Mapping[str, Any], internal: bool) -> Iterable[tuple[str
 def validate_topic_configs(
     configs: Mapping[str, str], *, topic: str = "", stored: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Raise InvalidConfig that names every faulty config and its rule, if there is one."""
+    """Raise InvalidConfig that names every faulty config and its rule, if any."""
     parse_topic_configs(configs, topic=topic, stored=stored)
 
 
@@ -326,7 +327,7 @@ def validate_topic_configs(
 
 
 def group_config(node: NodeConfig, overrides: Mapping[str, str]) -> GroupConfig:
-    """Return what holds for one group: its own configs, else the node's. Cached.
+    """Return the config of one group: its own configs, else the node's. Cached.
 
     A value beyond the node's bounds was set while those were wider: the bound holds. A group's own value has no
     effect if it would leave no session longer than a heartbeat interval (as in Kafka 4.3).
@@ -352,7 +353,7 @@ def _of_brokers(node: NodeConfig) -> dict[str, Any]:
 
 
 def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int]:
-    """Return the least and the most that one of a group's configs may be."""
+    """Return the least and the greatest value of a group's config."""
     table = settings_of(NodeConfig)
     low, high = (table[name.replace("consumer.", f"group.consumer.{end}.", 1)][0] for end in ("min", "max"))
     return getattr(node, low), getattr(node, high)
@@ -361,9 +362,9 @@ def _group_bounds(name: str, node: NodeConfig) -> tuple[int, int]:
 def validate_group_configs(
     configs: Mapping[str, str], node: NodeConfig, *, stored: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Check a group's own configs, but for those that are `stored` as they are: bounds were wider once.
+    """Check a group's own configs, except values equal to `stored`, since bounds were wider once.
 
-    Raises InvalidConfig that names every faulty one and its rule.
+    Raise InvalidConfig that names every faulty config and its rule.
     """
     table = settings_of(GroupConfig)
     values = _of_brokers(node)
@@ -398,10 +399,11 @@ def validate_group_configs(
 
 
 def broker_config(node: NodeConfig, dynamic: Mapping[str, str]) -> NodeConfig:
-    """Return what holds for one broker: its dynamic configs, else what it was started with. Cached.
+    """Return the config of one broker: its dynamic configs, else its start-up config. Cached.
 
-    `dynamic` is what the metadata has of this broker, over what it has of all (`MetadataImage.broker_configs`). Code
-    that follows changes at run time asks for this each time, by `raftlog.metadata.effective_config.config_in_force`.
+    `dynamic`: the metadata's configs of this broker, over the cluster-wide configs (`MetadataImage.broker_configs`).
+    Code that follows changes at run time reads it each time, by
+    `raftlog.metadata.effective_config.effective_broker_config`.
     """
     return _broker_config(node, frozenset(dynamic.items())) if dynamic else node
 
@@ -421,10 +423,10 @@ def _broker_config(node: NodeConfig, dynamic: frozenset[tuple[str, str]]) -> Nod
 def validate_broker_configs(
     configs: Mapping[str, str], *, cluster_wide: bool, stored: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Check dynamic broker configs (KIP-226). Raises InvalidConfig for unknown, read-only or malformed ones.
+    """Check dynamic broker configs (KIP-226). Raise InvalidConfig for unknown, read-only or malformed configs.
 
-    `cluster_wide`: they are set for all brokers, so per-broker settings are refused. Configs that are as they are
-    `stored` already are not judged again: an older version took them.
+    `cluster_wide`: they are set for all brokers, so per-broker settings are refused. Configs equal to their `stored`
+    values are not checked again: an older version accepted them.
     """
     faults = []
     for name, text in configs.items():
@@ -444,7 +446,7 @@ def validate_broker_configs(
 
 
 def _unchangeable(name: str, *, cluster_wide: bool) -> str | None:
-    """Return the reason why a running broker does not take a setting, None if it does."""
+    """Return the reason why a running broker does not accept a change of a setting, or None."""
     table = settings_of(NodeConfig)
     name = ALIASES.get(name, name)
     if name in table:
@@ -466,11 +468,11 @@ def _unchangeable(name: str, *, cluster_wide: bool) -> str | None:
 
 
 def without_effect(name: str) -> str | None:
-    """Return the sentence of a broker config that is accepted and has no effect, None for any other name."""
+    """Return the explanation for an accepted broker config without effect, None for any other name."""
     return next((row.meaning for _, row in _rows([name]) if not row.applied), None)
 
 
 def topic_config_without_effect(name: str, text: str) -> str | None:
-    """Return the sentence of a topic config that is accepted and has no effect; None for others, and for defaults."""
+    """Return the explanation for an accepted topic config without effect; None for others, and for defaults."""
     row = settings_of(TopicConfig)[name][1]
     return None if row.applied or row.parse(text) == row.default else row.meaning

@@ -1,4 +1,4 @@
-"""How much metadata a cluster keeps. Only the table; `raftlog.controller.metadata_limits` carries it out."""
+"""Limits of a cluster's metadata. Only the table; `raftlog.controller.metadata_limits` enforces it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _bound(name: str, default: int, doc: str, *, at_most: int = INT_MAX) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class MetadataBounds:
-    """The limits that the active controller keeps to."""
+    """The limits that the active controller enforces."""
 
     raftlog_topics_max: int = _bound(
         "raftlog.topics.max", 50_000, "Most topics of the cluster; further ones are refused: POLICY_VIOLATION"

@@ -1,8 +1,8 @@
-"""The node's settings: those of Kafka's broker configs that raftlog has, and its own. Only the table.
+"""The node's settings: Kafka's broker configs that raftlog has, and its own. Only the table.
 
-Own settings are `cluster.id`, `log.flush.policy` and what starts with `raftlog.`. Defaults are Kafka's but for
-the liveness times, which are shorter. `raftlog.base.config.load_config` makes a NodeConfig from files and the like.
-Made by hand it holds bare defaults, of which the derived ones (advertised listeners, secret) are empty.
+Own settings are `cluster.id`, `log.flush.policy` and all that start with `raftlog.`. Defaults are Kafka's, except for
+shorter liveness times. `raftlog.base.config.load_config` makes a NodeConfig from files and other layers. A NodeConfig
+made directly holds bare defaults, and derived settings (advertised listeners, secret) are empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FLUSH_POLICIES = ("commit", "os")
 
 
 class ConfigWarning(NamedTuple):
-    """Something about the config that an operator should hear: a log event and its fields."""
+    """A warning about the config for operators: a log event and its fields."""
 
     event: str
     fields: Mapping[str, object]
@@ -64,9 +64,9 @@ def _read_secret(text: str) -> bytes:
 class NodeConfig(
     MemorySettings, MetadataBounds, ConnectionSettings, SecuritySettings, OauthSettings, TlsSettings
 ):
-    """Everything one node is told. Compared by identity. `given`: what was set, as text, by dotted name."""
+    """The config of one node. Compared by identity. `given`: the set values as text, by dotted name."""
 
-    # Who this is
+    # Identity
     roles: frozenset[str] = _node(
         "process.roles",
         "list",
@@ -163,7 +163,7 @@ class NodeConfig(
         applied=False,
     )
 
-    # Where it keeps things
+    # Folders
     log_dirs: tuple[str, ...] = _node(
         "log.dirs",
         "list",
@@ -226,7 +226,7 @@ class NodeConfig(
         at_least=0,
     )
 
-    # Topics: how they are made
+    # Defaults of new topics
     num_partitions: int = setting(
         "num.partitions", "int", 1, "Partitions of a topic that was created without a number", at_least=1
     )
@@ -500,7 +500,7 @@ class NodeConfig(
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
 
-    # What clients tell of themselves
+    # Client metrics
     telemetry_max_bytes: int = setting(
         "telemetry.max.bytes",
         "int",
@@ -582,13 +582,13 @@ class NodeConfig(
 
     given: Mapping[str, str] = field(default_factory=dict)
     logins: Mapping[str, ListenerLogins] = field(default_factory=dict)
-    """How clients log in on each SASL listener, by its name."""
+    """The logins of each SASL listener, by its name."""
     oauth: Mapping[str, ListenerOauth] = field(default_factory=dict)
     """The keys and tokens of each listener with OAUTHBEARER, by its name."""
     admin_tls: ListenerTls | None = None
-    """The certificates of the HTTP admin API; None: it speaks HTTP."""
+    """The certificates of the HTTP admin API; None: it uses plain HTTP."""
     tls: Mapping[str, ListenerTls] = field(default_factory=dict)
-    """The certificates of each listener that speaks TLS, by its name; that of controllers elsewhere, too."""
+    """The certificates of each TLS listener, by its name, including controllers' listeners on other nodes."""
     listener_limits: Mapping[str, ListenerLimits] = field(default_factory=dict)
-    """Of those listeners that have limits of their own, by name."""
+    """The limits of listeners with limits of their own, by name."""
     warnings: tuple[ConfigWarning, ...] = ()

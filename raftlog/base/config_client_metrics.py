@@ -1,6 +1,6 @@
 """The configs of client metrics subscriptions (KIP-714): which clients push which metrics, and how often.
 
-The names and defaults are Kafka's. A subscription asks nothing until it has one of these configs.
+The names and defaults are Kafka's. A subscription has no effect until it has some of these configs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MATCHED: Final = (
     "client_source_address",
     "client_source_port",
 )
-"""The labels that a `match` may look at."""
+"""The labels that a `match` may use."""
 
 MOST_INSTRUCTIONS: Final = 100
-"""Of one expression when compiled: a client that asks what to push is matched against every subscription."""
+"""Instructions of a compiled expression: each client is matched against every subscription."""
 
 MOST_SUBSCRIPTIONS: Final = 100
 NAME_CHARACTERS: Final = 249
@@ -48,7 +48,7 @@ def _read_match(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ClientMetricsConfig:
-    """Everything one subscription can be told."""
+    """The configs of one subscription."""
 
     metrics: tuple[str, ...] = setting(
         "metrics",
@@ -83,7 +83,7 @@ class ClientMetricsConfig:
 
 
 def client_metrics_config(configs: Mapping[str, str]) -> ClientMetricsConfig:
-    """Return a subscription's configs over their defaults. A value that cannot be read is passed over."""
+    """Return a subscription's configs over their defaults. An invalid value is ignored."""
     found = {}
     for name, (attribute, row) in settings_of(ClientMetricsConfig).items():
         if name in configs:
@@ -97,9 +97,9 @@ def client_metrics_config(configs: Mapping[str, str]) -> ClientMetricsConfig:
 def validate_client_metrics_configs(
     name: str, configs: Mapping[str, str], *, stored: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Check a subscription's configs, but for those that are `stored` as they are.
+    """Check a subscription's configs, except for values equal to `stored`.
 
-    Raises InvalidConfig that names every faulty one and its rule.
+    Raise InvalidConfig that names every faulty config and its rule.
     """
     table = settings_of(ClientMetricsConfig)
     faults = []

@@ -1,6 +1,6 @@
-"""The connections of clients: their sockets, how many there may be, and how quotas count. Only the table.
+"""The connections of clients: their sockets, their limits, and the windows of quotas. Only the table.
 
-`ListenerLimits` are those of one listener (`listener.name.NAME.max.connections`).
+`ListenerLimits` are the limits of one listener (`listener.name.NAME.max.connections`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ListenerLimits(NamedTuple):
 
 
 def _read_per_ip_overrides(text: str) -> Mapping[str, int]:
-    """Read ADDRESS:COUNT,... Raises ValueError."""
+    """Read ADDRESS:COUNT,... Raise ValueError."""
     if not text:
         return MappingProxyType({})
     import ipaddress  # takes 440 KB
@@ -139,7 +139,7 @@ class ConnectionSettings:
 
 
 def split_limit_override(name: str) -> tuple[str, str] | None:
-    """Return the listener and the limit that a setting of one listener is about; None for what is no such setting."""
+    """Return the listener and the limit of a setting of one listener; None for any other name."""
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
@@ -149,7 +149,7 @@ def split_limit_override(name: str) -> tuple[str, str] | None:
 def limits_of_listeners(
     overrides: Mapping[str, str], fault: Callable[[str, str], None]
 ) -> Mapping[str, ListenerLimits]:
-    """Return the limits of those listeners that have some. Mistakes go to `fault`, with the setting's name."""
+    """Return the limits of listeners that have their own. Mistakes go to `fault`, with the setting's name."""
     limits: dict[str, ListenerLimits] = {}
     for name, text in overrides.items():
         override = split_limit_override(name)

@@ -1,4 +1,4 @@
-"""The broker settings that are defaults of topic configs; a running cluster takes changes of most. Only the table."""
+"""The broker settings that are defaults of topic configs; most can be changed in a running cluster. Only the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.base.config_setting import LONG_MAX, integer, setting, settings_of
 from raftlog.base.config_topic import TopicConfig
 
 _TOPICS = {row.synonyms[0][0]: row for _, row in settings_of(TopicConfig).values() if row.synonyms}
-"""The row of a topic config, by the broker's setting of the same unit that is its default."""
+"""The row of a topic config, by the broker's setting of the same unit for its default."""
 
 
 def _read_retention(text: str) -> int:
@@ -22,8 +22,8 @@ def _read_retention(text: str) -> int:
 
 
 def _default(name: str, otherwise: str = "", *, read: Callable[[str], Any] | None = None) -> Any:
-    """Return the row of a topic config, as a setting of the broker's. `otherwise` says what counts while it is unset;
-    without it, the topic config's own default does.
+    """Return the row of a topic config, as a setting of the broker's. `otherwise` describes the value while it is
+    unset; by default, the topic config's default.
     """
     row = _TOPICS[name]
     return setting(
@@ -43,7 +43,9 @@ def _default(name: str, otherwise: str = "", *, read: Callable[[str], Any] | Non
 
 @dataclass(frozen=True, eq=False)
 class TopicDefaults:
-    """The value of a topic config when the topic does not set it. None: the next coarser unit says it."""
+    """The value of a topic config when the topic does not set it. None: the setting in the next coarser unit
+    applies.
+    """
 
     min_insync_replicas: int = _default("min.insync.replicas")
     unclean_leader_election_enable: bool = _default("unclean.leader.election.enable")

@@ -1,4 +1,4 @@
-"""The content of DescribeConfigs: each setting with its value, where the value comes from, and what it falls back on.
+"""The content of DescribeConfigs: each setting with its value, where the value comes from, and its fallbacks.
 
 Reads the tables only; the shapes of the wire's versions are the protocol's business.
 """
@@ -42,7 +42,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """One row of an answer. `value` is None for sensitive settings; the first synonym is the one in force."""
+    """One row of an answer. `value` is None for sensitive settings; the first synonym is in force."""
 
     name: str
     value: str | None
@@ -67,7 +67,7 @@ def describe_topic(
 ) -> list[ConfigEntry]:
     """Describe all configs of a topic.
 
-    `cluster_dynamic` is what is set for all brokers, `broker_dynamic` what is set for this one.
+    `cluster_dynamic`: configs set for all brokers; `broker_dynamic`: configs set for this broker.
     """
     in_force = topic_config(node, {**cluster_dynamic, **broker_dynamic}, overrides)
     own = _Own(settings_of(TopicConfig), overrides, ConfigSource.DYNAMIC_TOPIC)
@@ -75,13 +75,13 @@ def describe_topic(
 
 
 def describe_group(node: NodeConfig, overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Describe all configs of a group. Those of brokers that it falls back on cannot be changed while they run."""
+    """Describe all configs of a group. The broker settings that it falls back on cannot be changed at run time."""
     own = _Own(settings_of(GroupConfig), overrides, ConfigSource.DYNAMIC_GROUP)
     return _describe(group_config(node, overrides), own, lambda row: _of_broker(row, node, {}, {}))
 
 
 def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
-    """Describe all configs of a subscription to client metrics, whether or not there is one of that name."""
+    """Describe all configs of a subscription to client metrics, whether or not it exists."""
     own = _Own(settings_of(ClientMetricsConfig), overrides, ConfigSource.CLIENT_METRICS)
     return _describe(client_metrics_config(overrides), own, lambda _row: ())
 
@@ -98,7 +98,7 @@ def describe_loggers(levels: Mapping[str, str]) -> list[ConfigEntry]:
 
 
 class _Own(NamedTuple):
-    """The configs that can be set on a resource itself, and those that are."""
+    """The configs of a resource itself: all that can be set, and all that are."""
 
     rows: Mapping[str, tuple[str, Setting]]
     overrides: Mapping[str, str]
@@ -125,9 +125,9 @@ def _describe(
 def describe_broker(
     node: NodeConfig, *, cluster_dynamic: Mapping[str, str], broker_dynamic: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """Describe all settings of a broker: as configured, under what was changed since.
+    """Describe all settings of a broker: the start-up config under the dynamic changes.
 
-    Of Kafka's settings that raftlog lacks there are those that somebody set.
+    Of Kafka's settings that raftlog lacks, it includes those that are set.
     """
     in_force = broker_config(node, {**cluster_dynamic, **broker_dynamic})
     entries = []
@@ -162,7 +162,7 @@ def describe_cluster_default(cluster_dynamic: Mapping[str, str]) -> list[ConfigE
 
 
 def _stored(row: Setting, text: str) -> Any:
-    """Return a stored value. A text that an older version took and this one does not is shown as it is."""
+    """Return a stored value. An invalid text, which an older version accepted, is shown unchanged."""
     try:
         return row.parse(text)
     except ValueError:

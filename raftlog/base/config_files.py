@@ -1,4 +1,4 @@
-"""Config files and environment → {dotted name: text}, and .properties back. Knows their syntax, but no setting."""
+"""Config files and environment → {dotted name: text}, and .properties back. It knows their syntax, not the settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LISTENER_VARIABLE = "RAFTLOG_LISTENER_NAME_"
 def parse_file(text: str, *, name: str) -> dict[str, str]:
     """Read a config file by its suffix: .toml is TOML, everything else Java .properties.
 
-    Raises ValueError saying what stands where when the text is not of that syntax.
+    Raise ValueError with the position of a syntax error.
     """
     return parse_toml(text) if name.lower().endswith(".toml") else parse_properties(text)
 
@@ -58,7 +58,7 @@ def _toml_text(name: str, value: Any) -> str:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read .properties by the rules of java.util.Properties.load; of a name set twice the last value counts."""
+    """Read .properties by the rules of java.util.Properties.load; the last value of a repeated name counts."""
     values: dict[str, str] = {}
     for line in _logical_lines(text):
         end = _end_of_key(line)
@@ -142,7 +142,7 @@ def environment_name(name: str) -> str:
 def parse_environment(
     environment: Mapping[str, str], names: Iterable[str], of_listeners: Iterable[str] = ()
 ) -> tuple[dict[str, str], list[str]]:
-    """Pick the RAFTLOG_* variables: ({dotted name: text}, variables with the prefix that are no setting).
+    """Pick the RAFTLOG_* variables: ({dotted name: text}, other variables with the prefix).
 
     `of_listeners`: settings that a listener may have of its own. RAFTLOG_LISTENER_NAME_EXTERNAL_SSL_CLIENT_AUTH is
     listener.name.external.ssl.client.auth.
@@ -168,7 +168,7 @@ def parse_environment(
 
 
 def parse_override(text: str) -> tuple[str, str]:
-    """Read name=value as given to --override."""
+    """Read name=value of an --override option."""
     name, separator, value = text.partition("=")
     if not separator or not name.strip():
         raise ValueError(f"{text!r} must be name=value")

@@ -90,7 +90,7 @@ class ConsumerGroupSettings(TransactionSettings):
 
 @dataclass(frozen=True)
 class GroupConfig:
-    """Everything one group can be told."""
+    """The configs of one group."""
 
     consumer_session_timeout_ms: int = setting(
         "consumer.session.timeout.ms",

@@ -1,9 +1,9 @@
-"""The broker settings of Apache Kafka (3.9 to 4.4) that raftlog does not have, and what becomes of each.
+"""The broker settings of Apache Kafka (3.9 to 4.4) that raftlog does not have, and the treatment of each.
 
-A setting that is harmless to leave out is accepted, kept and shown, without effect, and a warning says so. One that
-says where data may go is refused where a running broker is asked for it. One about security stops a node from starting:
-a node that was told to be closed must not start open. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule for
-names that nobody has listed.
+A setting that is harmless to ignore is accepted, kept and shown, without effect, and logs a warning. A setting about
+the location of data is refused as a change of a running broker. A setting about security stops a node from starting: a
+node that is configured as secure must not start without. `KAFKA_SETTINGS` has a row for every name, `SECURITY` a rule
+for unlisted names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KafkaSetting(NamedTuple):
 
     @property
     def is_kept(self) -> bool:
-        """Whether a running broker takes it: dynamic in Kafka, and harmless here."""
+        """Whether a running broker accepts it: dynamic in Kafka, and harmless here."""
         return self.row.dynamic and self.treatment == "without effect"
 
 
@@ -45,9 +45,7 @@ SECURITY: Final[Mapping[str, str]] = MappingProxyType(
         "ssl.": "raftlog does not carry out this setting of TLS",
     }
 )
-"""The features that raftlog lacks, by the beginning of a setting's name. A node that is given one of these does not
-start.
-"""
+"""The features that raftlog lacks, by the beginning of a setting's name. A node with such a setting does not start."""
 
 _CARRIED_OUT: Final = frozenset(
     {*settings_of(SecuritySettings), *settings_of(OauthSettings), *settings_of(TlsSettings)}
@@ -73,7 +71,7 @@ _LOGIN_PACE: Final = """
         sasl.login.refresh.window.factor:double+ sasl.login.refresh.window.jitter:double+
         sasl.login.retry.backoff.max.ms:long sasl.login.retry.backoff.ms:long
         """
-"""The pace of Kerberos and of a broker's own logins. raftlog has neither, so nothing is more open without them."""
+"""The pace of Kerberos and of a broker's own logins. raftlog has neither, so ignoring them weakens no protection."""
 
 _HARMLESS: Final = frozenset(each.partition(":")[0] for each in _LOGIN_PACE.split())
 
@@ -82,8 +80,9 @@ class _Family(NamedTuple):
     treatment: Treatment
     why: str
     names: str
-    """name:type for what Kafka reads from the file only, name:type* what it changes at run time for all brokers,
-    name:type+ for each broker."""
+    """name:type if Kafka reads it only from the file, name:type* if it is dynamic cluster-wide, name:type+ per
+    broker.
+    """
 
 
 _FAMILIES: Final = (
@@ -297,7 +296,7 @@ _FAMILIES: Final = (
     ),
     _Family(
         "security",
-        "",  # SECURITY has the sentence of each
+        "",  # SECURITY explains each
         """
         alter.config.policy.class.name:class config.providers:list*
         create.topic.policy.class.name:class delegation.token.master.key:password principal.builder.class:class+
@@ -331,10 +330,10 @@ _UPDATES: Final[Mapping[str, Update]] = {"*": "cluster-wide", "+": "per-broker"}
 
 
 def missing_security(name: str) -> str | None:
-    """Return what raftlog lacks to carry out a setting about security; None for any other setting.
+    """Return the missing feature of a setting about security; None for any other setting.
 
-    An override for one listener (and one mechanism: `listener.name.external.scram-sha-512.sasl.jaas.config`) is
-    judged by the setting that it overrides, and so is a distribution's own name for one.
+    An override for one listener (and one mechanism: `listener.name.external.scram-sha-512.sasl.jaas.config`) counts as
+    the setting that it overrides, as does a distribution's own name for it.
     """
     candidates = [name, name.removeprefix("confluent.")]
     if name in _CARRIED_OUT:
@@ -350,7 +349,7 @@ def missing_security(name: str) -> str | None:
 
 
 def is_kafkas(name: str) -> bool:
-    """Whether this is a setting of Apache Kafka's that raftlog does not have."""
+    """Whether this is a setting of Apache Kafka that raftlog does not have."""
     return name in KAFKA_SETTINGS or name.startswith(OTHER_PREFIXES) or missing_security(name) is not None
 
 
@@ -372,4 +371,4 @@ def _read(families: tuple[_Family, ...]) -> Iterator[tuple[str, KafkaSetting]]:
 
 
 KAFKA_SETTINGS: Final[Mapping[str, KafkaSetting]] = MappingProxyType(dict(_read(_FAMILIES)))
-"""Every single setting, by its name."""
+"""Every setting, by its name."""

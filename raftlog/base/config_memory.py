@@ -1,5 +1,5 @@
-"""The settings of how much memory clients and other brokers may make a broker keep. Only the table;
-`raftlog.base.memory` has the rule by which the parts follow from the whole.
+"""The settings for a broker's memory on behalf of clients and other brokers. Only the table; `raftlog.base.memory`
+derives the parts from the whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from raftlog.base.config_group import ConsumerGroupSettings
 from raftlog.base.config_setting import setting
 
 DERIVED = -1
-"""Of a setting that follows from another one."""
+"""The value of a setting that follows from another setting."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from raftlog.base.config_setting import words
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 EVERY_INTERFACE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - compared with, never bound to
-"""Hosts that mean all interfaces: one can bind to them, nobody can connect to them."""
+"""Hosts that mean all interfaces: valid to bind to, not to connect to."""
 
 MAX_PORT = 65_535
 MAX_HOST_CHARS = 253
@@ -21,8 +21,8 @@ _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*\.?")
 
 
 class Listener(NamedTuple):
-    """An address on which a node listens, or to which it tells clients to connect. Host "" is every interface, port 0
-    any free one.
+    """An address on which a node listens, or that it advertises to clients. Host "" is every interface, port 0 any free
+    port.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Listener(NamedTuple):
 
 
 def find_listener(listeners: Iterable[Listener], names: Sequence[str]) -> Listener | None:
-    """Return the listener that the first of some names means, or None if there is none of that name."""
+    """Return the listener of the first of some names, or None if there is none of that name."""
     return next((each for each in listeners if each.name == names[0]), None)
 
 
@@ -45,7 +45,7 @@ def format_address(host: str, port: int) -> str:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text can be a host name or an IP address, an IPv6 address without brackets. Looks none up."""
+    """Whether a text can be a host name or an IP address, an IPv6 address without brackets. It does not resolve."""
     if ":" in text:
         import ipaddress  # takes 440 KB
 
@@ -60,7 +60,7 @@ def is_host(text: str) -> bool:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Read host:port. Raises ValueError that names the text."""
+    """Read host:port. Raise ValueError that names the text."""
     host, colon, port = text.rpartition(":")
     if not colon or not (port.isascii() and port.isdecimal()) or int(port) > MAX_PORT:
         raise ValueError(f"{text!r} must be host:port with a port of at most {MAX_PORT}")
@@ -74,7 +74,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_servers(text: str) -> tuple[str, ...]:
-    """Read host:port,... and keep the texts. Raises ValueError that names the text at fault."""
+    """Read host:port,... and keep the texts. Raise ValueError that names the text at fault."""
     servers = words(text)
     for each in servers:
         parse_address(each)
@@ -82,7 +82,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
 
 
 def parse_optional_address(text: str) -> tuple[str, int] | None:
-    """Read host:port, or nothing. Raises ValueError that names the text."""
+    """Read host:port, or an empty text as None. Raise ValueError that names the text."""
     return parse_address(text) if text else None
 
 
@@ -91,7 +91,7 @@ def format_optional_address(address: tuple[str, int] | None) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address is this machine's own, which nobody reaches from elsewhere."""
+    """Whether a host name or address is this machine's own, unreachable from other machines."""
     if host in ("localhost", "127.0.0.1", "::1"):
         return True
     if not (host.startswith("127.") or ":" in host):
@@ -105,9 +105,9 @@ def is_loopback(host: str) -> bool:
 
 
 def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | None:
-    """Return the URL of a broker's HTTP API by its settings; None if it has none, or if it is for its own machine.
+    """Return the URL of a broker's HTTP API by its settings; None without an API, or if it is local to its machine.
 
-    `host` is what the broker advertises to clients; `nearby`: it is on this machine.
+    `host` is the advertised host; `nearby`: it is on this machine.
     """
     try:
         bound, port = parse_address(settings.get("raftlog.admin.listener", ""))
@@ -121,7 +121,7 @@ def http_url(settings: Mapping[str, str], host: str, *, nearby: bool) -> str | N
 
 
 def parse_listeners(text: str) -> tuple[Listener, ...]:
-    """Read NAME://host:port,... Names are upper-cased as Kafka does; names must differ."""
+    """Read NAME://host:port,... Names are upper-cased as in Kafka, and must differ."""
     listeners = []
     for item in words(text):
         name, separator, address = item.partition("://")

@@ -1,7 +1,7 @@
-"""The settings of logins by OAUTHBEARER, and what they come to for each listener. Opens no file or address.
+"""The settings of OAUTHBEARER authentication, and their values for each listener. Opens no file or address.
 
 Names are Kafka's. `listener.name.NAME.sasl.oauthbearer...` overrides a setting for one listener, and so does
-`listener.name.NAME.oauthbearer.sasl.oauthbearer...`, which wins over it.
+`listener.name.NAME.oauthbearer.sasl.oauthbearer...`, which has precedence.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _read_urls(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class OauthSettings:
-    """The keys of an identity provider, and which of its tokens are for this cluster."""
+    """The keys of an identity provider, and the rules for tokens of this cluster."""
 
     oauth_jwks_url: str = setting(
         JWKS_URL,
@@ -122,7 +122,7 @@ class OauthSettings:
 
 
 class Trust(NamedTuple):
-    """The file of authorities that the identity provider's certificate may be of. Its text form hides the password."""
+    """The file of authorities for the identity provider's certificate. Its text form hides the password."""
 
     location: str = ""
     """Empty: the system's authorities."""
@@ -135,16 +135,16 @@ class Trust(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ListenerOauth(OauthSettings):
-    """Logins by OAUTHBEARER on one listener."""
+    """OAUTHBEARER authentication on one listener."""
 
     listener: str = ""
     trust: Trust = field(default_factory=Trust)
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The setting that said it, by attribute: one of the listener's own, or one of all."""
+    """The setting that a value came from, by attribute: the listener's own, or the general setting."""
 
     @property
     def jwks_path(self) -> str | None:
-        """The file of the keys; None: they are at an address."""
+        """The file of the keys; None if they have an address."""
         from urllib.parse import unquote, urlsplit
 
         parts = urlsplit(self.oauth_jwks_url)
@@ -167,7 +167,7 @@ class OauthOverride(NamedTuple):
 
 
 def split_oauth_override(name: str) -> OauthOverride | None:
-    """Return what a setting of one listener overrides; None for what is no setting of OAUTHBEARER."""
+    """Return what a setting of one listener overrides; None if it is not a setting of OAUTHBEARER."""
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
@@ -183,7 +183,7 @@ def oauth_of(
     get: Callable[[str], Any],
     fault: Callable[[str, str], None],
 ) -> ListenerOauth:
-    """Return how clients of a listener log in by OAUTHBEARER. `get` returns the node's value of an attribute.
+    """Return the OAUTHBEARER authentication of a listener. `get` returns the node's value of an attribute.
 
     Mistakes go to `fault`, with the setting's name.
     """
@@ -221,7 +221,7 @@ def _overrides_of(listener: str, overrides: Iterable[str]) -> Iterable[tuple[Oau
 
 
 def _read_jaas(text: str) -> Trust:
-    """Read the line, whose only options that a broker has a use for are those of the address's authority."""
+    """Read a JAAS line, of which a broker uses only the options for the address's authority."""
     from raftlog.base.jaas import UnusableJaas, parse_jaas
 
     entry = parse_jaas(text)
@@ -253,7 +253,7 @@ def _judge_handler(name: str) -> None:
 
 
 def _judge(oauth: ListenerOauth, fault: Callable[[str, str], None]) -> None:
-    """Find what would let in nobody, or tokens that anyone can make."""
+    """Find settings that would refuse every client, or accept tokens that anyone can make."""
     names, url = oauth.names, oauth.oauth_jwks_url
     if not url:
         fault(
@@ -275,7 +275,7 @@ def _judge(oauth: ListenerOauth, fault: Callable[[str, str], None]) -> None:
 
 
 def keys_in_the_clear(oauth: ListenerOauth) -> bool:
-    """Whether others on the network could put their own keys in the place of the identity provider's."""
+    """Whether others on the network could replace the identity provider's keys by their own."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(oauth.oauth_jwks_url)

@@ -1,7 +1,7 @@
-"""The laws between settings, and the settings that follow from others: addresses, voters, secret, folders.
+"""The rules between settings, and the derived settings: addresses, voters, secret, folders.
 
-Works on a draft in place: what was read, plus what is derived. Faults and warnings are collected, never raised, so
-that a person learns of all at once. A setting that depends on one whose own text was faulty is not judged further.
+Works on a draft in place, which holds read and derived values. Faults and warnings are collected, never raised, so that
+all are reported at once. A setting that depends on a faulty setting is not checked further.
 """
 
 from __future__ import annotations
@@ -42,15 +42,19 @@ from raftlog.base.config_tls import (
     tls_of,
 )
 
-NO_LOGINS: Final = "controllers have PLAINTEXT or SSL: they prove raftlog.cluster.secret, and log in nowhere"
+NO_LOGINS: Final = (
+    "controllers have PLAINTEXT or SSL: they authenticate by raftlog.cluster.secret, without logins"
+)
 
 MAX_VOTERS = 7
-"""More voters make every metadata change slower and nothing safer."""
+"""More voters make every metadata change slower without more safety."""
 
 
 @dataclass(slots=True)
 class Draft:
-    """A config in the making: values by attribute, the names set to something well-formed, and those that were not."""
+    """A config in the making: values by attribute, the names of well-formed settings, and those of malformed
+    settings.
+    """
 
     values: dict[str, Any]
     given: set[str]
@@ -85,7 +89,7 @@ _DEFAULTS: Mapping[str, Any] = {attribute: row.default for attribute, row in set
 
 
 def resolve(draft: Draft, *, hostname: str, working_dir: str) -> None:
-    """Complete and judge a draft in place."""
+    """Complete and validate a draft in place."""
     _resolve_node_id(draft)
     if not draft.faulty & {
         "process.roles",
@@ -117,7 +121,7 @@ def _resolve_node_id(draft: Draft) -> None:
 
 
 def _resolve_listeners(draft: Draft) -> None:
-    """Give each listener its security protocol; fill in what a node alone needs when none were set."""
+    """Set each listener's security protocol; without listeners, add the defaults of a single node."""
     names = draft.get("controller_listener_names")
     listeners: tuple[Listener, ...] = draft.get("listeners")
     if "listeners" not in draft.given:
@@ -179,7 +183,7 @@ def _judge_protocols(draft: Draft) -> None:
 
 
 def _resolve_logins(draft: Draft) -> None:
-    """Say how clients of each SASL listener log in; a listener that others override is one that there is."""
+    """Set the logins of each SASL listener; an override must name an existing listener."""
     sasl = [each.name for each in draft.get("listeners") if each.security_protocol in SASL_PROTOCOLS]
     for name in draft.overrides:
         override = split_override(name)
@@ -204,9 +208,9 @@ def _resolve_logins(draft: Draft) -> None:
 
 
 def _resolve_oauth(draft: Draft) -> None:
-    """Note the keys and tokens of each listener with OAUTHBEARER."""
+    """Record the keys and tokens of each listener with OAUTHBEARER."""
     logins = draft.values.get("logins")
-    if logins is None:  # no broker, or a fault that was told
+    if logins is None:  # no broker, or a reported fault
         return
     offering = [name for name, login in logins.items() if OAUTHBEARER in login.mechanisms]
     for name in draft.overrides:
@@ -238,7 +242,7 @@ def _resolve_oauth(draft: Draft) -> None:
 
 
 def _resolve_tls(draft: Draft) -> None:
-    """Note the TLS settings of each listener that speaks TLS: this node's, and that of controllers elsewhere."""
+    """Record the TLS settings of each TLS listener: this node's, and those of controllers elsewhere."""
     own = {each.name: each.security_protocol for each in draft.get("listeners")}
     controllers = draft.get("controller_listener_names")[:1]
     of_controllers = {each: draft.get("listener_security_protocol_map").get(each) for each in controllers}
@@ -275,7 +279,7 @@ def _resolve_tls(draft: Draft) -> None:
 
 
 def _admin_speaks_tls(draft: Draft) -> bool:
-    """Say whether the HTTP admin API speaks TLS, which a certificate of its own is enough for."""
+    """Return whether the HTTP admin API uses TLS, for which a certificate of its own suffices."""
     protocol = "raftlog.admin.security.protocol"
     if draft.get("admin_ssl_certificate"):
         if protocol in draft.given and draft.get("admin_security_protocol") != "SSL":
@@ -286,7 +290,7 @@ def _admin_speaks_tls(draft: Draft) -> bool:
 
 
 def _resolve_limits(draft: Draft) -> None:
-    """Note the limits that single listeners have for their connections."""
+    """Record the connection limits of single listeners."""
     names = {each.name for each in draft.get("listeners")}
     for name in draft.overrides:
         override = split_limit_override(name)
@@ -301,7 +305,7 @@ def _broker_listeners(draft: Draft) -> tuple[Listener, ...]:
 
 
 def _resolve_advertised(draft: Draft, hostname: str) -> None:
-    """Advertise every broker listener; where nothing was said, what it is bound to, or this host's name."""
+    """Advertise every broker listener; by default its bound address, or this host's name."""
     bound = {each.name: each for each in _broker_listeners(draft)}
     controllers = set(draft.get("controller_listener_names"))
     said = (
@@ -327,7 +331,7 @@ def _resolve_advertised(draft: Draft, hostname: str) -> None:
 
 
 def _judge_advertised(draft: Draft, advertised: Listener, bound: Listener) -> None:
-    """Say what no client, or no client on another machine, will be able to connect to."""
+    """Report addresses to which no client, or no client on another machine, can connect."""
     reason = None
     if advertised.host in EVERY_INTERFACE:
         reason = "this host means every interface; nobody can connect to it"
@@ -362,7 +366,7 @@ def _resolve_inter_broker_listener(draft: Draft) -> None:
 
 
 def _resolve_voters(draft: Draft, hostname: str) -> bool:
-    """Without voters a node is alone; whatever hints at several is a fault that says what to add (and False)."""
+    """Without voters a node is alone; settings that imply several voters are a fault (and False)."""
     if "controller.quorum.voters" in draft.given and draft.get("voters"):
         return True
     node_id, servers = draft.get("node_id"), draft.get("controller_quorum_bootstrap_servers")
@@ -371,7 +375,7 @@ def _resolve_voters(draft: Draft, hostname: str) -> bool:
         (each for each in draft.get("listeners") if each.name in draft.get("controller_listener_names")), None
     )
     if own is None and draft.is_controller:
-        return False  # said already: listeners lacks the controller's
+        return False  # reported already: listeners lacks the controller's
     if len(servers) > 1 or own is None:
         draft.fault(
             "controller.quorum.voters",
@@ -433,7 +437,7 @@ def _resolve_secret(draft: Draft) -> None:
 
 
 def _judge_admin(draft: Draft) -> None:
-    """Refuse an admin API that others can reach without saying who they are, or whose secrets others could read."""
+    """Refuse an admin API that others can reach without authentication, or that sends secrets in the clear."""
     if draft.faulty & {"raftlog.admin.listener", "raftlog.admin.tokens.file", "authorizer.class.name"}:
         return
     address = draft.get("admin_listener")
@@ -482,7 +486,7 @@ def _resolve_folders(draft: Draft, working_dir: str) -> None:
 
 
 def _resolve_path(folder: str, path: str) -> str:
-    """Return a path as seen from a folder, without what says nothing. As pathlib does, whose import takes 770 KB."""
+    """Return a path as seen from a folder, normalised as by pathlib, which takes 770 KB to import."""
     whole = path if path.startswith("/") else f"{folder}/{path}"
     parts = "/".join(each for each in whole.split("/") if each not in ("", "."))
     return f"/{parts}" if whole.startswith("/") else parts or "."

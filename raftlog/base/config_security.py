@@ -1,6 +1,6 @@
-"""The settings of who may connect and what they may do. Only the table, and what it means for each listener.
+"""The settings of authentication and authorization. Only the table, and its meaning for each listener.
 
-Names are Kafka's. A setting of one listener is written `listener.name.NAME.setting`, one of a single mechanism of it
+Names are Kafka's. A setting of one listener is written `listener.name.NAME.setting`, a setting of a single mechanism
 `listener.name.NAME.MECHANISM.setting`, with both names in lower case.
 """
 
@@ -16,7 +16,7 @@ from raftlog.base.principals import parse_super_users
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 _WITH_JAAS: Final = MECHANISMS[:3]
-"""Those whose lines are read here; OAUTHBEARER's is in `config_oauth`."""
+"""The mechanisms with JAAS lines that are read here; OAUTHBEARER's is in `config_oauth`."""
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 LISTENER_PREFIX: Final = "listener.name."
 
@@ -37,12 +37,12 @@ LOGINS_OF_LISTENERS: Final = (
 
 
 class ListenerLogins(NamedTuple):
-    """How clients of one listener log in. Its text form hides the passwords."""
+    """The authentication of one listener's clients. Its text form hides the passwords."""
 
     mechanisms: tuple[str, ...]
     plain_users: Mapping[str, str] = MappingProxyType({})
     max_reauth_ms: int = 0
-    """So long a login holds; 0: as long as the connection."""
+    """How long a login is valid; 0: as long as the connection."""
 
     def __repr__(self) -> str:
         return f"ListenerLogins({self.mechanisms}, {len(self.plain_users)} users of PLAIN)"
@@ -64,7 +64,7 @@ def _read_authorizer(name: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class SecuritySettings:
-    """Logins and rights."""
+    """Authentication and authorization."""
 
     sasl_enabled_mechanisms: tuple[str, ...] = setting(
         _MECHANISMS_SETTING,
@@ -153,7 +153,7 @@ class SecuritySettings:
 
 
 def split_override(name: str) -> Override | None:
-    """Return what a setting of one listener is about; None for what is no such setting, or not carried out."""
+    """Return the parts of a setting of one listener; None if it is not such a setting, or not supported."""
     if not name.startswith(LISTENER_PREFIX):
         return None
     listener, _, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
@@ -173,7 +173,7 @@ def logins_of(
     max_reauth_ms: int,
     fault: Callable[[str, str], None],
 ) -> ListenerLogins:
-    """Return how clients log in on a SASL listener. Mistakes go to `fault`, with the setting's name."""
+    """Return the logins of a SASL listener. Mistakes go to `fault`, with the setting's name."""
     users: dict[str, str] = {}
     for name, text in overrides.items():
         override = split_override(name)

@@ -1,7 +1,7 @@
 """A setting: dotted name, type, default, bounds, unit, scope, one line of doc.
 
-A frozen dataclass whose fields are made by `setting(...)` *is* a table: `settings_of(cls)` iterates it, and
-everything else (parsing, DescribeConfigs, `raftlog config`, the reference) comes from it. Knows no particular setting.
+A frozen dataclass with fields made by `setting(...)` *is* a table. `settings_of(cls)` iterates it, and everything else
+(parsing, DescribeConfigs, `raftlog config`, the reference) comes from it. Knows no particular setting.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ UNITS = ("ms", "seconds", "minutes", "hours", "bytes", "percentage")
 
 
 class SecretInText(ValueError):
-    """A text breaks a rule and may hold a secret: the message says the rule, and nobody repeats the text."""
+    """A text breaks a rule and may hold a secret: the message has the rule, and must not be joined with the text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One row of a table. `default` is a parsed value; `at_least` and `at_most` are inclusive.
 
-    `synonyms` are the broker's names for a topic config, nearest first, each with the factor that turns its unit
-    into the topic's. `applied` is False for what is accepted, kept and shown, without effect.
+    `synonyms` are the broker's names for a topic config, nearest first, each with the factor that turns its unit into
+    the topic's. `applied` is False for a setting that is accepted, kept and shown, without effect.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Setting:
 
     @property
     def read_only(self) -> bool:
-        """True when a running broker does not take changes of it."""
+        """True if it cannot be changed in a running broker."""
         return self.update == "read-only"
 
     @property
@@ -92,11 +92,11 @@ class Setting:
 
     @property
     def meaning(self) -> str:
-        """The line of doc, which for a setting that nothing reads ends by saying so."""
+        """The line of doc; for a setting without effect it ends by saying so."""
         return self.doc if self.applied else f"{self.doc} (accepted, without effect)"
 
     def parse(self, text: str) -> Any:
-        """Turn configured text into a value. Raises ValueError with the rule that was broken."""
+        """Parse configured text. Raise ValueError with the broken rule."""
         text = text.strip()
         if not text and self.nullable:
             return None
@@ -107,14 +107,14 @@ class Setting:
     def parse_new(self, text: str) -> Any:
         """Parse a text that is being set. Empty items of a list are refused (Kafka since 4.2, KIP-1161).
 
-        `parse` passes over them, for values that were stored before. An empty list is no empty item.
+        `parse` ignores them, for values that were stored before. An empty list has no empty item.
         """
         if self.kind == "list" and text.strip() and not all(map(str.strip, text.split(","))):
             raise ValueError("must have no empty item")
         return self.parse(text)
 
     def fault_of(self, error: ValueError, text: str) -> str:
-        """Return for a person what `parse` said of a text, and the text, unless there may be a secret in it."""
+        """Return `parse`'s error for a person, with the text unless it may contain a secret."""
         hidden = self.sensitive or isinstance(error, SecretInText)
         return str(error) if hidden else f"{error}, but is {text!r}"
 
@@ -158,7 +158,7 @@ def _boolean(text: str) -> bool:
 
 
 def integer(text: str) -> int:
-    """Read a whole number. Raises ValueError with the rule."""
+    """Read a whole number. Raise ValueError with the rule."""
     try:
         return int(_without_separators(text))
     except ValueError:
@@ -173,19 +173,19 @@ def _double(text: str) -> float:
 
 
 def _without_separators(text: str) -> str:
-    """Return a text without underscores, which Python alone takes for a part of a number. Raises ValueError."""
+    """Return a text; raise ValueError for underscores, which only Python accepts in a number."""
     if "_" in text:
         raise ValueError
     return text
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Split a comma-separated list; blanks around items and empty items vanish."""
+    """Split a comma-separated list; blanks around items and empty items are dropped."""
     return tuple(item for item in (part.strip() for part in text.split(",")) if item)
 
 
 def distinct_words(text: str) -> tuple[str, ...]:
-    """Split a list as `words`, without doubles (Kafka since 4.2, KIP-1161)."""
+    """Split a list as `words`, without duplicates (Kafka since 4.2, KIP-1161)."""
     return tuple(dict.fromkeys(words(text)))
 
 
@@ -202,7 +202,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def setting(  # the one place where a row's many columns meet
+def setting(  # the columns of a row meet here
     name: str,
     kind: Kind,
     default: Any,
@@ -242,14 +242,14 @@ def setting(  # the one place where a row's many columns meet
         show=show,
     )
     shown = kind != "password"
-    if isinstance(default, Mapping):  # dataclasses take no unhashable default
+    if isinstance(default, Mapping):  # dataclasses accept no unhashable default
         return dataclasses.field(default_factory=lambda: default, repr=shown, metadata={"setting": row})
     return dataclasses.field(default=default, repr=shown, metadata={"setting": row})
 
 
 @cache
 def settings_of(table: type[Any]) -> Mapping[str, tuple[str, Setting]]:
-    """Return {dotted name: (attribute, row)} of a table, in the order it is written."""
+    """Return {dotted name: (attribute, row)} of a table, in the order of the table."""
     return MappingProxyType(
         {
             field.metadata["setting"].name: (field.name, field.metadata["setting"])

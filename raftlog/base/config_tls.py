@@ -1,7 +1,7 @@
-"""The settings of TLS, and what they come to for each listener. Opens no file.
+"""The settings of TLS, and their values for each listener. Opens no file.
 
 Names are Kafka's. `listener.name.NAME.ssl...` overrides a setting for one listener, `raftlog.admin.ssl...` for the HTTP
-admin API. The listeners of other brokers and of controllers say also how this node connects to them.
+admin API. The settings of other brokers' and controllers' listeners also apply to this node's connections to them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _lower(text: str) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TlsSettings:
-    """Certificates, keys, and who is believed."""
+    """Certificates, keys, and trusted authorities."""
 
     ssl_keystore_type: str = setting(
         "ssl.keystore.type",
@@ -123,7 +123,7 @@ class ListenerTls(TlsSettings):
     key_file: str = ""
     """PEM file of the key, if it is not in the keystore."""
     names: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The setting that said it, by attribute: one of the listener's own, or one of all."""
+    """The setting that a value came from, by attribute: the listener's own, or the general setting."""
 
 
 class TlsOverride(NamedTuple):
@@ -134,7 +134,7 @@ class TlsOverride(NamedTuple):
 
 
 def split_tls_override(name: str) -> TlsOverride | None:
-    """Return what a setting of one listener overrides; None for what is no setting of TLS that is carried out."""
+    """Return what a setting of one listener overrides; None if it is not a supported setting of TLS."""
     if name.startswith(f"{ADMIN_LISTENER}."):
         listener, rest = ADMIN_LISTENER, name.removeprefix(f"{ADMIN_LISTENER}.")
     elif name.startswith(LISTENER_PREFIX):
@@ -151,7 +151,7 @@ def admin_tls_names() -> frozenset[str]:
 
 
 def of_certificate_file(path: str) -> Mapping[str, str]:
-    """Return what `raftlog.admin.ssl.certificate` is short for: this certificate, and none of clients."""
+    """Return the TLS that `raftlog.admin.ssl.certificate` stands for: this certificate, without client certificates."""
     return {
         f"{ADMIN_LISTENER}.ssl.keystore.type": "PEM",
         f"{ADMIN_LISTENER}.ssl.keystore.location": path,
@@ -193,7 +193,7 @@ def tls_of(
 
 
 def _judge(tls: ListenerTls, fault: Callable[[str, str], None], *, listens: bool) -> None:
-    """Find what would leave a listener without what it needs, or with something other than what was meant."""
+    """Find settings that leave a listener incomplete, or contradict each other."""
     names = tls.names
     chain, key = tls.ssl_keystore_certificate_chain, tls.ssl_keystore_key
     _judge_store(tls, "keystore", inline="certificate_chain", fault=fault)
@@ -238,5 +238,5 @@ def _judge_store(tls: ListenerTls, store: str, *, inline: str, fault: Callable[[
 
 
 def demands_certificate(tls: Mapping[str, ListenerTls], listener: str) -> bool:
-    """Return whether a listener lets in no client without a certificate."""
+    """Return whether a listener refuses clients without a certificate."""
     return listener in tls and tls[listener].ssl_client_auth == "required"

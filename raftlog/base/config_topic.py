@@ -1,4 +1,4 @@
-"""The topic configs: all of Apache Kafka, with Kafka's defaults. Only the table, not what comes of it."""
+"""The topic configs: all of Apache Kafka, with Kafka's defaults. Only the table, not its effects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REPLICA = re.compile(r"\d+:\d+")
 
 
 def _read_gzip_level(text: str) -> int:
-    """Read a level. 0, which stores without compressing, is none of Kafka's."""
+    """Read a level. Kafka does not have 0, which stores without compression."""
     level = integer(text)
     if level == 0:
         raise ValueError("must be 1 to 9, or -1")
@@ -42,7 +42,7 @@ def _throttled_replicas(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class TopicConfig:
-    """Everything one topic can be told. `TopicConfig()` is an untouched topic under Kafka's own defaults."""
+    """The configs of one topic. `TopicConfig()` is an unchanged topic under Kafka's own defaults."""
 
     cleanup_policy: tuple[str, ...] = _topic(
         "cleanup.policy",

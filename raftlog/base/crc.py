@@ -1,4 +1,4 @@
-"""CRC-32C: the function of the library `crc32c`, without what else that loads."""
+"""CRC-32C: the function of the library `crc32c`, without its other modules."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from collections.abc import Callable
 from raftlog.base.compiled import load_compiled
 
 crc32c: Callable[..., int] = load_compiled("crc32c", "_crc32c").crc32c
-"""Return the checksum of bytes (any buffer), going on from that of the bytes before if it is given."""
+"""Return the checksum of bytes (any buffer), continued from the checksum of the preceding bytes, if given."""

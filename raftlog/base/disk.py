@@ -1,11 +1,11 @@
-"""The disk port: everything raftlog asks of a file system, so that a simulated disk can stand in for it.
+"""The disk port: everything raftlog needs of a file system, so that a simulated disk can replace it.
 
 Ordering law: bytes are durable once `File.sync` returned; a new, renamed or removed name is durable once
 `Disk.sync_dir` of its folder returned. A failed sync must never be retried (the kernel may have dropped the pages):
-callers take the log directory offline. A sync that was not begun (`SyncNotBegun`) is tried again.
+callers take the log directory offline. A sync that was not begun (`SyncNotBegun`) is retried.
 
-This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too. They
-write every small file of raftlog, so that a power cut leaves the old one or the new one, never an empty one.
+This is the only module of the core that touches `os`. `write_file` and `make_folders` are for commands too. They write
+every small file of raftlog, so that a power cut leaves the old or the new file, never an empty file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
 NS_PER_MS: Final = 1_000_000
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""Records, and the credentials of users, concern the owner of a node alone."""
+"""Records and credentials are readable only for the owner of a node."""
 
 IOV_MAX = 1024
 """Buffers one `pwritev` takes (Linux UIO_MAXIOV)."""
@@ -36,16 +36,16 @@ IOV_MAX = 1024
 DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 """Errors of writes that find no room."""
 OUT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of calls for which the system has no descriptor or no memory left. They say nothing of the disk."""
+"""Errors of calls for lack of descriptors or memory. They are not faults of the disk."""
 
 
 class SyncNotBegun(OSError):
-    """The file or folder to sync could not be opened, for one of OUT_OF_FILES: nothing is lost, so try again."""
+    """The file or folder to sync could not be opened, by an error of OUT_OF_FILES: no data is lost, so retry."""
 
 
 @contextmanager
 def opening_to_sync() -> Iterator[None]:
-    """Raise SyncNotBegun where the system has no descriptor for what is opened inside."""
+    """Raise SyncNotBegun if the system has no descriptor for a file opened inside."""
     try:
         yield
     except OSError as error:
@@ -56,7 +56,7 @@ def opening_to_sync() -> Iterator[None]:
 
 @contextmanager
 def half_changed(path: str) -> Iterator[None]:
-    """Raise EIO for a change that a want of descriptors stops half-way, since it cannot be tried again."""
+    """Raise EIO for a change that a lack of descriptors stops half-way, since it cannot be retried."""
     try:
         yield
     except OSError as error:
@@ -66,7 +66,7 @@ def half_changed(path: str) -> Iterator[None]:
 
 
 def sync_data(descriptor: int) -> None:
-    """Make the contents and size of an open file durable. Raises OSError."""
+    """Make the contents and size of an open file durable. Raise OSError."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
     else:
@@ -74,20 +74,20 @@ def sync_data(descriptor: int) -> None:
 
 
 def sync_whole(descriptor: int) -> None:
-    """Make an open file or folder durable, with all that the system knows of it. Raises OSError."""
+    """Make an open file or folder durable, with all its metadata. Raise OSError."""
     if hasattr(os, "fdatasync"):
         os.fsync(descriptor)
         return
-    try:  # macOS, whose fsync leaves bytes in the cache of the drive
+    try:  # macOS: its fsync leaves bytes in the cache of the drive
         fcntl.fcntl(descriptor, FULL_SYNC)
     except OSError as error:
-        if error.errno != errno.ENOTSUP:  # a file system without it, SMB say: no sync was tried
+        if error.errno != errno.ENOTSUP:  # a file system without it, such as SMB: no sync was tried
             raise
         os.fsync(descriptor)
 
 
 def sync_dir(path: str) -> None:
-    """Make the names in a folder durable. Raises OSError; SyncNotBegun if there was no descriptor to open it."""
+    """Make the names in a folder durable. Raise OSError; SyncNotBegun if there was no descriptor to open it."""
     with opening_to_sync():
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -98,7 +98,7 @@ def sync_dir(path: str) -> None:
 
 
 def put_in_place(written: str | os.PathLike[str], final: str | os.PathLike[str]) -> None:
-    """Sync a file that was written and give it its name, in place of an older one of that name. Raises OSError."""
+    """Sync a written file and rename it to its final name, replacing an older file. Raise OSError."""
     descriptor = os.open(written, os.O_RDONLY | os.O_CLOEXEC)
     try:
         sync_whole(descriptor)
@@ -118,14 +118,14 @@ def write_file(
 ) -> None:
     """Replace a small file atomically: write beside it, sync, rename, sync its folder (the syncs only if `sync`).
 
-    A `secret` file can be read by this user alone, at every moment. `beside` ends the temporary name: processes that
-    write the same file at once each need one of their own. Raises OSError.
+    A `secret` file is readable only for this user, at every moment. `beside` ends the temporary name, which must differ
+    between processes that write the same file at once. Raise OSError.
     """
     final = os.fspath(path)
     temporary = final + beside
     if secret:
         with suppress(FileNotFoundError):
-            os.unlink(temporary)  # of a writer that was killed; others may have it open
+            os.unlink(temporary)  # left by a killed writer; others may have it open
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if secret else os.O_TRUNC)
     with _named(final):
         try:
@@ -144,7 +144,7 @@ def write_file(
 
 
 def make_folders(path: str | os.PathLike[str], mode: int = 0o777) -> None:
-    """Make a folder and its parents durably; fine if it exists. Parents have the usual mode. Raises OSError."""
+    """Make a folder and its parents durably; fine if it exists. Parents have the usual mode. Raise OSError."""
     folder = os.fspath(path)
     if os.path.isdir(folder):
         return
@@ -162,7 +162,7 @@ def make_folders(path: str | os.PathLike[str], mode: int = 0o777) -> None:
 def make_durable_folder(disk: Disk, path: str) -> None:
     """Make a folder and its missing parents on a disk, and sync the folder that names each; fine if it exists.
 
-    It is synced then too, as the process that made it may have been killed before. Raises OSError.
+    It is synced then too, as the process that made it may have been killed before. Raise OSError.
     """
     parent = path.rstrip("/").rpartition("/")[0] or "/"
     there = disk.exists(path)
@@ -174,12 +174,12 @@ def make_durable_folder(disk: Disk, path: str) -> None:
         disk.sync_dir(parent)
     except PermissionError:
         if not there:
-            raise  # else an operator made it, where raftlog may not look
+            raise  # else an operator made it, where raftlog has no access
 
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Add the path to an OSError that names none, as those of writes and syncs."""
+    """Add the path to an OSError without a path, as of writes and syncs."""
     try:
         yield
     except OSError as error:
@@ -199,7 +199,7 @@ class File(Protocol):
         """Like `pread`, but None when it would have to wait for the device. May return fewer bytes."""
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all buffers one after the other at `position`, all of them or raise OSError; returns the byte count."""
+        """Write all buffers in order at `position`, all of them or raise OSError; return the byte count."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -209,15 +209,15 @@ class File(Protocol):
         """Return when the contents changed last, in wall ms."""
 
     def set_modified_ms(self, modified_ms: int) -> None:
-        """Say when the contents changed last, where they were copied or written once more."""
+        """Set when the contents changed last, after they were copied or rewritten."""
 
     def sync(self) -> None:
         """Make contents and size durable (fdatasync). May be called from another thread than the writer's."""
 
     def submit_sync(self, done: SyncCallback) -> bool:
-        """Begin a sync that goes on beside the loop, and ends with a call of `done` on it, never within this call.
+        """Start a sync that runs beside the loop, and ends with a call of `done` on it, never within this call.
 
-        Return False if the file system or the system has none: then nothing was begun, and `sync` is to be called.
+        Return False if the file system does not support it: it was not started, so call `sync`.
         """
 
     def close(self) -> None: ...
@@ -244,7 +244,7 @@ class Disk(Protocol):
     def rmtree(self, path: str) -> None: ...
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a folder durable. SyncNotBegun if it could not be opened for want of descriptors."""
+        """Make the names in a folder durable. SyncNotBegun if it could not be opened for lack of descriptors."""
 
     def read_file(self, path: str) -> bytes: ...
 

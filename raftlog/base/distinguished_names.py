@@ -1,4 +1,4 @@
-"""The name in a certificate, written as Java writes it (RFC 2253): rules and ACLs of Kafka are about that text.
+"""The name in a certificate, written as Java writes it (RFC 2253): Kafka's mapping rules and ACLs use that text.
 
 The latest part comes first, with commas and no blanks: `CN=alice,OU=here,O=there`. Nine kinds of parts have short
 names; any other is its number and the value's bytes, as `1.2.840.113549.1.9.1=#1609...`.
@@ -39,7 +39,7 @@ _LONG: Final = 0x80
 
 
 class UnreadableName(ValueError):
-    """Bytes that are no certificate."""
+    """Bytes that are not a certificate."""
 
 
 class _Element(NamedTuple):
@@ -51,7 +51,7 @@ class _Element(NamedTuple):
 
 
 def subject_of(certificate: bytes) -> str:
-    """Return the name of the holder of a certificate in DER. Raises UnreadableName."""
+    """Return the subject's name of a certificate in DER. Raise UnreadableName."""
     try:
         (outer,) = _elements(certificate)
         fields = list(_elements(next(_elements(outer.content)).content))

@@ -1,4 +1,4 @@
-"""The environment beside an event loop: disk, wall clock, chance, and a place for calls that block.
+"""The environment beside an event loop: disk, wall clock, randomness, and a place for calls that block.
 
 Everything else of the environment *is* the running asyncio loop (`loop.time()`, `call_at`, `create_server`,
 `create_connection`), so that a simulated loop replaces the whole world. `*_at` is loop seconds, `*_ms` wall time.
@@ -27,8 +27,9 @@ T = TypeVar("T")
 
 
 def raise_failure(task: asyncio.Task[Any]) -> None:
-    """Done callback of a task that must not fail: what it raised goes to the loop's exception handler, as a callback's
-    failure does, rather than being kept until somebody asks."""
+    """Done callback of a task that must not fail: raise its exception, so that it reaches the loop's exception handler
+    at once, as a callback's does.
+    """
     if not task.cancelled():
         task.result()
 
@@ -57,14 +58,15 @@ def machine_uptime_s() -> float:
 
 
 def timer_time(at: float) -> float:
-    """Return the time, loop seconds, for which to set a timer that must not come before `at`: the next whole
-    millisecond, since uvloop rounds to the nearest. A callback that came early would set it again, and spin."""
-    whole = ceil(at * 1000 - 1e-6) / 1000  # 1e-6: a whole millisecond is none too little in binary
+    """Return the time, in loop seconds, for a timer that must not fire before `at`. It is the next whole millisecond,
+    since uvloop rounds to the nearest. An early callback would set it again, and spin.
+    """
+    whole = ceil(at * 1000 - 1e-6) / 1000  # 1e-6: float error must not lose a whole millisecond
     return whole if whole >= at else whole + 0.001
 
 
 SHARED_S: Final = 0.125
-"""Seconds between two times that timers share: a node that does nothing costs what its wakings cost."""
+"""Seconds between two times that timers share: an idle node costs as much as its wake-ups."""
 
 SHARED_PHASE: Final = ContextVar("SHARED_PHASE", default=0.0)
 """Seconds by which shared times lie before whole eighths of a second. The clocks of two machines do not agree on those,
@@ -73,10 +75,10 @@ so simulated machines must not either.
 
 
 def shared_time(now: float, seconds: float) -> float:
-    """Return when recurring work is due again that is to be done every so many seconds: a time that others choose too.
+    """Return the next time of recurring work with an interval of `seconds`: a time that other timers share.
 
-    It is the last whole eighth of a second within `seconds`, so that one waking serves them all. A shorter interval
-    stays as it is.
+    It is the last whole eighth of a second within `seconds`, so that a single wake-up serves them all. A shorter
+    interval stays as it is.
     """
     if seconds < SHARED_S:
         return now + seconds
@@ -92,7 +94,7 @@ class ThreadOffload:
     """`Offload` on a few daemon threads, started when needed.
 
     It uses no executor, because each sync of a busy disk is one job. An executor's futures and locks would cost as much
-    as the rest of a follower's round. The threads have the context in which this is made, so they log where it does.
+    as the rest of a follower's round. The threads have the context of its creation, so they log to the same place.
     """
 
     def __init__(self, threads: int = 4) -> None:
@@ -100,7 +102,7 @@ class ThreadOffload:
         self._threads: list[Thread] = []
         self._open = 0
         self._idle: asyncio.Event | None = None
-        """Set when all calls have ended, for whoever waits for that."""
+        """Set when all calls have ended, while `drain` waits."""
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._context = copy_context()
 
@@ -117,13 +119,13 @@ class ThreadOffload:
         return future
 
     async def drain(self) -> None:
-        """Wait until every call has ended, and its result was heard of."""
+        """Wait until every call has ended, and its result was delivered."""
         while self._open:
             self._idle = asyncio.Event()
             await self._idle.wait()
 
     def close(self) -> None:
-        """Let each thread end once it has nothing to do; no call may be given after this."""
+        """End each thread once it is idle; no call may be submitted after this."""
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -139,7 +141,7 @@ class ThreadOffload:
             try:
                 loop.call_soon_threadsafe(self._finish, future, result, error)
             except RuntimeError:
-                pass  # the loop was closed: nobody waits any more
+                pass  # the loop was closed: no caller waits any more
             del job, call, future, result, error
 
     def _finish(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
@@ -158,17 +160,17 @@ SERVES_A_BROKER: Final = ContextVar("SERVES_A_BROKER", default=False)
 
 
 def context_of_task(*, serves_a_broker: bool) -> Context:
-    """Return a context for a task; the caller's may be another's, since a broker's fetch wakes those of clients."""
+    """Return a context for a task: a broker's fetch may wake clients' fetches, so the caller's context may be wrong."""
     context = copy_context()
     context.run(SERVES_A_BROKER.set, serves_a_broker)
     return context
 
 
 class TurnQueue:
-    """Slices of long work, one in each turn of the event loop, in the order in which they were asked for.
+    """Slices of long work, one in each turn of the event loop, in the order of the requests.
 
-    However many requests and tasks have long work at a time, all of it together adds one slice to a turn. While both
-    wait, answers to brokers (SERVES_A_BROKER) have every other slice.
+    However many requests and tasks have long work, all together add one slice to a turn. While both wait, responses to
+    brokers (SERVES_A_BROKER) have every other slice.
     """
 
     __slots__ = ("_later", "_next")
@@ -197,16 +199,16 @@ class TurnQueue:
 
 
 class _Slices(NamedTuple):
-    """Those who wait for a slice, of brokers' work or of all other."""
+    """The waiting slices, for brokers' work and for all other."""
 
     of_brokers: bool
     waiting: deque[asyncio.Future[None]]
 
     def give(self) -> bool:
-        """Give the first a slice; return whether there was one."""
+        """Give the first waiter a slice; return whether there was a waiter."""
         while self.waiting:
             turn = self.waiting.popleft()
-            if not turn.done():  # else whoever waited was cancelled
+            if not turn.done():  # else the waiter was cancelled
                 turn.set_result(None)
                 return True
         return False
@@ -214,12 +216,12 @@ class _Slices(NamedTuple):
 
 @dataclass(slots=True)
 class Env:
-    """The ports of one node. `random` is for pauses and elections: enough of it tells what follows."""
+    """The ports of one node. `random` is for pauses and elections: enough of its output makes it predictable."""
 
     disk: Disk = field(default_factory=RealDisk)
     wall_clock_ms: Callable[[], int] = _wall_clock_ms
     uptime_s: Callable[[], float] = _loop_time
-    """A clock that cannot be set, against which the wall clock is held; that of the machine also counts its sleep."""
+    """A clock that cannot be set, for checking the wall clock; the machine's clock also counts its sleep."""
     random: Random = field(default_factory=Random)
     unguessable: Random = field(default_factory=SystemRandom)
     """For ids that a client could abuse if it guessed them: of members, sessions, topics, folders."""
@@ -227,31 +229,31 @@ class Env:
     open_files: int = 4096
     """Descriptors that logs may keep open between uses; connections need some too."""
     sockets: int = 16384
-    """Descriptors that there are for clients' connections."""
+    """Descriptors for clients' connections."""
     http_sockets: int = 256
-    """Descriptors that there are for connections of the HTTP API."""
+    """Descriptors for connections of the HTTP API."""
     memory_bytes: int = 1 << 30
     """The memory of the container or the machine; see `raftlog.base.memory`."""
     collect_garbage: Callable[[], None] = _nothing
-    """Free what only refers to itself, if memory has grown since the last time. Called on the loop now and then."""
+    """Collect cyclic garbage, if memory has grown since the last time. Called on the loop now and then."""
     trim_memory: Callable[[], None] = _nothing
-    """Give memory that is free back to the system."""
+    """Return free memory to the system."""
     on_bug: Callable[[], None] = _nothing
-    """A connection was closed for a fault of ours: for a simulation, which fails of it."""
+    """Called when a connection is closed because of a bug: simulations fail then."""
     lateness: Lateness = field(default_factory=Lateness)
-    """How late the node's loop is; `control` looks, and whoever waits for other nodes waits the longer for it."""
+    """The lateness of the node's loop; `control` measures it, and timeouts for other nodes are extended by it."""
     threads: bool = True
     """False in simulations: `offload` then runs on the loop, after a virtual delay."""
     turns: TurnQueue = field(default_factory=TurnQueue)
-    """The queue in which all long work of the node waits for its turns of the loop."""
+    """The queue of all long work of the node, for its turns of the loop."""
     ages: Ages = field(init=False)
-    """By which time data is deleted for its age; asked on the loop."""
+    """The time for deleting data by age; used on the loop."""
 
     def __post_init__(self) -> None:
         self.ages = Ages(self._wall_clock_of_now, self._uptime_of_now)
 
     def _wall_clock_of_now(self) -> int:
-        """Tests and faults put another clock in its place."""
+        """Tests and faults replace this clock."""
         return self.wall_clock_ms()
 
     def _uptime_of_now(self) -> float:

@@ -1,7 +1,7 @@
 """Every error of the Kafka wire, one class per code.
 
-`raise NotLeaderOrFollower()` deep inside and the connection answers with code 6. The table is Apache Kafka's
-(protocol guide, "Error Codes"); `retriable` says whether a client may send the same request again.
+After `raise NotLeaderOrFollower()` anywhere the connection answers with code 6. The table is Apache Kafka's (protocol
+guide, "Error Codes"); `retriable` says whether a client may send the same request again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 MESSAGE_CHARS: Final = 2_000
-"""Longest message of an error: some repeat what a client named, and each has to fit into a string of the protocol."""
+"""Longest message of an error: some repeat a client's text, and each has to fit into a string of the protocol."""
 
 
 NONE: Final = 0
@@ -20,7 +20,9 @@ ERRORS: dict[int, type[KafkaError]] = {}
 
 
 class KafkaError(Exception):
-    """A failure that has a code on the wire. The message, when given, reaches clients that can read one."""
+    """A failure that has a code on the wire. The message, when given, is sent to clients in versions with a message
+    field.
+    """
 
     code: ClassVar[int]
     retriable: ClassVar[bool]
@@ -28,7 +30,7 @@ class KafkaError(Exception):
     """Of a produced batch, the records at fault: their numbers and what is wrong with each (KIP-467)."""
 
     def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False) -> None:
-        if code is not None:  # a class without one is a special case of its parent's error
+        if code is not None:  # a class without a code is a special case of its parent's error
             cls.code = code
             cls.retriable = retriable
             ERRORS[code] = cls
@@ -201,11 +203,11 @@ class KafkaStorageError(KafkaError, code=56, retriable=True): ...
 
 
 MALFORMED: Final = "malformed"
-"""The `reason` of a login that fails because a message is none of its mechanism's."""
+"""The `reason` of a failed login with a message that is not of its mechanism."""
 
 
 class SaslAuthenticationFailed(KafkaError, code=58):
-    """A failed login. The client hears the message only; `reason` is a word for metrics, `advice` for the operator."""
+    """A failed login. The client gets only the message; `reason` is a word for metrics, `advice` for the operator."""
 
     def __init__(
         self, message: str | None = None, *, reason: str = "wrong_credentials", advice: str = ""
@@ -413,5 +415,5 @@ for _name, _code, _retriable in _ONLY_RECEIVED:
 
 
 def from_code(code: int, message: str | None = None) -> KafkaError:
-    """Return the error for a wire code; an unknown code gives UnknownServerError."""
+    """Return the error for a wire code; UnknownServerError for an unknown code."""
     return ERRORS.get(code, UnknownServerError)(message)

@@ -1,4 +1,4 @@
-"""Faults that a node can do to itself for tests, as values: their names and details. Not: how they are done.
+"""Faults that a node can inject into itself for tests, as values: their names and details. Not: their implementation.
 
 | fault | details | what happens |
 |---|---|---|
@@ -30,7 +30,7 @@ class FullDisk(msgspec.Struct, tag_field="fault", tag="full-disk", forbid_unknow
 
 
 class FailingDisk(msgspec.Struct, tag_field="fault", tag="failing-disk", forbid_unknown_fields=True):
-    """Such operations fail with EIO. A log directory that failed stays so until the node is started again."""
+    """Operations of one kind fail with EIO. A failed log directory stays offline until the node restarts."""
 
     operation: Literal["read", "write", "sync"]
 

@@ -1,8 +1,8 @@
 """Files and sockets that a forked child must not keep.
 
-A child of fork(2) has copies of all descriptors. As long as it lives, a socket that its parent closed goes on taking
-clients, and a lock (flock(2)) of a file that its parent closed is held. Here a child exchanges such copies for
-/dev/null. Their numbers stay taken, so an object that closes its number in the child closes no other file.
+A child of fork(2) has copies of all descriptors. While it lives, a socket that its parent closed still accepts clients.
+A lock (flock(2)) on a file that its parent closed is held. Here a child replaces such copies by /dev/null. Their
+numbers stay taken, so an object that closes its number in the child closes no other file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _kept: WeakSet[HasDescriptor] = WeakSet()
 
 
 def keep_from_children(*files: HasDescriptor) -> None:
-    """Let processes that are forked from now on have no copy of these; of a selector, of no file in it either."""
+    """Close copies of these in processes that are forked from now on; of a selector, copies of its files too."""
     _kept.update(files)
 
 
@@ -37,7 +37,7 @@ def _drop_copies() -> None:
 
 
 def _numbers() -> Iterator[int]:
-    """Yield the descriptors of what is open."""
+    """Yield the open descriptors."""
     for each in tuple(_kept):
         numbers = []
         with suppress(ValueError):  # it is closed

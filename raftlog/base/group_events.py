@@ -1,4 +1,4 @@
-"""The events of a consumer group, as its coordinator tells them to whichever node is asked. Values only."""
+"""The events of a consumer group, which its coordinator sends to the queried node. Values only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from typing import Final
 import msgspec
 
 MAX_TOLD_TOPICS: Final = 100
-"""Topics that a group reads, of which the answer names so many."""
+"""Topics of a group that the response names at most."""
 
 
 class GroupEvent(msgspec.Struct, omit_defaults=True):
     """One event; `what` is a key of `GROUP_EVENT_KINDS`. `at_ms` is the coordinator's wall clock.
 
-    The member is the one that the event is about; `more`: so many further events of this kind followed at once.
-    `detail` is text of clients, or names of topics and partitions: those of `topics`, which not everybody may see.
-    `by`: the principal who asked, "" if that is not known.
-    `number`: a generation or an epoch. `count`: members, or offsets. `took_ms`: how long members were gathered.
-    `settled_ms`: how long after it began a generation had its assignments; -1: not yet, or never.
+    The member is the event's subject; `more`: the number of immediate repeats. `detail` is text of clients, or names of
+    topics and partitions; clients may lack authorization for these `topics`. `by`: the requesting principal, "" if
+    unknown. `number`: a generation or an epoch. `count`: members, or offsets. `took_ms`: how long members were
+    gathered. `settled_ms`: the time from the start of a generation to its assignments; -1: not yet, or never.
     """
 
     what: str
@@ -53,7 +52,7 @@ TRIGGERS: Final = frozenset(
         "became_classic_group",
     }
 )
-"""The kinds of events that a new generation follows from."""
+"""The kinds of events that cause a new generation."""
 
 GROUP_EVENT_KINDS: Final = TRIGGERS | {
     "group_created",
@@ -66,15 +65,16 @@ GROUP_EVENT_KINDS: Final = TRIGGERS | {
     "group_deleted",
     "group_expired",
 }
-"""The kinds of events. Those of `offsets_set` and the like come from outside of the group."""
+"""The kinds of events. `offsets_set` and similar kinds come from outside of the group."""
 
 
 class GroupHistoryAnswer(msgspec.Struct):
-    """A group and its events, the oldest first. `forgotten`: how many older ones there were since `known_since_ms`.
+    """A group and its events, oldest first. `forgotten`: the number of older events since `known_since_ms` that were
+    evicted.
 
     `loaded_at_ms`: when this coordinator began, in `leader_epoch` of partition `partition` of the offsets topic.
-    `known_since_ms`: the same, or later if there was no room for what happened until then.
-    `type` is "classic", "consumer", or "" for a group that is no more. `topics`: those that its members read.
+    `known_since_ms`: the same, or later after evictions. `type` is "classic", "consumer", or "" for a deleted group.
+    `topics`: the topics that its members read.
     """
 
     state: str

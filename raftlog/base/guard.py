@@ -1,8 +1,8 @@
 """The guard between what a client or peer can cause and the end of the process.
 
-A callback of the event loop that raises ends the node (`process.py`), since it is taken for a broken invariant.
-Callbacks and tasks that act for one connection therefore run under that connection's guard: an exception costs that
-connection only. `tests/house/test_guard.py` looks for callbacks outside of one.
+A callback of the event loop that raises ends the node (`process.py`), since it counts as a broken invariant. Callbacks
+and tasks that act for a connection therefore run under its guard: an exception costs that connection only.
+`tests/house/test_guard.py` finds callbacks without a guard.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Guard:
-    """A connection under which callbacks run. Subclasses say how it ends."""
+    """A connection under which callbacks run. Subclasses implement its end."""
 
     __slots__ = ()
 

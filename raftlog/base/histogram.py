@@ -1,4 +1,4 @@
-"""How often something took how long: counts below fixed bounds, for whoever reads them later. Not: what reads them."""
+"""Histograms of durations: counts below fixed bounds, for later readers. Not: the readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 LATENCY_BOUNDS_S: Final = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 )  # fmt: skip
-"""Upper bounds, seconds: from a request that touches memory to one that waits for an election."""
+"""Upper bounds, seconds: from a request in memory to a wait for an election."""
 SYNC_BOUNDS_S: Final = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0
 )  # fmt: skip
@@ -17,7 +17,9 @@ SYNC_BOUNDS_S: Final = (
 
 
 class Histogram:
-    """Observations below each of the ascending `bounds`; those above the last are counted too. One thread observes."""
+    """Observations below each of the ascending `bounds`; larger observations are counted too. It is used from one
+    thread.
+    """
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -28,7 +30,7 @@ class Histogram:
         """The sum of all observations."""
 
     def observe(self, value: float) -> None:
-        """Count one; cheap enough for each request."""
+        """Count one observation; cheap enough for each request."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

@@ -1,6 +1,6 @@
 """JAAS lines, as Kafka's `sasl.jaas.config` has them: `Module required key="value" ... ;`.
 
-Only Kafka's own three login modules are known. Any other one would be code that somebody else names, so it is refused
+Only Kafka's own three login modules are known. Any other module could be code of an attacker's choice, so it is refused
 (CVE-2023-25194 and its successors).
 """
 
@@ -21,7 +21,7 @@ _TOKEN: Final = re.compile(r'\s*(?:"((?:\\.|[^"\\])*)"|([^\s="\\;]+)|([=;]))', r
 
 
 class UnusableJaas(ValueError):
-    """A line that cannot be read. The message never repeats what it says: it has passwords in it."""
+    """A line that cannot be read. The message never quotes it: it contains passwords."""
 
 
 class JaasEntry(NamedTuple):
@@ -44,7 +44,7 @@ class JaasEntry(NamedTuple):
 
 
 def parse_jaas(text: str) -> JaasEntry:
-    """Read one line. Raises UnusableJaas."""
+    """Read one line. Raise UnusableJaas."""
     words, signs = _split(text)
     if len(words) < len(("module", "flag")) or signs[:2] != ["", ""]:
         raise UnusableJaas("must begin with a login module and `required`")

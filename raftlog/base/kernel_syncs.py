@@ -1,9 +1,9 @@
-"""Syncs that the kernel carries out while the event loop goes on (Linux AIO: io_submit with IOCB_CMD_FDSYNC).
+"""Syncs that the kernel carries out while the event loop runs (Linux AIO: io_submit with IOCB_CMD_FDSYNC).
 
-A sync on the loop holds everything up, and one in a thread costs a dozen futex calls and a wait for the interpreter.
+A sync on the loop blocks everything, and a sync in a thread costs a dozen futex calls and a wait for the interpreter.
 The kernel's own asynchronous sync costs one call to submit, and one wake-up by eventfd for all that have ended.
 
-Ordering law: what was written before `submit` is durable once its callback was called without an error. Callbacks are
+Ordering law: bytes written before `submit` are durable once its callback was called without an error. Callbacks are
 called on the loop, never within `submit`. The kernel holds the file, so its descriptor may close meanwhile.
 """
 
@@ -21,17 +21,17 @@ from raftlog.base.compiled import load_compiled
 try:
     linux_aio = load_compiled("caio", "linux_aio")
 except ImportError:
-    linux_aio = None  # not on Linux: no sync is taken
+    linux_aio = None  # not on Linux: every sync is refused
 
 SyncCallback = Callable[[OSError | None], None]
-"""Called when a sync has ended, with what the disk said against it."""
+"""Called when a sync has ended, with the disk's error, if any."""
 
 MAX_SYNCS: Final = 256
 """Syncs under way at a time; `fs.aio-max-nr` counts them for all processes of a machine."""
 
 
 class KernelSyncs:
-    """The asynchronous syncs of one process; the kernel's context is made by the first one."""
+    """The asynchronous syncs of one process; the first sync makes the kernel's context."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -39,8 +39,8 @@ class KernelSyncs:
         self._ended: list[tuple[SyncCallback, str, int]] = []
 
     def submit(self, fd: int, path: str, done: SyncCallback) -> bool:
-        """Begin an fdatasync; return False if the kernel takes none, or no more. `path` is for the error."""
-        if self._loop is None or self._loop.is_closed():  # to ask for the running loop costs a system call
+        """Begin an fdatasync; return False if the kernel refuses it. `path` is for the error."""
+        if self._loop is None or self._loop.is_closed():  # asking for the running loop costs a system call
             self._loop = asyncio.get_running_loop()
             self._context = self._open(self._loop)
         if self._context is None:
@@ -74,7 +74,7 @@ class KernelSyncs:
         try:
             context.poll()
         except BlockingIOError:
-            pass  # the kernel put several ends into one count
+            pass  # the kernel counted several completions together
         try:
             while context.process_events(MAX_SYNCS) == MAX_SYNCS:
                 pass
@@ -87,13 +87,13 @@ class KernelSyncs:
         for done, path, result in ended:
             try:
                 done(None if result == 0 else _error(result, path))
-            except Exception as error:  # the others are called all the same
+            except Exception as error:  # the other callbacks must run too
                 failure = error
         if failure is not None:
             raise failure
 
 
 def _error(result: int, path: str) -> OSError:
-    """Return the error that a result of io_event stands for, which `caio` passes on as an unsigned number."""
+    """Return the error of a result of io_event, which `caio` returns as an unsigned number."""
     code = 2**64 - result
     return OSError(code, os.strerror(code), path)

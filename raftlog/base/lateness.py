@@ -1,8 +1,8 @@
-"""How late a node's event loop runs what is due, and so how long the node waits before it takes others for dead.
+"""The lateness of a node's event loop, which extends the timeouts for other nodes.
 
-A slow node (a busy machine, a container with a tenth of a core) hears late of all others, however alive they are. The
-others are probably slow too. A node that stood still a few times, as a process that gets SIGSTOP, is not slow: it waits
-for others no longer than usual. Knows no clock: it is told.
+A slow node (a busy machine, a container with a tenth of a core) processes messages of live nodes late. The others are
+probably slow too. A node that stood still a few times, as by SIGSTOP, is not slow, and keeps its usual timeouts. It
+knows no clock: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -10,28 +10,26 @@ from __future__ import annotations
 from typing import Final
 
 LATE_S: Final = 0.1
-"""An event loop that is so late is slow: that is most of a heartbeat's interval in the quorum. A shorter delay counts
-as nothing.
-"""
+"""An event loop this late is slow: most of a heartbeat's interval in the quorum. Shorter delays are ignored."""
 
 REMEMBERED_S: Final = 20.0
-"""How long lateness counts after it was seen."""
+"""How long a late timer counts."""
 
 OFTEN: Final = 5
 """Times that a node must have been late within `REMEMBERED_S` to be called slow."""
 
 PATIENCE: Final = 2.0
-"""A slow node waits longer for others by this times its own lateness: theirs on top of its own."""
+"""A slow node extends its timeouts by this multiple of its own lateness: the others' on top of its own."""
 
 MAX_PATIENCE_S: Final = 10.0
 
 
 class Lateness:
-    """How late a node often is. `note` it whenever a timer ran."""
+    """How late a node often is. Call `note` whenever a timer has run."""
 
     def __init__(self) -> None:
         self.late_s = 0.0
-        """The least of its `OFTEN` worst times late within `REMEMBERED_S`; 0 on a node that is not slow."""
+        """The least of the `OFTEN` largest delays within `REMEMBERED_S`; 0 on a node that is not slow."""
         self._seen: list[tuple[float, float]] = []
         """How late it was, and when."""
 
@@ -51,10 +49,10 @@ class Lateness:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it was late again and again, so that a person should know; one stall is none of their business."""
+        """Whether it was late repeatedly, which operators should know; a single stall is not worth a report."""
         return self.late_s > 0
 
     @property
     def patience_s(self) -> float:
-        """How much longer than usual to wait for others; 0 on a node that is not slow."""
+        """How much to extend timeouts for others; 0 on a node that is not slow."""
         return min(MAX_PATIENCE_S, PATIENCE * self.late_s)

@@ -1,4 +1,4 @@
-"""Whether a server listens: uvloop closes the socket and tells nobody if a port was taken between bind and listen."""
+"""Whether a server listens: uvloop closes the socket silently if a port was taken between bind and listen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Server(Protocol):
 
 
 def check_listening(server: _Server) -> None:
-    """Raise OSError, as asyncio's own loop does, if a server that was told to listen does not."""
+    """Raise OSError, as asyncio's own loop does, if a server that should listen does not."""
     sockets = tuple(server.sockets)
     if any(each is None or each.fileno() == CLOSED for each in sockets):
         server.close()

@@ -1,11 +1,11 @@
 """The log: structlog events, JSON lines to a pipe, readable on a terminal.
 
 Events are stable, snake_case, past tense, unique. info is an operator's timeline, warning healed itself, error needs a
-person. Hot paths count instead. structlog is imported on first use, so that a command that logs nothing starts fast.
-`LOGGERS` holds the levels of this process's loggers, which Kafka's tools change while it runs (KIP-412).
+person. Hot paths count instead. structlog is imported on first use, so that commands without logs start fast. `LOGGERS`
+holds the levels of this process's loggers, which Kafka's tools change while it runs (KIP-412).
 
 No call of a logger raises, whatever its facts are and wherever its lines go: a line that cannot be written is counted
-(`log_state`). Code that logs in a last net acts first all the same.
+(`log_state`). Even so, error handlers act before they log.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ KAFKA_LEVELS: Final = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR":
 
 ROOT: Final = "raftlog"
 AUDIT: Final = "audit"
-"""The room of the audit log. Its level is that of the config: no client may silence it."""
+"""The room of the audit log. Its level is that of the config: clients cannot silence it."""
 
 
 class Loggers:
-    """The level of each logger. A logger is a room or a part of one, named as its module.
+    """The level of each logger. A logger is a room or a part of a room, named as its module.
 
-    A logger without a level of its own has that of the nearest one above it; the topmost is `ROOT`.
+    A logger without a level of its own has that of the nearest parent; the topmost is `ROOT`.
     """
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class Loggers:
         self._thresholds: dict[str, int] = {}
 
     def add(self, room: str) -> None:
-        """Make known a room's logger and all above it."""
+        """Register a room's logger and its parents."""
         while room:
             self._names.add(f"{ROOT}.{room}")
             room = room.rpartition(".")[0]
 
     def start(self, level: str) -> None:
-        """Give `ROOT` the level of the config, one of KAFKA_LEVELS, and forget what was changed."""
+        """Set `ROOT` to the config's level, a key of KAFKA_LEVELS, and drop all changes."""
         self._first, self._own, self._thresholds = level, {ROOT: level}, {}
 
     def levels(self) -> Mapping[str, str]:
@@ -61,7 +61,7 @@ class Loggers:
         return {name: self._level(name) for name in sorted(self._names)}
 
     def change(self, name: str, level: str | None) -> None:
-        """Give a logger a level of its own; None takes it away, which `ROOT` keeps."""
+        """Set a logger's own level; None removes it, except for `ROOT`."""
         assert name in self._names, "the caller has checked"
         if level is not None:
             self._own[name] = level
@@ -70,7 +70,7 @@ class Loggers:
         self._thresholds = {}
 
     def threshold(self, room: str) -> int:
-        """Return the least severe level that is written of a room, as in LEVELS."""
+        """Return the least severe level that is written for a room, as in LEVELS."""
         found = self._thresholds.get(room)
         if found is None:
             level = self._first if room == AUDIT else self._level(f"{ROOT}.{room}" if room else ROOT)
@@ -87,23 +87,25 @@ LOGGERS: Final = Loggers()
 
 LIMITED_LINES: Final = 5
 LIMITED_EVERY_S: Final = 10.0
-"""A `LimitedLog` writes so many lines of an event in so many seconds."""
+"""A `LimitedLog` writes a limited number of lines per event in this many seconds."""
 
 
 def _structlog() -> Any:
-    """Import structlog without rich, which it would load for colourful tracebacks: a third of a node's log's start."""
+    """Import structlog without rich, which it would load for colourful tracebacks: a third of the log's start-up
+    time.
+    """
     return import_without("rich", "structlog")
 
 
 class LogState(NamedTuple):
-    """Whether a log can be written. A reason is empty where it can."""
+    """Whether a log can be written. A reason is empty if it can."""
 
     reason: str
     """Why its lines cannot be written now."""
     lines_lost: int
     """Since the process began."""
     audit_file: str
-    """The path of the audit log's own file, if it has one."""
+    """The path of the audit log's own file, if any."""
     audit_reason: str
     """Why that file cannot be written now. Its lines go to the node's log meanwhile."""
 
@@ -121,7 +123,7 @@ _configured = _Log(LogOutput())
 _separate: Final[ContextVar[_Log | None]] = ContextVar("raftlog_separate_log", default=None)
 
 BEFORE_LINE: Final[ContextVar[Callable[[], None] | None]] = ContextVar("raftlog_before_line", default=None)
-"""Called with each line of any level in this context. A simulation raises here what a log that is in trouble would."""
+"""Called with each line of any level in this context. A simulation raises here the errors of a failing log."""
 
 
 def configure_log(
@@ -134,8 +136,8 @@ def configure_log(
 ) -> None:
     """Send events of `level` and above to `stream` (stderr), each with `node_id`; call once, before the first event.
 
-    `format`: json, console, or auto, which is console on a terminal. Raises KeyError for an unknown level. The events
-    of the audit log go to `audit_file`, if there is one, as JSON.
+    `format`: json, console, or auto, which is console on a terminal. Raise KeyError for an unknown level. The events of
+    the audit log go to `audit_file`, if given, as JSON.
     """
     global _configured  # noqa: PLW0603 - one for the process
     structlog = _structlog()
@@ -165,7 +167,7 @@ def configure_log(
 def separate_log(stream: TextIO) -> Iterator[LogOutput]:
     """Send the events of this context, and of the tasks that it starts, to `stream` as JSON.
 
-    structlog's own configuration, which belongs to the program around, is neither asked nor changed.
+    structlog's own configuration, which belongs to the surrounding program, is neither used nor changed.
     """
     output = output_of(stream)
     token = _separate.set(_Log(output, None, (*_shared_processors(None), *_json())))
@@ -195,7 +197,7 @@ def _report_lost_lines(lost: Lost) -> None:
 
 
 class _LineLogger:
-    """The logger below structlog, which takes rendered lines."""
+    """The logger below structlog, for rendered lines."""
 
     __slots__ = ("critical", "debug", "error", "info", "msg", "warning")
 
@@ -225,14 +227,14 @@ def _logger_class() -> Any:
 
 
 def _count_lost_line(log: _Log, _event: str | None, error: Exception) -> None:
-    """Count a line that could not be made. Planted bugs raise here instead."""
+    """Count a line that could not be rendered. Planted bugs raise here instead."""
     log.output.lose(describe(error))
 
 
 def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
-    """Return a logger whose events carry `room=name` and what is bound; fine to call before `configure_log`.
+    """Return a logger with `room=name` and the bound fields in its events; fine before `configure_log`.
 
-    A module's `__name__` is a fine name: the package's own is left out.
+    `name` may be a module's `__name__`: the package's own is removed.
     """
     structlog, room = _structlog(), name.removeprefix("raftlog.")
     if room != AUDIT:
@@ -245,15 +247,15 @@ def get_logger(name: str = "", **bound: object) -> FilteringBoundLogger:
 class LimitedLog:
     """A log for events that a client or peer can cause at will.
 
-    LIMITED_LINES of each event are written in LIMITED_EVERY_S. The others are counted, and the next line that is
-    written says in `left_out` how many there were. `flush` now and then, so that a flood's end is told as well. `per`
-    says whom an event is about: each of them has so many lines.
+    LIMITED_LINES of each event are written in LIMITED_EVERY_S. The others are counted, and the next line has their
+    number in `left_out`. Call `flush` now and then, so that the end of a flood is logged as well. `per` is an event's
+    subject: each subject has its own limit.
     """
 
     __slots__ = ("_clock", "_counts", "_log")
 
     def __init__(self, log: FilteringBoundLogger, clock: Callable[[], float]) -> None:
-        """`clock` in seconds: a simulation has no other than its loop's."""
+        """`clock` in seconds: a simulation has only its loop's."""
         self._log = log
         self._clock = clock
         self._counts: dict[str, _Lines] = {}
@@ -265,19 +267,19 @@ class LimitedLog:
             self._log.info(event, **facts, **left_out)
 
     def warning(self, event: str, *, per: object = "", **facts: object) -> None:
-        """Write an event that somebody should look at, or count it."""
+        """Write an event that needs attention, or count it."""
         left_out = self._left_out(f"{event} {per}" if per else event)
         if left_out is not None:
             self._log.warning(event, **facts, **left_out)
 
     def exception(self, event: str, *, what: str, **facts: object) -> None:
-        """Write an event with the traceback of the exception being handled, or count it; by `what` failed."""
+        """Write an event with the traceback of the exception being handled, or count it; by the `what` that failed."""
         left_out = self._left_out(f"{event} {what}")
         if left_out is not None:
             self._log.exception(event, what=what, **facts, **left_out)
 
     def flush(self) -> None:
-        """Tell what was left out of events that nothing more is heard of."""
+        """Log the counts of events without a later line."""
         now = self._clock()
         for key, lines in tuple(self._counts.items()):
             if now - lines.since >= LIMITED_EVERY_S:
@@ -286,7 +288,7 @@ class LimitedLog:
                     self._log.warning("log_lines_left_out", of=key, left_out=lines.left_out)
 
     def _left_out(self, key: str) -> dict[str, int] | None:
-        """Return what a line is to say of those left out before it; None: this one is left out."""
+        """Return the number of omitted lines before this line; None to omit this line too."""
         now = self._clock()
         lines = self._counts.get(key)
         if lines is None or now - lines.since >= LIMITED_EVERY_S:
@@ -301,7 +303,7 @@ class LimitedLog:
 
 
 class _Lines:
-    """Of one event, since its first line."""
+    """The lines of one event, since the first."""
 
     __slots__ = ("left_out", "since", "written")
 
@@ -352,7 +354,7 @@ def _audit_file(path: str, output: LogOutput) -> AuditFile:
 
 
 def _take_audit_event(file: AuditFile, _logger: Any, _method: str, event: Any) -> Any:
-    """Take the events of the audit log out of the node's log, as long as their own file works."""
+    """Divert the events of the audit log to their own file, as long as it works."""
     if event.get("room") == AUDIT and file.write(_to_json(event)):
         raise _structlog().DropEvent
     return event
@@ -385,7 +387,7 @@ def _to_json(event: dict[str, Any], **_: Any) -> str:
 
 
 def _printable(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event with facts that can be written: numbers, and text without surrogates."""
+    """Return an event with printable facts: numbers, and text without surrogates."""
     return {
         name: value if isinstance(value, bool | int | float) else _text(value)
         for name, value in event.items()

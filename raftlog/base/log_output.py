@@ -1,8 +1,8 @@
-"""The place that a log's lines go to: standard error, a file or a stream. Writing a line never raises and never waits.
+"""The output of a log: standard error, a file or a stream. Writing a line never raises and never waits.
 
-A closed pipe, a closed terminal and a full disk make each write fail, and a reader that stands still makes it wait for
-ever. So a thread writes to a descriptor, and lines wait for it, MOST_WAITING_BYTES of them at most. Lines beyond that
-are lost and counted. Once lines can be written again, one of them says how many were lost. A port to the world.
+A closed pipe, a closed terminal and a full disk make each write fail, and a stopped reader blocks it for ever. So a
+thread writes to a descriptor, and lines are queued for it, up to MOST_WAITING_BYTES. Lines beyond that are lost and
+counted. Once lines can be written again, an extra line has the number of lost lines. A port to the world.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, TextIO
 MOST_WAITING_BYTES: Final = 1 << 20
 """Bytes of lines that wait to be written."""
 RETRY_S: Final = 1.0
-"""A descriptor that failed is tried again after this, or with the next line."""
+"""A failed descriptor is retried after this, or with the next line."""
 STALLED_S: Final = 5.0
 """A write that takes longer than this is reported as trouble."""
 BEHIND: Final = "its reader does not keep up"
@@ -29,7 +29,7 @@ END_S: Final = 1.0
 
 
 class Lost(NamedTuple):
-    """Lines that were lost in a row. `within_s`: the time from the first of them until lines could be written again."""
+    """Lines that were lost in a row. `within_s`: the time from the first of them to recovery."""
 
     lines: int
     reason: str
@@ -39,7 +39,7 @@ class Lost(NamedTuple):
 class LogOutput:
     """Counts the lines of one log that could not be written. Subclasses write them.
 
-    `on_recovery` is called once lines can be written again, from the thread that wrote one.
+    `on_recovery` is called once lines can be written again, from the writing thread.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class LogOutput:
         return self._reason
 
     def write(self, line: str) -> None:
-        """Take a line without its newline. Never raises."""
+        """Write a line without its newline. Never raises."""
         self.lose("standard error is closed")
 
     def lose(self, reason: str) -> None:
@@ -68,7 +68,7 @@ class LogOutput:
         self._reason = reason
 
     def recover(self) -> None:
-        """Note that a line could be written, and report those that were lost before it."""
+        """Note that a line could be written, and report the lines lost before it."""
         reason, self._reason = self._reason, ""
         lines, self._unsaid = self._unsaid, 0
         if lines:
@@ -82,7 +82,7 @@ class LogOutput:
 
 
 class StreamOutput(LogOutput):
-    """Writes to a stream that is no descriptor: one in memory, a test's or a program's own."""
+    """Writes to a stream without a descriptor: in memory, of a test or of a program."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -103,10 +103,10 @@ class StreamOutput(LogOutput):
 
 
 class DescriptorOutput(LogOutput):
-    """Writes to a descriptor from a thread of its own, so that no write holds up the event loop."""
+    """Writes to a descriptor from a thread of its own, so that no write blocks the event loop."""
 
     def __init__(self, descriptor: int) -> None:
-        """Raises OSError for a descriptor that is closed. It may be closed afterwards: this keeps a copy."""
+        """Raise OSError for a closed descriptor. The caller may close it afterwards: this keeps a copy."""
         super().__init__()
         # A copy: once its owner has closed it, the number may be given to a data file.
         self._descriptor = os.dup(descriptor)
@@ -150,7 +150,7 @@ class DescriptorOutput(LogOutput):
         if self._thread is not None and self._thread.is_alive():
             return
         self._thread = threading.Thread(target=self._run, name="raftlog-log", daemon=True)
-        with suppress(RuntimeError):  # the system has no room for a thread: the next line tries again
+        with suppress(RuntimeError):  # the system cannot start a thread: the next line retries
             self._thread.start()
 
     def flush(self) -> None:
@@ -191,7 +191,7 @@ class DescriptorOutput(LogOutput):
         os.close(self._descriptor)
 
     def _next(self) -> bytes | None:
-        """Wait for a line and return it, or the rest of it; None: there are no more, or none can be written."""
+        """Wait for a line and return it, or its rest; None if there are no more, or writing is impossible."""
         with self._changed:
             while not self._waiting:
                 if self._closing:
@@ -214,7 +214,7 @@ class DescriptorOutput(LogOutput):
             if not self._waiting:
                 self._changed.notify_all()
                 if self._reason:
-                    self.recover()  # the line about it comes after those that waited
+                    self.recover()  # the line about it comes after the waiting lines
 
     def _note_failure(self, error: Exception) -> None:
         with self._changed:
@@ -233,7 +233,7 @@ class DescriptorOutput(LogOutput):
 
 
 def output_of(stream: TextIO | None) -> LogOutput:
-    """Return the output that writes to a stream: to its descriptor, if it has one."""
+    """Return the output for a stream: to its descriptor, if any."""
     if stream is None:  # the process was started without
         return LogOutput()
     try:
@@ -241,7 +241,7 @@ def output_of(stream: TextIO | None) -> LogOutput:
     except (AttributeError, OSError, ValueError):
         return StreamOutput(stream)
     with suppress(Exception):
-        stream.flush()  # what was printed before comes before
+        stream.flush()  # earlier output comes first
     try:
         return DescriptorOutput(descriptor)
     except OSError:
@@ -249,7 +249,7 @@ def output_of(stream: TextIO | None) -> LogOutput:
 
 
 def describe(error: BaseException) -> str:
-    """Return an error in words. Never raises."""
+    """Return an error as text. Never raises."""
     try:
         return (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
     except Exception:

@@ -1,15 +1,14 @@
-"""The one law of everything replicated: decide on the tail, append, apply, answer at commit.
+"""The one law of everything replicated: decide on the tail, apply, append, answer at commit.
 
-A `Runner` holds the tail of one replicated state machine: the committed state plus everything appended since.
-Deciding only reads. Applying is the only way the state changes. Replies *and* effects leave when the journal's
-committed offset has passed what they rest on. Reads wait too, so that nothing leaves that a lost tail could take
-back.
+A `Runner` holds the tail of one replicated state machine: the committed state plus everything appended since. Deciding
+only reads. Applying is the only way the state changes. Replies *and* effects leave when the journal's committed offset
+has passed the records that they depend on. Reads wait too, so that a lost tail never contradicts a response.
 
 Ordering law: a decision's records are applied before they are appended (what cannot be applied is never written)
 and adopted as the tail after. Effects and answers leave in the order in which the decisions were made.
 
-The runner knows nothing of journals, time or connections. Calls come from one thread; `append` may commit before
-it returns, and an answer may call `handle` again.
+The runner does not know journals, time or connections. Calls come from one thread; `append` may commit before it
+returns, and an answer may call `handle` again.
 """
 
 from __future__ import annotations
@@ -23,10 +22,12 @@ from raftlog.base.errors import KafkaError, NotController, RequestTimedOut
 State = TypeVar("State")
 
 MAX_PARKED: Final = 10_000
-"""Decisions that wait for commit at a time; more are refused as RequestTimedOut: nothing happened, ask again."""
+"""Decisions that may wait for commit at a time; more are refused with RequestTimedOut, without an effect, and can be
+retried.
+"""
 
 Answer = Callable[[Any], None]
-"""Takes the reply, or the KafkaError to answer with; called exactly once."""
+"""Receives the reply, or a KafkaError; called exactly once."""
 
 
 class Decision(NamedTuple):
@@ -47,9 +48,9 @@ class _Parked(NamedTuple):
 class Runner(Generic[State]):
     """Runs one state machine over one journal.
 
-    `apply(state, records)` returns the state after all records of one decision; it must not fail for records that
-    a `decide` returned. `append(records)` returns the journal's end offset after them, or raises KafkaError and has
-    then appended nothing. `perform(effect)` is called for each effect of a committed decision.
+    `apply(state, records)` returns the state after all records of one decision; it must not fail for records that a
+    `decide` returned. `append(records)` returns the journal's end offset after them, or raises KafkaError without an
+    append. `perform(effect)` is called for each effect of a committed decision.
     """
 
     __slots__ = (
@@ -80,7 +81,7 @@ class Runner(Generic[State]):
         self._end_offset = offset
         self._committed_offset = offset
         self._parked: deque[_Parked] | None = None
-        """Made when something waits: there are very many machines, and few have anything under way."""
+        """Made when a decision waits: there are very many machines, and most have none under way."""
         self._stood_down: KafkaError | None = None
         self._releasing = False
 
@@ -96,7 +97,7 @@ class Runner(Generic[State]):
 
     @property
     def waits_for(self) -> int | None:
-        """The journal's offset that has to be committed for the first decision that waits; None: none does."""
+        """Return the journal offset that the first waiting decision waits for; None if none waits."""
         return self._parked[0].end_offset if self._parked else None
 
     def handle(self, decide: Callable[[State], Decision], answer: Answer) -> None:
@@ -120,8 +121,8 @@ class Runner(Generic[State]):
         try:
             decision = decide(self.tail)
             if decision.records:
-                # Apply, append, adopt. Records that cannot be applied are never written, and a state whose records
-                # the journal refused is never seen: the next decision starts from the tail as it was.
+                # Apply, append, adopt. Records that cannot be applied are never written. A state is never seen if the
+                # journal refused its records: the next decision starts from the unchanged tail.
                 state = self._apply(self.tail, decision.records)
                 end_offset = self._append(decision.records)
                 self.tail, self._end_offset = state, end_offset
@@ -138,15 +139,17 @@ class Runner(Generic[State]):
         self._park(_Parked(end_offset, _nobody_waits, None, ()))
 
     def share(self, state: State, offset: int) -> None:
-        """Take the committed state for the tail if nothing is under way.
+        """Adopt the committed state as the tail if no decision is under way.
 
-        The two are equal then. A state that shares its parts with other copies costs less to keep and to compare.
+        The two are equal then. A state that shares its parts with other copies is cheaper to keep and to compare.
         """
         if offset == self._end_offset and not self._releasing:
             self.tail = state
 
     def committed(self, end_offset: int) -> None:
-        """Everything below `end_offset` is committed: answer what rests on it. Never goes backwards."""
+        """Everything below `end_offset` is committed: answer the decisions that waited for it. It never goes
+        backwards.
+        """
         self._committed_offset = max(self._committed_offset, end_offset)
         self._release()
 
@@ -166,14 +169,14 @@ class Runner(Generic[State]):
             self._parked = self._parked or None
 
     def stand_down(self, error: KafkaError | None = None) -> None:
-        """Answer all that waits, and whatever comes until `reset`, with `error`; the tail is void."""
+        """Answer all waiting and further decisions until `reset` with `error`; the tail is void."""
         self._stood_down = error or NotController()
         parked, self._parked = self._parked, None
         for each in parked or ():
             each.answer(self._stood_down)
 
     def reset(self, state: State, offset: int) -> None:
-        """Begin anew from a committed state at `offset`; nothing may be parked."""
+        """Begin anew from a committed state at `offset`; no decision may be parked."""
         assert not self._parked, "stand down before beginning anew"
         self.tail = state
         self._end_offset = self._committed_offset = offset
@@ -181,4 +184,4 @@ class Runner(Generic[State]):
 
 
 def _nobody_waits(reply: Any) -> None:
-    """The parked place says only that there is something uncommitted."""
+    """Ignore the reply: the entry only marks an uncommitted decision."""

@@ -1,7 +1,7 @@
-"""One budget for what others make a broker keep in memory: accounts with a limit each, and how the limits follow.
+"""A broker's memory budget for data of clients and other brokers: accounts, and the rule for their limits.
 
-Only arithmetic: what becomes of somebody for whom there is no room is decided by whoever keeps the account
-(`broker/network/request_memory.py`, `broker/network/connection.py`, `broker/network/fetch_sessions.py`).
+Only arithmetic: the users of an account decide what to do without room (`broker/network/request_memory.py`,
+`broker/network/connection.py`, `broker/network/fetch_sessions.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ USUAL_MAX_BYTES: Final = 512 * MIB
 """Default of raftlog.memory.max.bytes where there is twice as much memory or more."""
 
 SHARE_OF_MEMORY: Final = 2
-"""Else the default is this part of the memory that the container or the machine has: the rest is for all else."""
+"""Else the default is this part of the memory of the container or machine: the rest is for all else."""
 
 
 def max_bytes(given: int, memory_bytes: int) -> int:
-    """Return raftlog.memory.max.bytes in force: `given`, or if that is -1 what suits a process with so much memory."""
+    """Return raftlog.memory.max.bytes in force: `given`, or if that is -1 the default for this much memory."""
     return given if given > 0 else min(USUAL_MAX_BYTES, memory_bytes // SHARE_OF_MEMORY)
 
 
@@ -28,14 +28,16 @@ LEAST_FOR_BODIES: Final = 4 * MIB
 
 
 class Waiter(Protocol):
-    """Somebody for whom an account had no room."""
+    """A callback for an account without room."""
 
     def memory_freed(self) -> None:
-        """The account is not short any more, perhaps only for the first who hear of it. Called inside whoever gave."""
+        """Called when the account is no longer short, perhaps only for the first waiters. It runs inside `give`."""
 
 
 class Account:
-    """Bytes kept for one purpose. `limit` is no promise: who takes looks first, or is let through on purpose."""
+    """Bytes held for one purpose. `limit` is advisory: callers check it before they take memory, or exceed it on
+    purpose.
+    """
 
     __slots__ = ("_waiting", "limit", "most", "name", "plenty", "times_full", "used")
 
@@ -43,7 +45,7 @@ class Account:
         self.name = name
         self.limit = limit
         self.plenty = limit * 3 // 4
-        """From where on the account is short: what is left is for small things, and for what must not wait."""
+        """The account is short from here on: the rest is for small requests, and for work that must not wait."""
         self.used = 0
         self.most = 0
         """The most that was ever used."""
@@ -76,38 +78,38 @@ class Account:
                 waiter.memory_freed()
 
     def wait(self, waiter: Waiter) -> None:
-        """Tell `waiter` once the account is not short any more. It asks again then, and may wait again."""
+        """Call `waiter` once the account is no longer short. It then checks again, and may wait again."""
         self._waiting[waiter] = None
 
     def leave(self, waiter: Waiter) -> None:
-        """Tell it no more. Fine if it does not wait."""
+        """Remove a waiter; it need not be waiting."""
         self._waiting.pop(waiter, None)
 
 
 class MemoryBudget:
     """The accounts of one broker.
 
-    The rule: answers get a quarter of the whole, requests three sixteenths; batches that are not appended yet,
-    decompression and connections an eighth each; fetch sessions and the objects of requests a sixteenth each. The last
-    sixteenth is for the bodies of requests to the admin API (`account_of_bodies`).
+    The rule: responses get a quarter of the whole, requests three sixteenths. Batches that are not appended yet,
+    decompression and connections get an eighth each; fetch sessions and the objects of requests a sixteenth each. The
+    last sixteenth is for the bodies of requests to the admin API (`account_of_bodies`).
     """
 
     __slots__ = ("answers", "connections", "decompression", "objects", "requests", "sessions", "unappended")
 
     def __init__(self, max_bytes: int, *, requests: int = -1, answers: int = -1) -> None:
-        """`requests` and `answers` in bytes, where an operator set them; else, not positive, by the rule."""
+        """`requests` and `answers` in bytes, if an operator set them; otherwise by the rule."""
         self.requests = Account("requests", requests if requests > 0 else max_bytes * 3 // 16)
         """Received and not handled, or still being handled (queued.max.request.bytes)."""
         self.answers = Account("answers", answers if answers > 0 else max_bytes // 4)
         """Ready and not taken by the client (raftlog.answers.max.bytes)."""
         self.objects = Account("objects", max_bytes // 16)
-        """The objects into which large requests are decoded."""
+        """The decoded objects of large requests."""
         self.unappended = Account("unappended", max_bytes // 8)
-        """Produced batches that wait until their transaction is confirmed, or their keys are looked at."""
+        """Produced batches that wait for a transaction's verification, or for a check of their keys."""
         self.decompression = Account("decompression", max_bytes // 8)
-        """Batches that are decompressed to look into them."""
+        """Batches that are decompressed for validation."""
         self.connections = Account("connections", max_bytes // 8)
-        """The memory of a connection that has nothing to do."""
+        """The memory of an idle connection, for all connections."""
         self.sessions = Account("sessions", max_bytes // 16)
         """Partitions in fetch sessions."""
 

@@ -1,8 +1,8 @@
-"""Places for connections that have not proved anything yet: the newest always gets one.
+"""Places for unauthenticated connections: the newest always gets a place.
 
-With one more than there are places, the oldest of the machine that has most of them is closed. A flood from one machine
-costs that machine only. A flood from many machines costs those that do not get through while all places change hands.
-Every listener that bounds its newcomers does so here.
+When all places are taken, the oldest connection of the machine with the most is closed. A flood from one machine only
+harms that machine. A flood from many machines harms connections that cannot authenticate while all places are replaced.
+Every listener limits its new connections by this.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 IPV6_HOST_BITS: Final = 64
-"""A machine has all of these addresses, so they count as one."""
+"""All these addresses belong to one machine, so they count as one."""
 
 NODE_PLACES: Final = 8
-"""Places that the machine of a node holds before they count against it."""
+"""Places of a node's machine that do not count against it."""
 
 MAX_NODE_MACHINES: Final = 1_024
-"""Machines of nodes that are remembered; with one more, the one that proved the secret longest ago is forgotten."""
+"""Remembered machines of nodes; the machine that authenticated longest ago is evicted."""
 
 
 def machine_of(address: str) -> str:
@@ -38,7 +38,7 @@ def machine_of(address: str) -> str:
 
 
 def host_of(peername: object) -> str:
-    """Return the address of a socket's other end, without the zone of IPv6; "" where there is none."""
+    """Return the address of a socket's other end, without the zone of IPv6; "" if unknown."""
     return str(peername[0]).partition("%")[0] if isinstance(peername, tuple) else ""
 
 
@@ -49,7 +49,7 @@ class NodeMachines:
         self._machines: dict[str, None] = {}
 
     def add(self, address: str) -> None:
-        """Note that a node connects from this address."""
+        """Record that a node connects from this address."""
         machine = machine_of(address)
         self._machines.pop(machine, None)
         self._machines[machine] = None
@@ -61,7 +61,7 @@ class NodeMachines:
 
 
 class Places(Generic[T]):
-    """The holders of `most` places. `close(holder)` is called for a holder that gives its place to a newer one."""
+    """The holders of `most` places. `close(holder)` is called for a holder that loses its place to a newer holder."""
 
     def __init__(
         self,
@@ -72,7 +72,8 @@ class Places(Generic[T]):
         is_gone: Callable[[T], bool] = lambda _holder: False,
         nodes: NodeMachines | None = None,
     ) -> None:
-        """`choose` picks from the holders of one machine, the oldest first. `is_gone` finds those that ended unheard.
+        """`choose` picks from the holders of one machine, the oldest first. `is_gone` finds holders that ended
+        unnoticed.
 
         The machines in `nodes` have NODE_PLACES of their own.
         """
@@ -92,7 +93,7 @@ class Places(Generic[T]):
         return iter(tuple(self._machines))
 
     def enter(self, holder: T, address: str) -> None:
-        """Give a newcomer a place, that of an older holder if none is free."""
+        """Give a new holder a place, an older holder's if none is free."""
         machine = machine_of(address)
         self._machines[holder] = machine
         self._holders.setdefault(machine, {})[holder] = None
@@ -105,7 +106,7 @@ class Places(Generic[T]):
             self._close(oldest)
 
     def leave(self, holder: T) -> None:
-        """Free the place of a holder, if it has one."""
+        """Free the place of a holder, if it has a place."""
         machine = self._machines.pop(holder, None)
         if machine is not None:
             holders = self._holders[machine]

@@ -1,7 +1,7 @@
-"""Principals: who a connection is, as `Type:name`, and how the name of a certificate becomes one.
+"""Principals: the identity of a connection, as `Type:name`, and the mapping from certificates' names.
 
-The rules are those of Kafka's `ssl.principal.mapping.rules`: `RULE:pattern/replacement/[LU]` and `DEFAULT`, tried in
-order; the first pattern that is the whole name decides. Patterns are regular expressions of RE2 where it is installed.
+The rules are Kafka's `ssl.principal.mapping.rules`: `RULE:pattern/replacement/[LU]` and `DEFAULT`, tried in order; the
+first pattern that is the whole name decides. Patterns are regular expressions of RE2 where it is installed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class UnusableRules(ValueError):
 
 
 class NoPrincipal(ValueError):
-    """A certificate that is valid and yet makes its holder nobody; the message says why."""
+    """A valid certificate that maps to no principal; the message says why."""
 
 
 class MappingRule(NamedTuple):
@@ -37,7 +37,7 @@ class MappingRule(NamedTuple):
 
 
 def parse_principal(text: str) -> str:
-    """Return `Type:name` as it is. Raises ValueError for what has no type or no name."""
+    """Return a `Type:name` unchanged. Raise ValueError without a type or a name."""
     kind, colon, name = text.partition(":")
     if not (kind and colon and name):
         raise ValueError(f"a principal is Type:name, such as User:alice, but this is {text!r}")
@@ -50,7 +50,7 @@ def parse_super_users(text: str) -> tuple[str, ...]:
 
 
 def parse_rules(text: str) -> tuple[MappingRule, ...]:
-    """Read rules that commas part. Raises UnusableRules."""
+    """Read comma-separated rules. Raise UnusableRules."""
     rules, position = [], 0
     while position < len(text):
         match = _RULE.match(text, position)
@@ -71,7 +71,9 @@ def name_of(
     rules: tuple[MappingRule, ...],
     fullmatch: Callable[[str, str], re.Match[str] | None] = re.fullmatch,
 ) -> str | None:
-    """Return the user name of a certificate's subject, or None where no rule fits: then nobody may connect with it."""
+    """Return the user name of a certificate's subject, or None where no rule fits: the connection must be refused
+    then.
+    """
     for rule in rules:
         if rule.pattern is None:
             return certificate_name

@@ -17,7 +17,7 @@ T = TypeVar("T", bound=int | HasDescriptor)
 
 
 def readable(files: Sequence[T], within_s: float | None) -> list[T]:
-    """Return the files that can be read or have ended, after waiting for the first of them; None waits for ever."""
+    """Wait for the first readable or ended file, and return all such files; None waits for ever."""
     poll, by_descriptor = select.poll(), {}
     for each in files:
         by_descriptor[each if isinstance(each, int) else each.fileno()] = each

@@ -1,20 +1,20 @@
-"""The time by which data is deleted for its age. A wall clock that is wrong must not make everything old at once.
+"""The time for deleting data by its age. A wrong wall clock must not make everything old at once.
 
-A node deletes by age only while it believes its wall clock. Two things make it doubt.
+A node deletes by age only while it believes its wall clock. There are two reasons for doubt.
 
-- The clock itself: while the node runs, it must move as the uptime does; at a start, it must be near the last time that
-  the node believed, which is on the disk (`resume`).
-- The other clocks: as many as this one and those that agree with it, or more, say something else (`OtherClocks`).
+- The clock itself: while the node runs, it must move as the uptime does. At a start, it must be near the last believed
+time, which is on the disk (`resume`). - The other clocks: at least half of all clocks, this included, disagree with
+this clock (`OtherClocks`).
 
-A doubt about the clock itself ends when the clock comes back to where it is believed, or when an operator says so. It
-ends when most of the other brokers agree, and at least one of them has believed its own clock all along. And it ends
-when the clock has gone on for as long as it jumped, and the others do not contradict it. So a record that is deleted
-although all clocks of a cluster are wrong has existed for half of its retention time at least. The others'
-contradiction ends when they agree.
+A doubt about the clock itself ends when the clock returns to the believed time, or when an operator accepts it. It ends
+when most of the other brokers agree, and at least one of them has believed its own clock all along. And it ends when
+the clock has run for as long as it jumped, and the others do not contradict it. So a record that is deleted although
+all clocks of a cluster are wrong has existed for half of its retention time at least. The others' contradiction ends
+when they agree.
 
-While in doubt, the believed time is the last one that was believed and the uptime since. Only that is written down,
-never a wall clock in doubt. A record that is stamped meanwhile takes the later of the two times, so that a clock that
-went back makes nothing old that is new.
+While in doubt, the believed time is the last believed time plus the uptime since. Only that is written to the disk,
+never a wall clock in doubt. A record that is stamped meanwhile gets the later time, so that a clock that went back does
+not make it old.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ from raftlog.base.disk import Disk
 from raftlog.base.log import get_logger
 
 CLOCK_CHECKPOINT: Final = "clock-checkpoint"
-"""The file of the last believed time, in the metadata log directory. One that is not whole counts as absent."""
+"""The file of the last believed time, in the metadata log directory. An incomplete file counts as absent."""
 MOST_JUMP_MS: Final = 60_000
-"""By so much the wall clock may leave the uptime within ANCHORED_S. A clock that is set right needs less."""
+"""The wall clock may differ from the uptime by this much within ANCHORED_S. Setting a clock right needs less."""
 ANCHORED_S: Final = 600.0
-"""A clock may go too fast or too slow by MOST_JUMP_MS in so many seconds: a tenth."""
+"""A clock may run too fast or too slow by MOST_JUMP_MS in this many seconds: a tenth."""
 MOST_APART_MS: Final = 600_000
 """Two clocks agree if they are not farther apart. A reading may be some seconds old."""
 REPORTED_S: Final = 60.0
-"""The others' clocks are known for so long after the active controller reported them."""
+"""The others' clocks count for this long after the active controller reported them."""
 NOTHING_IS_OLD_MS: Final = 0
-"""The time by which age is judged in doubt: nothing is older than the beginning of time."""
+"""The time for judging age in doubt: no record is older than this."""
 
 log = get_logger(__name__)
 
 
 class ClockState(IntEnum):
-    """How far a node trusts its clock, as its heartbeats say. UNSAID: its release does not say."""
+    """How far a node trusts its clock, as its heartbeats report. UNSAID: its release does not report it."""
 
     UNSAID = 0
     BELIEVED = 1
     UNCONFIRMED = 2
-    """It has just started, and the others have not been asked yet. Its clock goes on from the time on its disk."""
+    """It has just started, and the others' clocks are unknown yet. Its clock continues from the time on its disk."""
     NEW = 3
     """The same, but there is no time on its disk."""
     DOUBTED = 4
@@ -61,8 +61,8 @@ class ClockState(IntEnum):
 class OtherClocks(msgspec.Struct, frozen=True, array_like=True):
     """The clocks of the other unfenced brokers, compared with one broker's by the active controller.
 
-    `alive`: how many brokers have a clock to report. `reported`: of how many it is known. `agreeing`: how many of these
-    are within MOST_APART_MS. `believing` and `doubting`: how many of those that agree are BELIEVED or DOUBTED.
+    `alive`: how many brokers report clocks. `reported`: how many of these clocks are known. `agreeing`: how many of
+    these are within MOST_APART_MS. `believing` and `doubting`: how many of the agreeing are BELIEVED or DOUBTED.
     `ahead_ms`: how far the median of all others is ahead, or (negative) behind.
     """
 
@@ -75,24 +75,24 @@ class OtherClocks(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def are_known(self) -> bool:
-        """Whether enough of them are known to judge by."""
+        """Whether enough of them are known."""
         return 2 * self.reported >= self.alive
 
     @property
     def contradict(self) -> bool:
-        """Whether this clock and those that agree with it are no majority."""
+        """Whether this clock and the agreeing clocks are not a majority."""
         return self.reported > 0 and 2 * (self.agreeing + 1) <= self.reported + 1
 
     @property
     def confirm(self) -> bool:
-        """Whether most agree, and one of them did not doubt its clock: not all were set wrong together."""
+        """Whether most agree, and at least one did not doubt its clock: not all were set wrong together."""
         return self.believing > 0 and 2 * self.agreeing > self.alive and not self.contradict
 
 
 class Ages:
-    """The wall clock as far as data is deleted by it. Each question is a look at the clocks.
+    """The wall clock for deleting data by age. Each call reads the clocks.
 
-    `uptime_s` is a clock that cannot be set. Until `resume`, the first look is believed, and no other node is asked.
+    `uptime_s` is a clock that cannot be set. Until `resume`, the first reading is believed without other nodes.
     """
 
     __slots__ = (
@@ -120,38 +120,38 @@ class Ages:
         self._wall_clock_ms = wall_clock_ms
         self._uptime_s = uptime_s
         self.on_believed: Callable[[], None] = _nothing
-        """Called when the clock is believed anew: the time is worth writing down."""
+        """Called when the clock is believed again: the time is worth writing."""
         self.floor_ms = 0
-        """The believed time at the last look, for hot paths: what they stamp must not be older."""
+        """The believed time at the last reading, for hot paths: their timestamps must not be older."""
         self._state = ClockState.BELIEVED
         self._before = ClockState.BELIEVED
         """The state before the doubt, to which a clock that comes back returns."""
         self._lead_ms: int | None = None
-        """The lead of the wall clock over the uptime, as far as it is believed; None before the first look."""
+        """The believed lead of the wall clock over the uptime; None before the first reading."""
         self._anchored_s = 0.0
         """When that was set, in uptime."""
         self._seen_ms = 0
-        """The lead as the last look found it."""
+        """The lead at the last reading."""
         self._reported_ms = 0
         """The lead as the last heartbeat reported it."""
         self._doubted_s = 0.0
-        """When a look found the last jump, in uptime."""
+        """When the last jump was found, in uptime."""
         self._most_ms = MOST_JUMP_MS
-        """How near the believed time a clock in doubt must be to have come back."""
+        """How near the believed time a clock in doubt must come to be believed."""
         self._asks_others = False
         self._others = OtherClocks()
         self._others_s: float | None = None
         self._is_overruled = False
-        """An operator said that the others are wrong."""
+        """An operator decided that the others are wrong."""
         self._metadata_lead_ms: int | None = None
-        """The lead over the uptime that the newest metadata batch has."""
+        """The lead over the uptime by the newest metadata batch."""
         self._disk_lead_ms: int | None = None
-        """The lead over the uptime that the time on the disk had at the start."""
+        """The lead over the uptime by the time on the disk at the start."""
 
     # -- questions ---------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """Return the time by which age is judged, NOTHING_IS_OLD_MS in doubt: what is too old then may be deleted."""
+        """Return the time for judging age, NOTHING_IS_OLD_MS in doubt: data that is too old by it may be deleted."""
         wall_ms, believed_ms = self._look()
         return min(wall_ms, believed_ms) if self._may_delete else NOTHING_IS_OLD_MS
 
@@ -160,25 +160,25 @@ class Ages:
         return self._look()[1]
 
     def latest_ms(self) -> int:
-        """Return the time to stamp with what will be deleted for its age."""
+        """Return the time for timestamps of data that will be deleted by age."""
         return max(self._look())
 
     def jump_ms(self) -> int:
-        """Return how far the wall clock is ahead (or, negative, behind) of where it is believed; 0: it is believed."""
+        """Return how far the wall clock is ahead of the believed time (negative: behind); 0 if it is believed."""
         wall_ms, believed_ms = self._look()
         return wall_ms - believed_ms
 
     def reading(self) -> tuple[int, ClockState]:
-        """Return what a heartbeat says: the wall clock's time, and how far it is trusted."""
+        """Return the clock for a heartbeat: the wall clock's time, and its state."""
         wall_ms, _ = self._look()
         self._reported_ms = self._seen_ms
         return wall_ms, self._state
 
     def time_to_keep(self) -> int | None:
-        """Return the time to write down, None if there is none: a wall clock in doubt must not reach the disk.
+        """Return the time to write to the disk, or None: a wall clock in doubt must not be written.
 
-        A clock in doubt leaves the last believed time and the uptime since, which cannot be ahead of the true time. So
-        does one that is not confirmed, as that of a controller that is no broker until it becomes the active one.
+        In doubt it is the last believed time plus the uptime since, which cannot be ahead of the true time. So it is
+        before confirmation, as on a controller without the broker role until it becomes active.
         """
         _, believed_ms = self._look()
         if self._state is ClockState.UNCONFIRMED and self._disk_lead_ms is not None:
@@ -189,7 +189,7 @@ class Ages:
 
     @property
     def state(self) -> ClockState:
-        """How far the last look trusted the clock."""
+        """The state at the last reading."""
         return self._state
 
     @property
@@ -199,7 +199,7 @@ class Ages:
 
     @property
     def contradiction(self) -> OtherClocks | None:
-        """The other clocks, if too many of them say something else and no operator overruled them."""
+        """The other clocks, if too many of them disagree and no operator overruled them."""
         return self._others if self._others.contradict and not self._is_overruled else None
 
     @property
@@ -209,9 +209,9 @@ class Ages:
     # -- events ------------------------------------------------------------------------------------------------------
 
     def resume(self, last_ms: int | None, *, most_ms: int) -> None:
-        """Go on from the time that was believed last, as the disk says (None: it does not).
+        """Continue from the last believed time on the disk (None: there is none).
 
-        Nothing is old before the others were asked. A clock farther than `most_ms` from that time is in doubt.
+        No data is old before the others' clocks are known. A clock farther than `most_ms` from that time is in doubt.
         """
         self._asks_others, self._most_ms = True, most_ms
         uptime_s, wall_ms = self._uptime_s(), self._wall_clock_ms()
@@ -225,10 +225,10 @@ class Ages:
         self.floor_ms = wall_ms if last_ms is None else last_ms
 
     def note_metadata(self, at_ms: int) -> None:
-        """A metadata batch was applied that was written at that time, by the active controller's clock (0: not said).
+        """Note an applied metadata batch with its time, by the active controller's clock (0: unknown).
 
-        It shows a node without a time on its disk that its clock went back. It is the only other clock that is known
-        while the active controller has a release that reports no clocks.
+        It shows a node without a time on its disk that its clock went back. It is the only other known clock while the
+        active controller's release reports no clocks.
         """
         if not self._asks_others or at_ms <= 0:
             return
@@ -238,9 +238,10 @@ class Ages:
             self._doubt(self._metadata_lead_ms, uptime_s)
 
     def note_others(self, others: OtherClocks | None) -> None:
-        """The active controller compared the other clocks with the last `reading`; None: its release does not.
+        """Note the active controller's comparison of the other clocks with the last `reading`; None: its release has
+        none.
 
-        The answer does not count for a clock that jumped since then.
+        It is ignored if the clock has jumped since then.
         """
         self._look()
         if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:
@@ -258,7 +259,7 @@ class Ages:
             self._follow(others)
 
     def _follow(self, others: OtherClocks) -> None:
-        """Believe the clock if the others, which do not contradict it, are enough for that."""
+        """Believe the clock if enough others agree with it and they do not contradict it."""
         match self._state:
             case ClockState.UNCONFIRMED:
                 self._believe()
@@ -270,7 +271,7 @@ class Ages:
                 log.warning("clock_confirmed", jump_ms=jump_ms, by="most of the other brokers")
 
     def accept(self) -> bool:
-        """Believe the wall clock from now on, as an operator says; False if it is believed anyway."""
+        """Believe the wall clock from now on, by an operator's decision; False if it is believed anyway."""
         jump_ms = self.jump_ms()
         if self._may_delete:
             return False
@@ -280,7 +281,7 @@ class Ages:
         return True
 
     def _by_metadata(self) -> OtherClocks | None:
-        """Compare with the active controller's clock, as far as a batch that it wrote shows it."""
+        """Compare with the active controller's clock, by the last batch that it wrote."""
         if self._metadata_lead_ms is None:
             return None
         ahead_ms = self._metadata_lead_ms - self._seen_ms
@@ -290,7 +291,7 @@ class Ages:
     # -- the clocks --------------------------------------------------------------------------------------------------
 
     def _look(self) -> tuple[int, int]:
-        """Return the wall clock's time, and the believed one."""
+        """Return the wall clock's time, and the believed time."""
         uptime_s, wall_ms = self._uptime_s(), self._wall_clock_ms()
         uptime_ms = int(uptime_s * 1000)
         lead_ms = wall_ms - uptime_ms
@@ -324,7 +325,7 @@ class Ages:
             self._anchor(lead_ms, uptime_s)
 
     def _is_backed(self, uptime_s: float) -> bool:
-        """Whether the others, where there is a way to know of them, do not contradict a clock that went on for long."""
+        """Whether the known others do not contradict a clock that has run for long."""
         if not self._asks_others:
             return True
         is_known = self._others_s is not None and uptime_s - self._others_s <= REPORTED_S
@@ -365,7 +366,7 @@ class Ages:
 
 
 def read_believed_time(disk: Disk, folder: str) -> int | None:
-    """Return the time that was believed last, None if the disk does not say. Raises OSError."""
+    """Return the last believed time, None if the disk has none. Raise OSError."""
     path = f"{folder}/{CLOCK_CHECKPOINT}"
     try:
         return decode_time(disk.read_file(path))
@@ -377,7 +378,7 @@ def read_believed_time(disk: Disk, folder: str) -> int | None:
 
 
 def write_believed_time(disk: Disk, folder: str, believed_ms: int) -> None:
-    """Write a time that is believed, durably. Raises OSError."""
+    """Write a believed time durably. Raise OSError."""
     disk.write_file(f"{folder}/{CLOCK_CHECKPOINT}", encode_time(believed_ms))
 
 

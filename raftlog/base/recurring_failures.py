@@ -1,7 +1,7 @@
 """Failures of recurring work for one log, group or transactional id, and the time of the next attempt.
 
-Each fails alone: it is named here, in the log, in `/v1/health` and `/metrics`, and left out for a while, longer each
-time. The others never wait for it. Pure state: the caller brings the time.
+Each fails alone: it is reported here, in the log, in `/v1/health` and `/metrics`, and skipped for a while, longer each
+time. The others never wait for it. Pure state: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from raftlog.base.log import get_logger
 
 FIRST_RETRY_S: Final = 30.0
 LONGEST_RETRY_S: Final = 3_600.0
-"""A subject that failed is left out for the first, then twice as long each time, up to this."""
+"""The first pause after a failure doubles each time, up to this."""
 MOST_NAMED: Final = 1_000
-"""Failures that are remembered. Subjects beyond them are tried each time, and named in the log only."""
+"""Failures that are remembered. Further subjects are retried each time, and only logged."""
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class Failure(NamedTuple):
 
 
 class Failures:
-    """Those of one broker, or of one coordinator."""
+    """The failures of one broker, or of one coordinator."""
 
     __slots__ = ("_failures",)
 
@@ -56,9 +56,9 @@ class Failures:
         *,
         raises: type[Exception],
     ) -> T | None:
-        """Do some work for one subject and return its result; None if it failed, now or not long ago.
+        """Do some work for one subject and return its result; None if it failed, now or recently.
 
-        `raises` is what the caller wants to hear of; any other exception is a failure of this subject alone.
+        `raises`: exceptions for the caller; any other exception is a failure of this subject alone.
         """
         if not self.is_due(chore, subject, now):
             return None
@@ -73,7 +73,7 @@ class Failures:
         return result
 
     def is_due(self, chore: str, subject: str, now: float) -> bool:
-        """Whether a chore should be tried: always, unless it has failed for this subject not long ago."""
+        """Whether a chore is due: always, unless it failed for this subject recently."""
         failure = self._failures.get((chore, subject))
         return failure is None or now >= failure.retry_at
 
@@ -96,11 +96,11 @@ class Failures:
         )
 
     def succeeded(self, chore: str, subject: str) -> None:
-        """Forget a failure; fine if there was none."""
+        """Forget a failure; it need not exist."""
         if self._failures:
             self._failures.pop((chore, subject), None)
 
     def forget_subjects(self, kept: frozenset[str]) -> None:
-        """Forget what failed for subjects that are no more."""
+        """Remove the failures of subjects that no longer exist."""
         for key in [key for key in self._failures if key[1] not in kept]:
             del self._failures[key]

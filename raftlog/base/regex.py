@@ -1,8 +1,9 @@
 """Regular expressions of clients, over topics, transactional ids or clients: in RE2's syntax, and linear in the text.
 
-Linear is not little: an expression may take thousands of steps for each character, and there may be a hundred thousand
-names. So `check_regex` bounds the one, and whoever looks at many names counts `steps` and takes turns. A name matches
-as a whole. RE2 is imported with the first expression: it keeps two megabytes, and few clusters have expressions.
+Linear is not cheap: an expression may take thousands of steps for each character, and there may be a hundred thousand
+names. So `check_regex` limits an expression, and callers with many names count `steps` and yield to the loop. A name
+matches as a whole. RE2 is imported with the first expression: it keeps two megabytes, and few clusters have
+expressions.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ TRIAL_BYTES: Final = 3 << 16
 """The memory of an expression that is compiled for trial: some 3,000 instructions. Compiling more takes too long."""
 
 MOST_INSTRUCTIONS: Final = 2_000
-"""Of an expression when compiled: what looking at one character of a name may cost, many thousand times a heartbeat."""
+"""Instructions of a compiled expression: the cost of one character of a name, many thousand times a heartbeat."""
 
 TEXT_STEPS: Final = 600
-"""Looking at a text takes as long as this many steps, beside one for each character and instruction at most."""
+"""Matching a text costs as much as this many steps, plus one for each character and instruction."""
 
 STEPS_AT_ONCE: Final = 2_400_000
-"""Of one slice, between two turns of the loop: some ten milliseconds. A single text may take more."""
+"""Steps of one slice, between two turns of the loop: some ten milliseconds. A single text may take more."""
 
 MOST_REMEMBERED: Final = 100
 """Expressions."""
 
 
 def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> None:
-    """Raises InvalidRegularExpression."""
+    """Raise InvalidRegularExpression."""
     import re2
 
     if len(regex) > LONGEST:
@@ -54,7 +55,7 @@ def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> No
 
 @lru_cache(maxsize=MOST_REMEMBERED)
 def compiled(regex: str) -> Any:
-    """Return an expression that `check_regex` let pass, ready to match."""
+    """Return a compiled expression that `check_regex` accepted."""
     _compile(regex, TRIAL_BYTES)
     return _compile(regex, MEMORY_BYTES)
 
@@ -69,7 +70,7 @@ def _compile(regex: str, memory_bytes: int) -> Any:
 
 
 def steps(regex: str, text: str) -> int:
-    """Return what matching a text takes at most."""
+    """Return the most steps for matching a text."""
     return TEXT_STEPS + int(compiled(regex).programsize) * len(text)
 
 

@@ -1,4 +1,4 @@
-"""Transactions as brokers tell of them to operators, and as the HTTP API answers. Not: how they are asked for."""
+"""Transactions in brokers' responses to operators and in the HTTP API. Not: the requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 class TransactionalId(msgspec.Struct, order=True):
     """`state` in Kafka's words: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
 
-    `start_ms`: when its transaction began, wall clock; it and `timeout_ms` are -1 if none is open.
+    `start_ms`: when its transaction began, wall clock; it and `timeout_ms` are -1 without an open transaction.
     """
 
     transactional_id: str
@@ -27,7 +27,9 @@ class WrittenTo(msgspec.Struct, frozen=True, order=True):
 
 
 class DescribedId(msgspec.Struct):
-    """`start_ms`: when its transaction began, wall clock, -1 if none is open. `partitions`: what that wrote to."""
+    """`start_ms`: when its transaction began, wall clock, -1 without an open transaction. `partitions`: the partitions
+    that it wrote to.
+    """
 
     transactional_id: str
     coordinator: int

@@ -1,4 +1,4 @@
-"""Words that every room shares. Offsets are record counts from the start of a partition, `end_*` is exclusive."""
+"""Definitions that every room shares. Offsets are record counts from the start of a partition, `end_*` is exclusive."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 NO_BROKER: Final = -1
-"""The id where a leader or broker is unknown or absent."""
+"""The id of an unknown or absent leader or broker."""
 
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
@@ -16,7 +16,7 @@ NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1
 
 NO_DIRECTORY: Final = UUID(int=0)
-"""The directory id where none is known, as in Kafka."""
+"""The id of an unknown directory, as in Kafka."""
 
 METADATA_FOLDER: Final = "raftlog-metadata"
 """Below metadata.log.dir: a voter's journal and snapshots."""
@@ -24,14 +24,14 @@ METADATA_FOLDER: Final = "raftlog-metadata"
 NAME_MAX_CHARS: Final = 249
 """Characters of a name that clients choose: of topics (Kafka's limit), groups, their members, and transactional ids.
 
-Kafka bounds only the first, and by what its records hold. But names are hashed, logged and kept.
+Kafka limits only the names of topics. But all names are hashed, logged and stored.
 """
 
 CONSUMER_OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""The quorum's own log, which is no topic of the cluster."""
+"""The quorum's own log, which is not a topic of the cluster."""
 
 
 class TopicPartition(NamedTuple):
@@ -45,7 +45,7 @@ class TopicPartition(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """The largest leader epoch ≤ the one asked for, and its end offset (exclusive). (-1, -1) if unknown."""
+    """The largest leader epoch ≤ a requested epoch, and its end offset (exclusive). (-1, -1) if unknown."""
 
     epoch: int
     end_offset: int
@@ -60,5 +60,5 @@ def encode_uuid(value: UUID) -> str:
 
 
 def decode_uuid(text: str) -> UUID:
-    """Return the UUID of Kafka's text form. ValueError if it is none."""
+    """Return the UUID of Kafka's text form. ValueError if it is invalid."""
     return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))

@@ -3,8 +3,8 @@
 All slices of a node wait in one queue (`Env.turns`), one for each turn of the loop. An `await` of something that is
 there does not give the loop its turn; the functions of this module do.
 
-Handlers do not count turns. They say what one part becomes: in a generator in place of an array of their response,
-which `completed` draws, or in a function for `each_part`. Parts that wait for a commit are begun `together`.
+Handlers do not count turns. They put a generator of parts in place of an array of their response, which `completed`
+draws, or pass a function to `each_part`. Parts that wait for a commit are begun `together`.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def is_incomplete(response: Any) -> bool:
 async def completed(env: Env, response: Any) -> Any:
     """Return a response, which may be an awaitable of it, with a tuple in place of each generator.
 
-    A handler may give an array of its response as a generator of parts, or of coroutines that return parts, and these
-    may have such arrays themselves. They are drawn here, in turns. A part that is None is left out, and counts as one.
+    An array of a response may be a generator of parts, or of coroutines that return parts. Parts may have such arrays
+    themselves. All are drawn here, in turns. A part that is None is left out, and counts as one.
     Raises what a generator raises.
     """
     if inspect.isawaitable(response):

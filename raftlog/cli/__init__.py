@@ -8,7 +8,7 @@ import signal
 import sys
 
 _CAN_END_AT_ONCE = frozenset({"broker", "cluster", "config", "group", "partition", "quorum", "topic"})
-"""Commands that have nothing to clean up. They wait in C, where Python's own way to end at Ctrl-C comes late."""
+"""Commands without clean-up. They wait in C, where Python's own way to end at Ctrl-C comes late."""
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def _prints_help() -> bool:
         return False
     try:
         print(*root_help(), sep="\n", flush=True)
-    except BrokenPipeError:  # whoever read our output has enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     return True

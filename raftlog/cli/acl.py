@@ -1,4 +1,4 @@
-"""`raftlog acl …`: rules about who may do what, in the words of kafka-acls."""
+"""`raftlog acl …`: access control lists, with the options of kafka-acls."""
 
 from __future__ import annotations
 
@@ -141,14 +141,14 @@ def list_rules(
     ] = None,
     form: Form,
 ) -> None:
-    """List rules: all, or those of the resources and users that are named."""
+    """List rules: all, or for the named resources and users."""
     wanted = filters(reached.asked, principals or ())
     _print(describe_rules(reached.target, wanted), form)
 
 
 @_verb("add", _RESOURCES, _PATTERN, _RULES)
 def add(reached: Reached, *, form: Form) -> int:
-    """Add rules. One that is there already is no error."""
+    """Add rules. An existing rule is no error."""
     wanted = rules(reached.asked)
     return _settle(create_rules(reached.target, wanted), form)
 
@@ -162,7 +162,7 @@ def remove(
     ] = False,
     form: Form,
 ) -> int:
-    """Remove rules: those that the same words would add, or all of a resource. Prints what is gone."""
+    """Remove rules: the rules that the same options would add, or all of a resource. Prints the removed rules."""
     wanted = filters(reached.asked)
     if not reached.asked.resources:
         raise Failure(f"say of what: {RESOURCE_OPTIONS}", exits.USAGE)
@@ -172,7 +172,7 @@ def remove(
 
 
 def _confirm() -> None:
-    """Ask before much goes. Raises Failure when nobody is there, or says no."""
+    """Ask before a large deletion. Raise Failure without a terminal or a yes."""
     if not sys.stdin.isatty():
         raise Failure("this removes all rules of the resource: say --force, or about whom", exits.USAGE)
     if not typer.confirm("Remove all rules of the resource?", err=True):

@@ -21,10 +21,10 @@ from raftlog.protocol.message_builders import request_builders
 from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 
 VERSION: Final = 3
-"""Of the three requests: the first one with users as resources."""
+"""Of the three requests: the first version with users as resources."""
 
 Outcome = list[Acl] | Failure
-"""The rules that one of several wishes added or removed, or why it did not."""
+"""The rules that a wish added or removed, or its failure."""
 
 
 def describe_rules(target: Target, filters: Sequence[AclFilter]) -> list[Acl]:
@@ -45,7 +45,7 @@ def describe_rules(target: Target, filters: Sequence[AclFilter]) -> list[Acl]:
 
 
 def create_rules(target: Target, rules: Sequence[Acl]) -> list[Outcome]:
-    """Add rules. Raises Failure if nobody could be asked to."""
+    """Add rules. Raise Failure if the request could not be sent."""
     if _librdkafka_knows(rules):
         admin = target.admin
         admin.demand("ALTER")
@@ -70,7 +70,7 @@ def create_rules(target: Target, rules: Sequence[Acl]) -> list[Outcome]:
 
 
 def delete_rules(target: Target, filters: Sequence[AclFilter]) -> list[Outcome]:
-    """Remove the rules that match. Raises Failure if nobody could be asked to."""
+    """Remove the rules that match. Raise Failure if the request could not be sent."""
     if _librdkafka_knows(filters):
         admin = target.admin
         admin.demand("ALTER")
@@ -123,7 +123,7 @@ def _read_binding(binding: Any) -> Acl:
 
 
 def _waited(target: Target, future: Any, added: list[Acl] | None = None) -> Outcome:
-    """Return what a future comes to: the rules that were `added`, else those that it names."""
+    """Return a future's result: the `added` rules, else the rules that it names."""
     try:
         found = target.admin.wait(future)
     except Failure as failure:
@@ -175,7 +175,7 @@ def _ask(target: Target, api_key: int, message: Any, needs: str) -> Any:
 
 
 def _failure(result: Any, needs: str) -> Failure | None:
-    """Return why one of several wishes was refused, None if it was not."""
+    """Return why a single wish was refused, or None."""
     if not result.error_code:
         return None
     return _refusal(from_code(result.error_code, result.error_message), needs)

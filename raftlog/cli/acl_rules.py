@@ -43,7 +43,7 @@ class Asked:
     cluster: bool = False
     delegation_tokens: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
-    """As principals: a rule about one's tokens has `User:alice` as the name of the resource."""
+    """As principals: a rule about alice's tokens has `User:alice` as the name of the resource."""
     pattern_type: PatternType = PatternType.LITERAL
     allow_principals: tuple[str, ...] = ()
     deny_principals: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Asked:
 
     @property
     def names_users(self) -> bool:
-        """Whether it says whom rules are about."""
+        """Whether it names the principals of rules."""
         return bool(self.allow_principals or self.deny_principals)
 
 
@@ -83,9 +83,9 @@ def rules(asked: Asked) -> list[Acl]:
 
 
 def filters(asked: Asked, principals: Sequence[str] = ()) -> list[AclFilter]:
-    """Return the filters for the rules that are asked about: exact ones where it says who, else all of the resources.
+    """Return the filters for the requested rules: exact filters if principals are named, else all of the resources.
 
-    `principals` are those of --principal. Raises Failure.
+    `principals` are the values of --principal. Raise Failure.
     """
     _check(asked)
     for principal in principals:

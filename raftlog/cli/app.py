@@ -54,4 +54,4 @@ def raftlog(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Do nothing but hold the options that come before a command."""
+    """Hold the options that come before a command."""

@@ -175,7 +175,7 @@ class ProcessGround:
 
 
 def last_words(log: str) -> str:
-    """Return the line of a log's end that says why the process ended: an error, or else the last one."""
+    """Return the line of a log's end with the reason why the process ended: an error, or else the last line."""
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "error" in line]
     return (telling or lines or ["its log is empty"])[-1][:300]

@@ -1,7 +1,7 @@
 """`raftlog backup` and `raftlog restore`: one stopped node's data folders, copied and brought back.
 
-A cluster's backup is that of all its nodes, each of which did not run again until all were made. It is then what a
-cluster is that was stopped. Whether that was so is told by broker epochs: a node that ran again has registered again.
+A cluster's backup consists of all its nodes' backups, if no node ran again until all were made. It then equals a
+stopped cluster. Broker epochs show that: a node that ran again has registered again.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _complaints(advice: str = "") -> Iterator[None]:
 
 
 def _folders(node: NodeConfig) -> list[Path]:
-    """Return a node's data folders, each once: those of its logs first, that of its metadata last."""
+    """Return a node's data folders, each once: its log folders first, its metadata folder last."""
     return [Path(each) for each in dict.fromkeys([*node.log_dirs, node.metadata_log_dir])]
 
 
@@ -186,7 +186,7 @@ def _refuse_place(node: NodeConfig, target: Path) -> None:
 
 
 def _whose(node: NodeConfig) -> tuple[str, int | None]:
-    """Return the cluster and the broker epoch that a stopped node's folders tell. Raises Failure."""
+    """Return the cluster id and broker epoch in a stopped node's folders. Raise Failure."""
     names = {}
     for folder in _folders(node):
         found = files.read_identity(folder / META_PROPERTIES)
@@ -246,7 +246,7 @@ def _metadata_of(node: NodeConfig) -> tuple[int, dict[int, int]] | None:
 
 
 def _find(source: Path) -> dict[Path, Manifest]:
-    """Return the nodes' backups in a folder, or the one that it is. Raises Failure."""
+    """Return the nodes' backups in a folder, or the folder itself if it is a backup. Raise Failure."""
     if (source / MANIFEST).exists():
         return {source: files.read_manifest(source)}
     folders = sorted(each for each in source.glob("node-*") if each.is_dir())
@@ -256,7 +256,7 @@ def _find(source: Path) -> dict[Path, Manifest]:
 
 
 def _judge_set(found: dict[Path, Manifest]) -> None:
-    """Raise Failure unless these nodes' backups are of one cluster, none of whose nodes ran between them."""
+    """Raise Failure unless these backups are of one cluster, and no node ran between them."""
     first, *others = found.items()
     for folder, each in others:
         if each.cluster_id != first[1].cluster_id:
@@ -306,7 +306,7 @@ def _tell_missing(found: dict[Path, Manifest]) -> None:
 
 
 def _judge_new_id(cluster_id: str | None, found: dict[Path, Manifest], *, check: bool) -> None:
-    """Raise Failure for an id that would not tell the copy of a cluster from the original."""
+    """Raise Failure for an id that would not distinguish the copy of a cluster from the original."""
     if cluster_id is None:
         return
     if check:

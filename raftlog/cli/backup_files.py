@@ -1,7 +1,7 @@
 """The files of a node's backup: copied or linked, listed in a manifest with their checksums, and checked again.
 
-Ordering law: the manifest is written last, so a folder without one is an unfinished backup. Only what never changes
-again is linked: segments that others follow and that lie below the high watermark, so no follower truncates them.
+Ordering law: the manifest is written last, so a folder without one is an unfinished backup. Only files that never
+change are linked: closed segments below the high watermark, which no follower truncates.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _judge_paths(path: Path, manifest: Manifest) -> None:
-    """Raise Failure unless every file lies in one of the data folders, and each folder says whose it is.
+    """Raise Failure unless every file lies in a data folder, and each folder has its identity.
 
-    A path must be written in the one shortest way: joined to a folder, `0//etc/x` would lead to `/etc/x`.
+    A path must be in its shortest form: joined to a folder, `0//etc/x` would lead to `/etc/x`.
     """
     names = {each.path for each in manifest.files}
     if len(names) < len(manifest.files):
@@ -211,7 +211,7 @@ def copy(source: Path, target: Path) -> tuple[int, str]:
             writer.flush()
             os.fsync(writer.fileno())
     except OSError as error:
-        error.filename = error.filename or str(target)  # a full disk is told without the file's name
+        error.filename = error.filename or str(target)  # a full disk is reported without the file's name
         raise
     return size, checksum.hexdigest()
 
@@ -226,7 +226,7 @@ def measure(path: Path) -> tuple[int, str]:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """Yield a file's bytes. A disk that cannot read them is told without the file's name, which is added."""
+    """Yield a file's bytes. The file's name is added to read errors."""
     try:
         with path.open("rb") as reader:
             while chunk := reader.read(CHUNK_BYTES):

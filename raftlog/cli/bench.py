@@ -99,7 +99,7 @@ def run(options: BenchOptions) -> int:
 
 
 def _start(options: BenchOptions) -> Iterator[Figure]:
-    """Yield times to ready, of clusters in which every node sees all, and what a node costs that does nothing."""
+    """Yield times to ready, of clusters in which every node sees all, and the cost of an idle node."""
     rounds = range(max(1, options.rounds))
     for name, nodes, forked, aim in (
         ("three nodes {}", NODES, True, 0.5),
@@ -146,7 +146,7 @@ def _imports(start_cpu_s: float) -> Iterator[Figure]:
 def _idle(
     cluster: Cluster, part: str, prefix: str = "", *, cpu_aim: float = 2.0, rss_aim: float | None = 70.0
 ) -> list[Figure]:
-    """Return the memory and CPU time of nodes that do nothing."""
+    """Return the memory and CPU time of idle nodes."""
     time.sleep(SETTLE_S)
     pids = _pids(cluster)
     used = [measure.cpu_seconds([pid]) for pid in pids]

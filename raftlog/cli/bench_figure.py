@@ -22,7 +22,7 @@ class Figure:
 
     @property
     def reached(self) -> bool | None:
-        """Whether the aim is; None without one."""
+        """Whether the aim is reached; None without an aim."""
         if self.aim is None:
             return None
         return self.value <= self.aim if self.bound == "at most" else self.value >= self.aim

@@ -1,4 +1,6 @@
-"""The parts of `raftlog bench` about groups: very many of them, very large ones, and what a dead coordinator costs."""
+"""The parts of `raftlog bench` about groups: very many groups, very large groups, and the cost of a dead
+coordinator.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ Make = Callable[..., Figure]
 
 
 def many(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Figure]:
-    """Yield what ten thousand groups cost, and a thousand members of one, by the nodes' own measure of their loops."""
+    """Yield the cost of ten thousand groups, and of a group with a thousand members, measured by the nodes' loops."""
     with closing(AdminCluster()) as cluster:
         cluster.start()
         create(cluster, TOPIC, PARTITIONS)
@@ -42,7 +44,7 @@ def many(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Fi
 
 
 async def _many_groups(cluster: AdminCluster, make: Make) -> list[Figure]:
-    # As much as one client process can say on a busy machine: one that is late for seconds loses its sessions.
+    # the most that one client process can do on a busy machine: if it is late for seconds it loses its sessions
     habits = LoadOptions(TOPIC, PARTITIONS, heartbeat_s=10.0, commit_s=20.0, session_ms=60_000)
     load = Load(_bootstrap(cluster), habits, clients=CLIENTS)
     try:
@@ -90,7 +92,7 @@ async def _many_members(cluster: AdminCluster, make: Make) -> list[Figure]:
 
 
 async def _without_coordinator(cluster: AdminCluster, load: Load, make: Make, name: str) -> list[Figure]:
-    """Kill whoever coordinates most; what it cost the others until the heartbeats of all its members are answered."""
+    """Kill the busiest coordinator; measure the other members until all heartbeats are answered."""
     victim, struck = _busiest(cluster, load)
     before = _look(cluster)
     cluster.kill(victim)
@@ -166,7 +168,7 @@ async def _kills(cluster: Cluster, rounds: int) -> tuple[list[float], Load]:
 
 
 async def _kill(cluster: Cluster, load: Load) -> list[float]:
-    """Kill whoever coordinates most groups; returns how long each of their members waited for its next commit."""
+    """Kill the coordinator of the most groups; return how long each of their members waited for its next commit."""
     loop = asyncio.get_running_loop()
     await _all_commit(load, load.members, loop.time())
     await asyncio.sleep(1.0)

@@ -1,4 +1,4 @@
-"""The part of `raftlog bench` about quotas: a modest client beside a greedy one, with and without a quota for that."""
+"""The part of `raftlog bench` about quotas: a modest client beside a greedy client, with and without a quota."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Make = Callable[..., Figure]
 
 
 def beside_a_greedy_client(make: Make, create: Callable[[Cluster, str, int], None]) -> Iterator[Figure]:
-    """Yield how long a modest client waits for acknowledgements: alone, and beside a greedy one."""
+    """Yield how long a modest client waits for acknowledgements: alone, and beside a greedy client."""
     with closing(Cluster()) as cluster:
         cluster.start()
         create(cluster, TOPIC, PARTITIONS)

@@ -1,4 +1,4 @@
-"""`raftlog chaos`: cases run one after the other against real nodes, each judged, each leaving a folder.
+"""`raftlog chaos`: cases run in sequence against real nodes, each judged, each leaving a folder.
 
 The nodes are taken down before this returns, whatever happens (Ctrl-C, SIGTERM, a failure of our own).
 """
@@ -126,7 +126,7 @@ class Finished(NamedTuple):
 
 
 class Session:
-    """Some cases, run one after the other. Cases that were finished before an interruption are still told."""
+    """Some cases, run in sequence. Cases that finished before an interruption are still reported."""
 
     def __init__(
         self, options: ChaosOptions, cases: Sequence[Case], testbeds: dict[str, TestbedKind]
@@ -186,7 +186,7 @@ class Session:
         screen.begin(case)
         try:
             return await self._run_somewhere(case, screen)
-        except Exception as error:  # the other cases still run, and their outcomes are told
+        except Exception as error:  # the other cases still run, and their outcomes are reported
             return broken(case, f"{type(error).__name__}: {error}", traceback.format_exc(), seed=self._seed)
 
     async def _run_somewhere(self, case: Case, screen: Screen) -> Finished | Outcome:

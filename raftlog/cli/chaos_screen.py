@@ -68,7 +68,7 @@ class Screen:
         self._show("starting nodes", 0.0, "")
 
     def phase(self, name: str) -> None:
-        """A part of a case begins that tells no progress."""
+        """A part of a case begins that has no progress to show."""
         self._show(name, 1.0, "")
 
     def progress(self, seen: Progress) -> None:

@@ -31,12 +31,12 @@ def run(
     *,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
 ) -> int:
-    """Judge a history of what clients did and saw: lost, doubled, reordered, and all of Jepsen's Kafka anomalies.
+    """Judge a history of clients' operations: lost, duplicated, reordered, and all of Jepsen's Kafka anomalies.
 
     Exit code 0: valid. 1: anomalies that are not allowed. 2: the file can't be understood.
 
-    A history is JSON lines in the order of real time: one when an operation begins (type invoke), one when it ends
-    (ok, fail, or info if nobody knows). A key is a topic-partition; a value is sent to a key only once.
+    A history is JSON lines in the order of real time: a line when an operation begins (type invoke), and a line when it
+    ends (ok, fail, or info if unknown). A key is a topic-partition; a value is sent to a key only once.
 
     \b
     {"raftlog_history": 1, "allowed": []}

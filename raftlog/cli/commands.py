@@ -28,7 +28,7 @@ HELP_COLUMNS: Final = 80
 class Entry(NamedTuple):
     """A command at the root. `target` is "module:name" of a typer app, or of a function that returns its exit code.
 
-    The function's parameters are annotated for typer, or it has one: a dataclass whose fields are.
+    The function's parameters are annotated for typer, or it has a single parameter: a dataclass with annotated fields.
     """
 
     section: str

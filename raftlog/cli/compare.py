@@ -1,7 +1,7 @@
 """`raftlog compare`: raftlog beside Apache Kafka, NATS JetStream, Redis Streams and the machine itself.
 
-A folder keeps the figures (`compare.json`) and a page with pictures. A system that this machine lacks is told
-as missing. The exit code is 0 as long as raftlog itself was measured.
+A folder keeps the figures (`compare.json`) and a page with pictures. A system that this machine lacks is reported as
+missing. The exit code is 0 as long as raftlog itself was measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SHORT_SECONDS: Final = 1.0
 GIGABYTE: Final = 1_000_000_000
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 DISK: Final = "the disk"
-"""The name under which a note on the data's file system is told."""
+"""The name for a note on the data's file system."""
 
 
 @dataclass(frozen=True, slots=True)

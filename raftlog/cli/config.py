@@ -1,4 +1,4 @@
-"""`raftlog config`: all settings there are; and those of topics, brokers and groups as a cluster has them."""
+"""`raftlog config`: all settings; and the configs of topics, brokers and groups in a cluster."""
 
 from __future__ import annotations
 

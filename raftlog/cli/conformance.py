@@ -80,10 +80,10 @@ def run(
 ) -> int:
     """Compare any broker with Apache Kafka 4.3, and print a card.
 
-    Short programs (histories) ask the broker what Kafka was asked when its answers were recorded. Each is kept,
-    differs, is not supported, or was not run. At the end all that they made is removed.
+    Short programs (histories) send the requests that were sent to Kafka when its answers were recorded. Each is kept,
+    differs, is not supported, or was not run. At the end all that they created is removed.
 
-    Exit code 0: nothing differs. 1: something does. 5: the user lacks a right. 6: the broker does not answer, or
+    Exit code 0: no difference. 1: some histories differ. 5: the user lacks a right. 6: the broker does not answer, or
     ended before the card did.
     """
     from raftlog_chaos.conformance.card.run import CardRun
@@ -130,7 +130,7 @@ def _host(target: Target, cluster_wide: bool) -> Host:
 
 
 def _dial(door: Door) -> Callable[[str, int, float], socket.socket]:
-    """Return how histories connect, whose sessions know errors of the operating system only."""
+    """Return how histories connect; sessions handle only errors of the operating system."""
 
     def dial(host: str, port: int, timeout_s: float) -> socket.socket:
         try:

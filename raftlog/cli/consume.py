@@ -43,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input: topics in a group, or one without; `partition` -1 is all. `settings` are the consumer's."""
+    """The input: topics in a group, or a topic without; `partition` -1 is all. `settings` are the consumer's."""
 
     topics: Sequence[str]
     group: str
@@ -105,7 +105,7 @@ def read(
 
 
 def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
-    """Read and print until nothing more is wanted; returns the exit code."""
+    """Read and print until the end; return the exit code."""
     given = client_settings(target.settings)
     consumer, troubles = target.client("Consumer", _settings(source, given))
     troubles.quiet = quiet
@@ -150,7 +150,7 @@ def _printer(
 
 
 def _check(names: Sequence[str], group: str | None, partition: int) -> None:
-    if group == "":  # as a script's unset variable; without a group nothing would be committed
+    if group == "":  # as a script's unset variable; without a group no offsets would be committed
         raise Failure("-G: the group's id is empty", exits.USAGE)
     if not names:
         raise Failure("say which topic: -t TOPIC (see raftlog consume --help)", exits.USAGE)
@@ -165,7 +165,7 @@ def _literal(text: str) -> str:
 
 
 def _read_offsets(given: Sequence[str]) -> Range:
-    """Read the -o options; those of one kind, the last counts. Raises Failure."""
+    """Read the -o options; of one kind, the last counts. Raises Failure."""
     position, times = "", {"s@": None, "e@": None}
     for each in given:
         try:
@@ -200,7 +200,7 @@ def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:
         **shared,
         "group.id": "raftlog-consume",
         "enable.auto.commit": is_stored,
-        "auto.offset.reset": "earliest",  # what was deleted meanwhile is left out, and nothing else
+        "auto.offset.reset": "earliest",  # only records that were deleted meanwhile are skipped
     }
 
 
@@ -221,7 +221,7 @@ class Wanted:
 
 @dataclass(slots=True)
 class Reader:
-    """Prints what a consumer gets until nothing more is wanted."""
+    """Prints what a consumer gets until the end."""
 
     target: Target
     consumer: Any
@@ -277,7 +277,7 @@ class Reader:
     def subscribe(self, topics: Sequence[str], span: Range) -> None:
         """Read as a member of a group; what it has committed goes before `span`' default, not before a position."""
         self._going = None
-        list_topics(self.consumer, self.troubles, self.target.timeout_s)  # or fails while nobody answers
+        list_topics(self.consumer, self.troubles, self.target.timeout_s)  # or fails while no broker answers
 
         def revoked(_consumer: Any, _partitions: list[Any]) -> None:
             self._going = None
@@ -309,7 +309,7 @@ class Reader:
         return self._code
 
     def _take(self, messages: Sequence[Any]) -> int | None:
-        """Print messages; returns the exit code when nothing more is wanted."""
+        """Print messages; return the exit code at the end."""
         for message in messages:
             if (error := message.error()) is None:
                 self._print(message)
@@ -323,7 +323,7 @@ class Reader:
         return None
 
     def _settle(self) -> None:
-        """Let be committed what was printed, once whoever reads it has it."""
+        """Commit the printed records, once the reader of the output has them."""
         if not self._last:
             return
         sys.stdout.buffer.flush()
@@ -343,7 +343,7 @@ class Reader:
         )
 
     def _more(self) -> list[Any]:
-        """Take what is there already, but nothing that would be taken in vain."""
+        """Take the available messages, but no more than can be printed."""
         left = self.wanted.count - self._printed - 1 if self.wanted.count else BATCH
         return list(self.consumer.consume(min(BATCH, left), 0)) if left > 0 else []
 
@@ -380,7 +380,7 @@ class Reader:
 
     @staticmethod
     def _about(message: Any) -> str:
-        """Return the partition that an error is about, if it is about one."""
+        """Return the partition of an error, if any."""
         if message.topic() is None:
             return ""
         return (
@@ -411,7 +411,7 @@ class Reader:
         return False
 
     def _leaders_of(self, topic: str) -> dict[int, int]:
-        """Return who led each partition of a topic when it was first looked at; empty when there is no such topic."""
+        """Return the leaders of a topic's partitions when it was first looked up; empty without such a topic."""
         if topic not in self._leaders:
             metadata = list_topics(self.consumer, self.troubles, self.target.timeout_s, topic)
             found = metadata.topics[topic]

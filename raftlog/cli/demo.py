@@ -1,7 +1,7 @@
 """`raftlog demo`: a real file through a real cluster by stock clients, nodes killed meanwhile, and a verdict.
 
-The order of things: start, stream the bulk at full speed, then trickle while nodes are killed and paused, read all back
-with another client library, compare. Exit code 0 only if nothing was lost, doubled, reordered or changed.
+The sequence: start, stream the bulk at full speed, then trickle while nodes are killed and paused, read all back with
+another client library, compare. Exit code 0 only if no record was lost, duplicated, reordered or changed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether the cluster kept what `acks` promises: all of it, or only that nothing is made up."""
+        """Whether the cluster kept the promise of `acks`: all records, or only that none is made up."""
         return self.verdict.clean if self.acks == "all" else not self.verdict.different
 
     @property
@@ -126,7 +126,7 @@ class Report:
 
 
 def run(options: DemoOptions) -> int:
-    """Start a cluster, stream a file through it, kill its nodes meanwhile, and prove that nothing was lost."""
+    """Start a cluster, stream a file through it, kill its nodes meanwhile, and prove that no record was lost."""
     try:
         _require_clients()
         text = find_text(options.file)

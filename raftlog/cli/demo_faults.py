@@ -11,7 +11,7 @@ from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import PartitionView
 
 ENOUGH_NODES = 3
-"""With fewer nodes none can be missed, so a killed one is started again at once and none is paused."""
+"""With fewer nodes all are needed, so a killed node is restarted at once and none is paused."""
 QUIET_S = 0.5
 """Between two faults, so that their gaps do not run into each other."""
 
@@ -24,7 +24,7 @@ class Outage(NamedTuple):
 
 
 class FaultScript:
-    """Runs the faults one after the other. `say` is told each event as it happens."""
+    """Runs the faults in sequence. `say` gets each event as it happens."""
 
     def __init__(self, cluster: Cluster, stream: Stream, *, topic: str, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -34,7 +34,7 @@ class FaultScript:
         self.outages: list[Outage] = []
 
     def run(self) -> None:
-        """Run all faults. Raises ClusterError when the cluster does not recover from one."""
+        """Run all faults. Raise ClusterError if the cluster does not recover from a fault."""
         self._wait(lambda: self._stream.every_partition_acked_since(0), "records flow")
         leader = self._partitions()[0].leader
         self._kill(leader, f"the leader of {self._topic}-0")
@@ -85,7 +85,7 @@ class FaultScript:
     # --- conditions
 
     def _partitions(self) -> dict[int, PartitionView]:
-        """Return the topic's partitions as the cluster tells any client, once a node answers."""
+        """Return the topic's partitions as any client sees them, once a node answers."""
         found: dict[int, PartitionView] = {}
 
         def answered() -> bool:

@@ -1,8 +1,8 @@
-"""The demo's producer: confluent-kafka, keyed, idempotent and acks=all unless told otherwise.
+"""The demo's producer: confluent-kafka, keyed, idempotent and acks=all by default.
 
 It notes which records were acknowledged, and when.
-Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `trickle` or `finish`; the gaps
-may be asked for from another.
+Record `n` of the text carries `n` in the header "n". One thread at a time calls `bulk`, `start_trickle` or `finish`;
+another may ask for the gaps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLIENT_SETTINGS = {
     "reconnect.backoff.max.ms": 100,
     "topic.metadata.refresh.fast.interval.ms": 50,
     "socket.timeout.ms": 5_000,  # a paused leader keeps its connection; only this makes the client look elsewhere
-    "message.timeout.ms": 0,  # no limit: the stream's own waits end once nothing is acknowledged any more
+    "message.timeout.ms": 0,  # no limit: the stream's own waits end when acknowledgements stop
 }
 
 
@@ -50,7 +50,7 @@ class Stream:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self.asked_to_end = threading.Event()
-        """Somebody wants `bulk` to end; whoever sets it raises KeyboardInterrupt as well, which may get lost."""
+        """Set to end `bulk`; the setter raises KeyboardInterrupt as well, which may get lost."""
         self.sent = 0
         self.bytes = 0
         self.acked = 0

@@ -10,7 +10,7 @@ from typing import NamedTuple
 MAX_TEXT_BYTES = 32 << 20
 """So much text is held at most; the demo sends it again from the start when it wants more."""
 KEYS = 1_000
-"""Keys for text whose lines name none."""
+"""Keys for text with lines without keys."""
 
 PACKAGE_LOGS = Path("/var/log")
 

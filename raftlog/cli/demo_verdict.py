@@ -72,7 +72,7 @@ class Checker:
 def read_back(bootstrap: str, topic: str, *, checker: Checker, progress: Callable[[int], None]) -> None:
     """Feed every record of a topic to the checker, from the first offset to the end as it is now.
 
-    A record that is not read because nothing progresses any more counts as lost.
+    A record that is not read before progress stops counts as lost.
     """
     from kafka import KafkaConsumer, TopicPartition
 

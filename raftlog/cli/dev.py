@@ -1,7 +1,7 @@
-"""`raftlog dev`: three nodes on this machine at the usual ports, until Ctrl-C; nothing is left behind but --data.
+"""`raftlog dev`: three nodes on this machine at the usual ports, until Ctrl-C; only --data is left behind.
 
 A folder that is kept also keeps the cluster's addresses and secret (dev.json): to other voters its data would be
-somebody else's.
+foreign.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def dev(
         bool, typer.Option("--enable-faults", help="let nodes be hurt over HTTP, by the console's Chaos too")
     ] = False,
 ) -> None:
-    """Run a cluster on this machine until Ctrl-C: to write a program against, or to look around in.
+    """Run a cluster on this machine until Ctrl-C: to develop a program against, or to explore.
 
-    Ports that are taken are replaced by free ones, and told.
+    Ports in use are replaced by free ports, and printed.
     """
     from raftlog.cli.librdkafka import client_settings
 
@@ -170,7 +170,7 @@ def _open(make: Callable[[], Any]) -> Any:
 
 
 def _layout(folder: Path, asked: Asked) -> Layout:
-    """Return the layout that a folder was used with, or a new one, kept there. Raises Failure."""
+    """Return the layout that a folder was used with, or a new layout, stored there. Raise Failure."""
     path = folder / LAYOUT
     if path.exists():
         return _read_layout(path, asked)
@@ -275,7 +275,7 @@ class _Ports:
         return nullcontext()
 
     def release(self) -> None:
-        """Nothing is held: the nodes themselves do."""
+        """Do nothing: the nodes themselves hold the ports."""
 
 
 def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
@@ -328,7 +328,7 @@ def _watch(cluster: Any) -> int:
 
 
 def _stop(cluster: Any) -> None:
-    """Let all nodes end in order, at the same time; the cluster kills those that do nothing any more."""
+    """Stop all nodes gracefully, in parallel; the cluster kills nodes that make no progress."""
     from raftlog.testing.progress import Stalled, wait_until
 
     for node in cluster.nodes.values():

@@ -1,6 +1,6 @@
-"""`raftlog doctor`: look at a machine and a config before a node is relied on, and say what must be mended.
+"""`raftlog doctor`: check a machine and a config before a node is relied on, and report what must be fixed.
 
-No node has to run, and nothing is changed.
+No node has to run, and it makes no changes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OTHERS_MAY_READ: Final = 0o044
 
 
 def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
-    """Tell the config's warnings, and whether others may read secrets in its file."""
+    """Report the config's warnings, and whether others may read secrets in its file."""
     for warning in node.warnings:
         if warning.event == "cluster_secret_missing":  # look_at_secret knows whether it matters
             continue
@@ -72,7 +72,7 @@ LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
 
 
 def examine(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
-    """Yield all findings, in the order in which they are told."""
+    """Yield all findings, in the order of the report."""
     yield from look_at_config(node, file)
     for look in LOOKS:
         yield from look(node)
@@ -88,9 +88,9 @@ def doctor(
     ] = None,
     json: Annotated[bool, typer.Option("--json", "-J", help="print JSON")] = False,
 ) -> int:
-    """Look at this machine for a node: limits, packages, clocks, disks, data, ports, addresses, quorum, secrets.
+    """Check this machine for a node: limits, packages, clocks, disks, data, ports, addresses, quorum, secrets.
 
-    Exit code 1: something must be mended. The node may run or not; nothing is changed.
+    Exit code 1: something must be fixed. The node may run or not; it makes no changes.
     """
     found = list(examine(read_config(config, []), config))
     if json:

@@ -1,4 +1,4 @@
-"""The part of `raftlog doctor` that looks into data folders: whose they are, and whether a voter's metadata is whole.
+"""The part of `raftlog doctor` that checks data folders: their owner, and whether a voter's metadata is whole.
 
 Files are only read. Records are `raftlog log verify`'s business, since reading them all takes long.
 """

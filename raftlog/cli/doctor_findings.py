@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at. `advice` says what to do; empty if there is nothing to do."""
+    """One result of a check. `advice` says what to do; empty if no action is needed."""
 
     level: Level
     about: str
@@ -25,7 +25,7 @@ class Finding:
 
 
 def ok(about: str, sentence: str) -> Finding:
-    """Return a finding that asks for nothing."""
+    """Return a finding that needs no action."""
     return Finding(Level.OK, about, sentence)
 
 

@@ -1,6 +1,6 @@
 """The part of `raftlog doctor` that looks at this machine: limits, packages, clock, and the disks of data folders.
 
-Nothing is changed: a file that measures a disk's syncs is removed at once, and missing folders are not made.
+It makes no changes: a file that measures a disk's syncs is removed at once, and missing folders are not made.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLOCK_S: Final = 60.0
 OLDEST_PYTHON: Final = (3, 11)
 NEWEST_PYTHON: Final = (3, 13)
 TIME_ERROR: Final = 5
-"""The result of adjtimex(2) when nobody keeps the kernel's clock right."""
+"""The result of adjtimex(2) when the kernel's clock is not synchronized."""
 TIMEX_BYTES: Final = 256
 
 _KINDS: Final = {
@@ -54,7 +54,7 @@ _KINDS: Final = {
 
 
 def look_at_limits(_node: NodeConfig) -> Iterator[Finding]:
-    """See how many files this user's processes may open; a node raises its soft limit to the hard one by itself."""
+    """See how many files this user's processes may open; a node raises its soft limit to the hard limit by itself."""
     from raftlog.process import files_for_clients
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -69,7 +69,7 @@ def look_at_limits(_node: NodeConfig) -> Iterator[Finding]:
 
 
 def look_at_versions(_node: NodeConfig) -> Iterator[Finding]:
-    """See whether Python and the packages are those that raftlog asks for."""
+    """Check that Python and the packages are the versions that raftlog requires."""
     version = platform.python_version()
     if sys.version_info[:2] > NEWEST_PYTHON:
         newest = ".".join(map(str, NEWEST_PYTHON))
@@ -104,7 +104,7 @@ def _wrong(requirement: str) -> str:
 
 
 def look_at_clock(node: NodeConfig, now: Callable[[], float] = time.time) -> Iterator[Finding]:
-    """See whether somebody keeps the clock right, and whether it is behind what was written here."""
+    """Check that the clock is synchronized, and not behind the times written here."""
     if _is_kept_right() is False:
         yield note(
             "clock",
@@ -123,9 +123,9 @@ def look_at_clock(node: NodeConfig, now: Callable[[], float] = time.time) -> Ite
 
 
 def _is_kept_right() -> bool | None:
-    """Return what the kernel says, or None where it says nothing."""
+    """Return what the kernel reports, or None if unknown."""
     try:
-        timex = ctypes.create_string_buffer(TIMEX_BYTES)  # struct timex; zeros ask and change nothing
+        timex = ctypes.create_string_buffer(TIMEX_BYTES)  # struct timex; zeros only query
         state: int = ctypes.CDLL(None).adjtimex(timex)
     except (AttributeError, OSError):
         return None

@@ -28,7 +28,7 @@ Address = tuple[str, int]
 
 
 def look_at_ports(node: NodeConfig) -> Iterator[Finding]:
-    """See whether the node can listen, or who has its ports."""
+    """Check that the node can listen, or find what uses its ports."""
     addresses = {str(each): (each.host, each.port) for each in node.listeners}
     if node.admin_listener is not None:
         addresses["admin API"] = node.admin_listener
@@ -99,7 +99,7 @@ def _opened(descriptor: Path) -> str:
 
 
 def look_at_advertised(node: NodeConfig) -> Iterator[Finding]:
-    """See whether clients and other nodes can find what they are told to connect to."""
+    """Check that clients and other nodes can find the advertised addresses."""
     several = len(node.voters) > 1 and any(not is_loopback(host) for host, _ in node.voters.values())
     for each in node.advertised_listeners:
         yield _look_at_address(each, reached=is_running(node), several=several)
@@ -146,7 +146,7 @@ def _is_own(host: str) -> bool:
 
 
 def look_at_quorum(node: NodeConfig) -> Iterator[Finding]:
-    """See whether the other voters answer, and a majority with them; and whether this one is where they look for it."""
+    """Check that enough other voters answer for a majority, and that this voter is at its configured address."""
     own = node.voters.get(node.node_id)
     listener = find_listener(node.listeners, node.controller_listener_names)
     if own is not None and listener is not None and listener.port not in (0, own[1]):
@@ -182,7 +182,7 @@ def _judge_quorum(voters: int, silent: list[str]) -> Finding:
 
 
 def look_at_peers_clocks(node: NodeConfig) -> Iterator[Finding]:
-    """Compare the clock with those of other voters, whose HTTP API may be at the same port as this node's."""
+    """Compare the clock with other voters' clocks, if their HTTP APIs are at the same port as this node's."""
     if node.admin_listener is None:
         return
     for node_id, (host, _) in sorted(node.voters.items()):
@@ -201,11 +201,11 @@ def look_at_peers_clocks(node: NodeConfig) -> Iterator[Finding]:
 
 
 def _clocks_apart(host: str, port: int, *, tls: bool) -> float | None:
-    """Return how many seconds a node's clock is ahead of this machine's, or None if it does not tell."""
+    """Return how many seconds a node's clock is ahead of this machine's, or None if unknown."""
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
     if tls:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False  # nothing secret is said, and nothing that is heard is relied on
+        context.check_hostname = False  # no secret is sent, and the response is not trusted
         context.verify_mode = ssl.CERT_NONE
         connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
     try:

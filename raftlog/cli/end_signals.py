@@ -1,6 +1,4 @@
-"""The signals that end a command besides Ctrl-C, and must not cost more than Ctrl-C does. Knows nothing of what is to
-be ended.
-"""
+"""The signals that end a command besides Ctrl-C, with the same clean-up. It does not know the commands."""
 
 from __future__ import annotations
 
@@ -10,12 +8,12 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-"""`timeout`, `kill` and supervisors send the one; the other says that the terminal is gone."""
+"""`timeout`, `kill` and supervisors send the first; the second means that the terminal is gone."""
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt within for SIGTERM and SIGHUP too; one that is ignored (nohup) stays so."""
+    """Raise KeyboardInterrupt within for SIGTERM and SIGHUP too; an ignored signal (nohup) stays ignored."""
 
     def interrupt(_number: int, _frame: Any) -> None:
         raise KeyboardInterrupt

@@ -34,7 +34,7 @@ TABLE: Final = (
 
 
 class Failure(Exception):
-    """The end of a command: a line for a person on standard error, those of `details` below it, and an exit code."""
+    """The end of a command: a line on standard error, with `details` below it, and an exit code."""
 
     def __init__(self, message: str, code: int = FAILED, *, details: Sequence[str] = ()) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The level of raftlog.metadata.version of a cluster: which one is in force, and how it is raised."""
+"""The level of raftlog.metadata.version of a cluster: the finalized level, and how to raise it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 
 LEVELS_SINCE: Final = 4
-"""The version of ApiVersions that tells of features whose lowest level is 0."""
+"""The version of ApiVersions that includes features with 0 as their lowest level."""
 RESULTS_UNTIL: Final = 1
-"""The last version of UpdateFeatures that tells the reason of each feature."""
+"""The last version of UpdateFeatures with a reason for each feature."""
 
 
 class MetadataLevels(NamedTuple):
-    """The level in force, and the highest one that the broker which was asked supports."""
+    """The level in force, and the highest level that the queried broker supports."""
 
     finalized: int
     highest: int

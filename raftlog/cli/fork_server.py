@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple
 from raftlog.base.readable import readable
 
 MAX_LINE_BYTES: Final = 1 << 20
-"""A longer request is a fault of whoever sent it."""
+"""A longer request is the sender's fault."""
 
 DESCRIPTORS: Final = 4
 """So many come with a start: the node's standard streams, and the pipe that lets it begin."""
@@ -52,7 +52,7 @@ class Start(NamedTuple):
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the socket whose descriptor is the first argument; in a forked process, run the node."""
+    """Serve the socket of the descriptor in the first argument; in a forked process, run the node."""
     control = socket.socket(fileno=int(arguments[0]))
     gc.disable()  # as for a node that starts by itself
     import_node()
@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
         return
     start, (*streams, leash) = found
     if not os.read(leash, 1):
-        return  # whoever asked for the node does not have it
+        return  # the requester does not have the node
     os.close(leash)
     become_node(start, streams)
     show_command_line([sys.executable, "-m", "raftlog", "server", *start.arguments])
@@ -85,7 +85,7 @@ def import_node() -> None:
 
 
 def serve(control: socket.socket, idle_work: Iterator[None]) -> tuple[Start, list[int]] | None:
-    """Answer requests until the other end closes, then return None. While nobody asks, do pieces of `idle_work`.
+    """Answer requests until the other end closes, then return None. Between requests, do pieces of `idle_work`.
 
     In each forked process, return the node to be, and the descriptors that came with it.
     """
@@ -108,7 +108,7 @@ def serve(control: socket.socket, idle_work: Iterator[None]) -> tuple[Start, lis
             return Start(**request["start"]), streams
         for stream in streams:
             os.close(stream)
-        with suppress(BrokenPipeError):  # whoever asked has ended; the next read tells
+        with suppress(BrokenPipeError):  # the requester has ended; the next read shows that
             control.sendall(json.dumps(answer).encode() + b"\n")
 
 
@@ -150,7 +150,7 @@ def wait_for(pid: int) -> int | None:
 
 
 def become_node(start: Start, streams: list[int]) -> None:
-    """Give a forked process what `subprocess` would give a new one."""
+    """Set a forked process up as `subprocess` would a new process."""
     os.setsid()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)

@@ -1,7 +1,7 @@
 """`raftlog format`: write meta.properties into a node's empty data folders, as kafka-storage format does.
 
-Nobody has to: the first start of a set of voters names the cluster by itself. It is for those who want to choose the
-cluster's id beforehand, or whose first user has to exist before the first start.
+It is optional: the first start of a set of voters names the cluster by itself. It serves to choose the cluster's id
+beforehand, or to create the first user before the first start.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _format(
     there: dict[str, str | None],
     users: Sequence[ScramCredentialChanged],
 ) -> None:
-    """Write the users first, so that a folder with a name is never one that lacks them."""
+    """Write the users first, so that a formatted folder never lacks them."""
     disk = RealDisk()
     if users:
         write_bootstrap(disk, node.metadata_log_dir, users)

@@ -1,4 +1,4 @@
-"""`raftlog fuzz`: random frames through the decoders and a simulated cluster, or to a real one under siege."""
+"""`raftlog fuzz`: random frames through the decoders and a simulated cluster, or to a real cluster under attack."""
 
 from __future__ import annotations
 

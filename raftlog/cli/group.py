@@ -84,7 +84,7 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
 
 @verb(group, "offsets", prints_rows=True)
 def offsets(target: Target, name: Id, *, form: Form) -> None:
-    """Show how far a group has read, and how far that is behind; "-" where it has committed nothing."""
+    """Show a group's committed offsets and lag; "-" without a committed offset."""
     admin = target.admin
     read_to = committed(admin, name)
     found = looked_up(admin, name) if read_to else described(admin, name)
@@ -106,7 +106,7 @@ def offsets(target: Target, name: Id, *, form: Form) -> None:
 
 
 def _unread(admin: Admin, read_to: Mapping[PartitionKey, int], found: Any) -> set[PartitionKey]:
-    """Return the partitions that a group has or may get, of those that are there: its members', its topics' others."""
+    """Return the existing partitions that a group has or may get: its members' and the others of its topics."""
     there = admin.topics()
     members = found.members if found is not None else ()
     own = {(each.topic, each.partition) for member in members for each in member.assignment.topic_partitions}
@@ -186,7 +186,7 @@ def delete(target: Target, names: Ids) -> int:
 
 
 def _delete(target: Target, names: list[str]) -> dict[str, str]:
-    """Return kafka-python's word for what became of each; one whose coordinator is just beginning is asked again."""
+    """Return kafka-python's result for each group; retry while a coordinator is just beginning."""
     deadline = time.monotonic() + target.timeout_s
     found: dict[str, str] = {}
     left = names

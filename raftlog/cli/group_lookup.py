@@ -34,7 +34,7 @@ def looked_up(admin: Admin, name: str) -> Any:
 def states(target: Target, found: Collection[Any]) -> dict[str, str]:
     """Return the states of groups that were listed or described, by group.
 
-    librdkafka has no names for those of KIP-848 (assigning, reconciling): then every broker is asked anew.
+    librdkafka has no names for KIP-848's states (assigning, reconciling): then every broker is asked again.
     """
     known = {each.group_id: each.state.name.lower() for each in found}
     if "unknown" not in known.values() or target.settings:  # kafka-python would not have those settings
@@ -56,7 +56,7 @@ def named(known: Mapping[str, str], listed: Mapping[str, str]) -> dict[str, str]
 
 
 def committed(admin: Admin, name: str) -> dict[PartitionKey, int]:
-    """Return the offset that a group has committed, of each partition it has one of. Raises Failure."""
+    """Return a group's committed offsets by partition. Raise Failure."""
     library = confluent_kafka()
     request = [library.ConsumerGroupTopicPartitions(name)]
     (future,) = admin.ask(admin.client.list_consumer_group_offsets, request).values()

@@ -34,7 +34,7 @@ def plan(
     committed: Mapping[PartitionKey, int],
     rule: tuple[str, Any],
 ) -> dict[PartitionKey, int]:
-    """Return where each partition is to go on: never outside of what it holds, which is told. Raises Failure."""
+    """Return the new offset of each partition, within its log; adjustments are reported. Raise Failure."""
     name, value = rule
     spec = confluent_kafka().admin.OffsetSpec
     first, end = (
@@ -65,7 +65,7 @@ def _moment_ms(rule: str, value: str) -> int:
 
 
 def _within(tp: PartitionKey, wanted: int, first: int, end: int) -> int:
-    """Return the offset nearest to the one that is wanted; says so on standard error when it is another."""
+    """Return the nearest possible offset; report on standard error if it differs."""
     nearest = max(first, min(end, wanted))
     if nearest != wanted:
         where = f"{tp[0]} {tp[1]}"
@@ -101,7 +101,7 @@ def _move(admin: Admin, name: str, planned: Sequence[tuple[PartitionKey, int]]) 
 
 
 def _refused(name: str, said: str, code: int) -> Failure:
-    """Return the failure; a coordinator says of a group with members that it does not know the one that commits."""
+    """Return the failure; for a group with members, a coordinator reports an unknown member id."""
     if "member" in said.lower() or "not empty" in said.lower():
         return Failure(f"group {name} has members: stop them first", exits.FAILED)
     return Failure(said, code)

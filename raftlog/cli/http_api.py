@@ -30,15 +30,15 @@ _CODES: Final = {
 
 @dataclass(slots=True)
 class HttpApi:
-    """A node's HTTP API; `token` "" where none is asked for. Without a `url` it is the one that `find` finds."""
+    """A node's HTTP API; `token` "" if none is required. Without a `url` it is the API that `find` finds."""
 
     url: str = LOCAL
     token: str = ""
     timeout_s: float = 10.0
     find: Callable[[], str] | None = None
-    """Looks for a node whose API answers; asked again when that node did not answer. Raises Failure."""
+    """Looks for a node with a working API; called again when that node did not answer. Raises Failure."""
     user: str = ""
-    """NAME:PASSWORD; "" for nobody."""
+    """NAME:PASSWORD; "" for no user."""
     cacert: str = ""
     """PEM file of the authorities that are believed; "": the system's."""
     certificate: str = ""
@@ -50,7 +50,7 @@ class HttpApi:
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what a request is answered with, None when that is nothing. Raises Failure."""
+        """Return a request's response, None if it is empty. Raise Failure."""
         if self.url or self.find is None:
             return self._ask(self.url, method, path, body)
         self._found = self._found or self.find()

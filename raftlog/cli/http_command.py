@@ -1,7 +1,7 @@
 """How commands that talk to a node's HTTP API are written: a function of an `HttpApi` and its own options.
 
-They take `--http`, or `-b` and `-F` as all other commands do. Then a broker tells where its API is, and the login of
-the file is for the API, too.
+They take `--http`, or `-b` and `-F` as all other commands do. Then a broker returns its API's address, and the file's
+login applies to the API, too.
 """
 
 from __future__ import annotations

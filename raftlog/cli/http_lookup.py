@@ -1,4 +1,4 @@
-"""The address of a cluster's HTTP API, as its brokers tell over Kafka's wire: by their settings."""
+"""The address of a cluster's HTTP API, from its brokers' settings over Kafka's protocol."""
 
 from __future__ import annotations
 

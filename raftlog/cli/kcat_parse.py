@@ -1,4 +1,4 @@
-"""Input as records, as kcat reads it: messages split at a delimiter, keys split off, empty ones left out."""
+"""Input as records, as kcat reads it: messages split at a delimiter, keys split off, empty messages skipped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class Shape:
     nulls: bool = False
 
     def key_and_value(self, message: bytes) -> tuple[bytes | None, bytes | None]:
-        """Return key and value; a key in the message goes before the fixed one. With `nulls` what is empty is null."""
+        """Return key and value; a key in the message has precedence over the fixed key. With `nulls` an empty key or
+        value is null.
+        """
         if self.key_delimiter:
             key, found, value = message.partition(self.key_delimiter)
             if found:

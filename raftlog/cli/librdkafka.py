@@ -1,7 +1,7 @@
-"""The parts that commands talking to a cluster share: a client of librdkafka, and its troubles in words for a person.
+"""The parts that commands talking to a cluster share: a client of librdkafka, and its errors in words for a person.
 
 librdkafka logs a line for every attempt to connect, twenty a second. Here it is silent (`-X log_level=6` undoes that),
-and what it tells through its error callback is said once.
+and each error of its callback is reported once.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ FIRST_TRY_S: Final = 0.5
 CLOCKS_S: Final = 0.1
 """So much earlier than asked for librdkafka may say that it waited long enough."""
 REFUSED_FOR_S: Final = 1.0
-"""So long logins may fail before a command gives up: a user who was just made is not known to every broker yet."""
+"""Logins may fail this long before a command gives up: a new user is not known to every broker at once."""
 
 _DECORATION: Final = re.compile(r"^\S+/\S+: | \(after .*\)$")
 """The text that librdkafka puts around a reason: "ssl://host:port/id: … (after 0ms in state CONNECT)"."""
 _ADDRESS: Final = re.compile(r"^(?:\w+://)?([^/\s]+)/")
-"""The address in that text, which may be one that a broker advertises."""
+"""The address in that text, which may be an advertised address."""
 _UNPROVEN: Final = "certificate verify failed"
 
 
@@ -98,7 +98,7 @@ class Troubles:
 
     @property
     def refused(self) -> Failure | None:
-        """The end of a command whose logins or handshakes have failed for a while, which trying again does not mend."""
+        """The failure of a command after repeated failures of logins or handshakes, which a retry does not fix."""
         if self._refused_at is None or time.monotonic() - self._refused_at < REFUSED_FOR_S:
             return None
         self._said = True
@@ -106,7 +106,7 @@ class Troubles:
 
     @contextmanager
     def told_at_the_end(self) -> Iterator[None]:
-        """Say nothing meanwhile: what is done here ends with one line of its own if no broker answers."""
+        """Suppress messages meanwhile: the caller ends with its own line if no broker answers."""
         before, self.quiet = self.quiet, True
         try:
             yield
@@ -114,7 +114,7 @@ class Troubles:
             self.quiet = before
 
     def failure(self, error: Any, client: Any, about: str = "", *, needs: str = "") -> Failure:
-        """Return the end of a command whose call failed with a KafkaError; `needs` is the operation it asked for."""
+        """The failure of a command after a KafkaError; `needs` is the operation that it required."""
         self._said = True
         client.poll(0)  # the callback is only called from here
         code = exit_of(error)
@@ -157,7 +157,7 @@ def is_plaintext(settings: Mapping[str, object]) -> bool:
 
 
 def check_files(settings: Mapping[str, object]) -> None:
-    """Raise Failure for a setting whose file is not there: client libraries do not say which one it is."""
+    """Raise Failure for a setting with a missing file: client libraries do not say which file."""
     for name in CERTIFICATE_FILES:
         path = str(settings.get(name, ""))
         if not path or path == "probe":  # librdkafka's word for where systems have them
@@ -175,7 +175,7 @@ def words_of(error: Any, needs: str = "") -> str:
 
 
 def list_topics(client: Any, troubles: Troubles, timeout_s: float, topic: str | None = None) -> Any:
-    """Return the cluster's metadata, of all topics or one. Raises Failure, soon if trying again mends nothing."""
+    """Return the cluster's metadata, of all topics or a single topic. Raise Failure, early if retries are useless."""
     with troubles.told_at_the_end():
         began, try_s = time.monotonic(), FIRST_TRY_S
         while True:
@@ -183,7 +183,7 @@ def list_topics(client: Any, troubles: Troubles, timeout_s: float, topic: str | 
             try:
                 return client.list_topics(*filter(None, [topic]), timeout=max(0.0, end - time.monotonic()))
             except confluent_kafka().KafkaException as error:
-                client.poll(0)  # errors of connections are told from here
+                client.poll(0)  # errors of connections are reported from here
                 if (refused := troubles.refused) is not None:
                     raise refused from None
                 now = time.monotonic()
@@ -199,7 +199,7 @@ def exit_of(error: Any) -> int:
 
 
 def client_settings(settings: Sequence[str]) -> dict[str, str]:
-    """Read NAME=VALUE settings. Raises Failure when one is not of that form."""
+    """Read NAME=VALUE settings. Raise Failure for any other form."""
     from raftlog.base.config import parse_override
 
     try:

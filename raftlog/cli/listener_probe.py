@@ -12,7 +12,7 @@ SAY: Final = "name your client's settings (security.protocol and so on) with -F 
 
 
 def why_closed(servers: str) -> str:
-    """Return what the first server that can be reached wants, "" if it wants nothing or none can be reached."""
+    """Return the requirement of the first reachable server; "" without a requirement or a reachable server."""
     for each in servers.split(","):
         host, _, port = each.strip().rpartition(":")
         try:
@@ -26,7 +26,7 @@ def why_closed(servers: str) -> str:
 
 
 def _speaks_tls(address: tuple[str, int]) -> bool:
-    """Whether a TLS handshake gets an answer in TLS. Nothing is sent on it, so no certificate is checked."""
+    """Whether a TLS handshake gets an answer in TLS. No data is sent on it, so no certificate is checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with socket.create_connection(address, PROBE_S) as connection:
@@ -40,7 +40,7 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
 
 
 def _wants_login(address: tuple[str, int]) -> bool:
-    """Whether a broker tells its versions, and closes the connection over the next request."""
+    """Whether a broker returns its versions, and closes the connection at the next request."""
     from raftlog.base.errors import KafkaError
     from raftlog.cli.wire import Wire
     from raftlog.protocol.apis import ApiKey

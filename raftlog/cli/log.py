@@ -1,6 +1,6 @@
 """`raftlog log …`: the files of partitions, read where they lie, as kafka-dump-log does. No node is asked.
 
-Files are only read. The last batch of a node that runs may be half written, which is told as torn.
+Files are only read. The last batch of a running node may be half written, and is reported as torn.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TORN: Final = "torn at the end"
 UNREADABLE: Final = "unreadable"
 DAMAGED: Final = "damaged"
 STATES: Final = (SOUND, TORN, UNREADABLE, DAMAGED)
-"""The states of a partition, each worse than the one before it."""
+"""The states of a partition, each worse than the previous."""
 
 _CODECS: Final = {number: name for name, number in CODEC_NAMES.items() if name != "uncompressed"}
 
@@ -82,7 +82,7 @@ class OpenSegment:
 
 
 class Reading:
-    """One run over some paths. Files and folders that cannot be read are told on standard error."""
+    """One run over some paths. Unreadable files and folders are reported on standard error."""
 
     def __init__(self) -> None:
         self.is_complete = True
@@ -114,7 +114,7 @@ class Reading:
             yield from filter(_is_segment, (Path(place, each) for each in sorted(names)))
 
     def check(self, segment: Segment) -> Iterator[CheckedBatch | SegmentFault | OSError]:
-        """Yield each batch of a segment, and the first fault; an OSError that is told already."""
+        """Yield each batch of a segment, and the first fault; an OSError that is reported already."""
         try:
             yield from segment.check()
         except OSError as error:
@@ -212,7 +212,7 @@ def dump(
     ] = False,
     form: Form,
 ) -> int:
-    """Print the batches of segments, or their records. Standard error tells of batches that cannot be read.
+    """Print the batches of segments, or their records. Unreadable batches are reported on standard error.
 
     Exit code 1: a file or folder could not be read.
     """
@@ -225,8 +225,8 @@ def verify(_reached: None, *, paths: Paths, form: Form) -> int:
     """Read every batch of segments: its checksum, the order of offsets and of epochs, and that none is missing between
     segments.
 
-    Exit code 8: something is damaged. An end of a partition that a crash tore off is no damage. Exit code 1: nothing
-    is damaged, but a file or folder could not be read.
+    Exit code 8: some segment is damaged. A torn end after a crash is no damage. Exit code 1: no damage, but a file or
+    folder could not be read.
     """
     reading = Reading()
     segments = reading.segments(paths)

@@ -1,4 +1,4 @@
-"""`raftlog metadata …`: the cluster's metadata, read from a voter's folder. No node is asked, nothing is written."""
+"""`raftlog metadata …`: the cluster's metadata, read from a voter's folder. It contacts no node and only reads."""
 
 from __future__ import annotations
 

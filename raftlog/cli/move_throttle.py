@@ -1,7 +1,7 @@
-"""Moving partitions slowly (KIP-73): which replicas are throttled, at which rate, and letting that go again.
+"""Moving partitions slowly (KIP-73): the throttled replicas, their rate, and the end of the throttle.
 
-The lists stand with the topics, the rates with the brokers. Only replicas that catch up are held back, never those in
-sync. A rate without a list does nothing, and so does a list without a rate.
+Lists are topic configs, rates are broker configs. Only replicas that catch up are throttled, never those in sync. A
+rate without a list has no effect, and neither has a list without a rate.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def throttle(
 
 
 def let_go(target: Target, topics: Iterable[str]) -> bool:
-    """Throttle nothing of these topics any more; returns whether the brokers' rates went too. Raises Failure.
+    """Remove the throttle of these topics; return whether the brokers' rates were removed too. Raise Failure.
 
-    They stay while anything is moved: it may be held back by them.
+    The rates stay while any partition is moved: they may throttle it.
     """
     for topic in topics:
         alter_settings(target.admin, "topic", topic, {SENDERS: None, RECEIVERS: None})

@@ -85,14 +85,14 @@ def list_partitions(
 
 
 def _by_min_isr(target: Target, found: list[Partition], *, under: bool, at: bool) -> list[Partition]:
-    """Return the partitions that refuse acks=all (`under`), and those that would after one more loss (`at`)."""
+    """Return the partitions that refuse acks=all (`under`), and the partitions that would after one more loss
+    (`at`).
+    """
     limits = {name: _min_isr(target.admin, name) for name in {each.topic for each in found}}
     reassigned = _reassigned(target)
-    standings = [(each, each.stand(limits[each.topic], reassigned)) for each in found]
+    healths = [(each, each.stand(limits[each.topic], reassigned)) for each in found]
     return [
-        each
-        for each, standing in standings
-        if (under and standing.under_min_isr) or (at and standing.at_min_isr)
+        each for each, health in healths if (under and health.under_min_isr) or (at and health.at_min_isr)
     ]
 
 
@@ -325,7 +325,7 @@ def reassign(
 
 @verb(partition, "unthrottle")
 def unthrottle(target: Target, topics: Topics) -> None:
-    """Let moves of these topics take what bandwidth there is, and forget the brokers' rates once nothing moves."""
+    """Let moves of these topics take all bandwidth, and remove the brokers' rates when no partition is moved."""
     for name in topics:
         target.admin.topic(name)
     whole = let_go(target, topics)

@@ -23,7 +23,7 @@ pipeline = typer.Typer(
 
 
 def _add(job: str, options: type, doc: str) -> None:
-    """Add a command whose flags are the rows of a job's table."""
+    """Add a command with the rows of a job's table as flags."""
 
     def command(**flags: Any) -> None:
         from raftlog.cli import pipeline_run

@@ -1,8 +1,8 @@
 """`raftlog pipeline demo`: trips of taxis through a cluster and two Spark jobs while a leader dies, and a verdict.
 
-The order of things: make the file; start the nodes and Spark; stream the file while `archive` and `aggregate` run; kill
-the leader of a partition, and start it again; stop both jobs; start them once more, up to the end; compare what lies on
-the disk with a plain computation over the file.
+The sequence: make the file; start the nodes and Spark; stream the file while `archive` and `aggregate` run. Kill the
+leader of a partition, and restart it; stop both jobs; restart them, up to the end. Then compare the files on the disk
+with a plain computation over the file.
 """
 
 from __future__ import annotations
@@ -203,7 +203,9 @@ def _start_spark(cluster: Cluster, folder: Path, options: DemoOptions, screen: S
 
 
 def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> tuple[int, dict[str, Any]]:
-    """Stream the file under running jobs, and kill a leader when both have begun; returns whom, and the summaries."""
+    """Stream the file under running jobs, and kill a leader when both have begun; return the killed node and the
+    summaries.
+    """
     started = threading.Event()
     killed: list[int] = []
 
@@ -232,7 +234,7 @@ def _stream(cluster: Cluster, lines: list[str], jobs: _Jobs, screen: Screen) -> 
 
 
 def _both(jobs: _Jobs, every: float, control: Control, meanwhile: Callable[[], None]) -> dict[str, Any]:
-    """Run both jobs side by side; returns their summaries, or raises what ended one of them."""
+    """Run both jobs side by side; returns their summaries, or raise the first failure."""
     done: dict[str, Any] = {}
 
     def one(name: str, job: Callable[[float, Control], Any]) -> None:

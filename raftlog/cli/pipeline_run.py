@@ -85,7 +85,7 @@ def run(name: str, asked: Asked) -> int:
 
 
 def _file(path: Path | None, name: str) -> dict[str, Any]:
-    """Return a TOML file's options: those at the top, and those of a table named like the job."""
+    """Return a TOML file's options: from the top, and from the table named like the job."""
     if path is None:
         return {}
     try:
@@ -148,7 +148,7 @@ def _run(name: str, job: Job, options: SourceOptions, *, as_json: bool) -> int:
 
 @contextmanager
 def _stopped_by_signals(control: Control, screen: Screen) -> Iterator[set[int]]:
-    """Let SIGTERM and SIGINT end the job after its batch, and a second one at once; yields those that came."""
+    """Let SIGTERM and SIGINT end the job after its batch, and a second signal at once; yield the received signals."""
     caught: set[int] = set()
 
     def order(number: int, _frame: Any) -> None:

@@ -45,7 +45,7 @@ class Screen:
             print(f"{self._job}: {text}", file=sys.stderr, flush=True)
 
     def hear(self, done: BatchDone) -> None:
-        """Tell of a batch; where lines stay, not of every one."""
+        """Report a batch; if lines are kept, only some."""
         self._rows += done.rows
         now = time.monotonic()
         if self._status is None and now - self._told_at < PACE_S:

@@ -196,7 +196,7 @@ class Sender:
         return Failure(f"topic {self._topic}: {about}{words}", exit_of(error))
 
     def send_files(self, paths: Sequence[Path], key: bytes | None) -> None:
-        """Send each file as a record, but for empty ones. Raises Failure at the first that can't be read."""
+        """Send each file as a record, except empty files. Raise Failure at the first unreadable file."""
         for path in paths:
             try:
                 content = path.read_bytes()
@@ -216,12 +216,12 @@ class Sender:
         return time.monotonic() - max(since, self._heard_at) > self._timeout_s
 
     def finish(self) -> int:
-        """Wait until all is acknowledged, or nothing more is; tells what is not and returns the exit code."""
+        """Wait until all is acknowledged, or no more is; report the rest and return the exit code."""
         began = time.monotonic()
         try:
             while (unsent := self._producer.flush(POLL_S)) and not self._is_silent(began):
                 continue
-        except self._library.KafkaException as error:  # one that no later record gets around
+        except self._library.KafkaException as error:  # an error that no later record avoids
             raise self._failure(error.args[0]) from None
         lost = len(self._failures) + unsent
         if not lost:

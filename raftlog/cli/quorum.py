@@ -1,4 +1,4 @@
-"""`raftlog quorum …`: the metadata quorum, as kafka-metadata-quorum tells it."""
+"""`raftlog quorum …`: the metadata quorum, as in kafka-metadata-quorum."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _directory_id(found: object) -> str | None:
 
 @verb(quorum, "status", prints_rows=True)
 def status(target: Target, *, form: Form) -> None:
-    """Show who leads the quorum, its epoch, and how far the slowest voter is behind."""
+    """Show the quorum's leader, its epoch, and the lag of the slowest voter."""
     found = quorum_of(target)
     voters = [each for each in found.replicas if each.votes]
     print_object(

@@ -34,7 +34,7 @@ IpDefaults = Annotated[bool, typer.Option("--ip-defaults", help="all addresses w
 
 
 class Part(NamedTuple):
-    """A part of the name of who a quota is for; name None: the default."""
+    """A part of a quota's entity; name None: the default."""
 
     entity_type: str
     name: str | None
@@ -52,7 +52,7 @@ def list_quotas(
     ip_defaults: IpDefaults = False,
     form: Form,
 ) -> None:
-    """List quotas, with a row for each; only those for who is named, alone or with others."""
+    """List quotas, with a row for each; only for the named entities, alone or with others."""
     entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
     rows = [
         {
@@ -112,7 +112,7 @@ def remove(
 
 
 def _entity(*given: tuple[Name, bool]) -> list[Part]:
-    """Return who was named by the options, in the order of KINDS. Raises Failure if one was named in two ways."""
+    """Return the entity of the options, in the order of KINDS. Raise Failure for a name given in two ways."""
     parts = []
     for kind, (name, is_default) in zip(KINDS, given, strict=True):
         if name is not None and is_default:
@@ -140,7 +140,7 @@ def _number(key: str, text: str) -> float:
 def _found(
     target: Target, entity: list[Part], *, strict: bool = False
 ) -> list[tuple[dict[str, str | None], dict[str, float]]]:
-    """Return the quotas for whom is named, by their whole names."""
+    """Return the quotas of the named entities, by their whole names."""
     if strict and not entity:
         raise Failure(_WHO, exits.USAGE)
     match = [(kind, OF_DEFAULT if name is None else EXACT, name) for kind, name in entity]
@@ -164,7 +164,7 @@ def _found(
 
 
 def alter_quotas(target: Target, entity: list[Part], values: dict[str, float | None]) -> None:
-    """Set quotas, and remove those whose value is None. Raises Failure."""
+    """Set quotas, and remove quotas with the value None. Raise Failure."""
     if not entity:
         raise Failure(_WHO, exits.USAGE)
 
@@ -199,7 +199,7 @@ _WHO: Final = "say for whom: --user, --client-id, both, or --ip, or their defaul
 
 
 def _check(answer: Any, needs: str) -> None:
-    """Raise Failure for the error that a part of an answer tells; `needs` is the operation that was asked for."""
+    """Raise Failure for the error in a part of a response; `needs` is the required operation."""
     if answer.error_code:
         from kafka.errors import for_code
 

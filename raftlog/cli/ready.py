@@ -1,7 +1,7 @@
 """`python -m raftlog.cli.ready`: ask the node on this machine whether it is ready. For containers' health checks.
 
-Loads nothing but the standard library, since it runs every few seconds beside the node. It knows the address as the
-node does, from RAFTLOG_ADMIN_LISTENER, and that it speaks TLS from RAFTLOG_ADMIN_SSL_CERTIFICATE.
+Loads only the standard library, since it runs every few seconds beside the node. Like the node, it takes the address
+from RAFTLOG_ADMIN_LISTENER, and TLS from RAFTLOG_ADMIN_SSL_CERTIFICATE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_BYTES = 4096
 
 
 def main() -> int:
-    """Print what the node says; return 0 if it is ready, UNHEALTHY if not, UNREACHABLE if nobody answers."""
+    """Print the node's response; return 0 if it is ready, UNHEALTHY if not, UNREACHABLE without a response."""
     host, _, port = os.environ.get("RAFTLOG_ADMIN_LISTENER", DEFAULT).rpartition(":")
     if host in ("", "0.0.0.0", "[::]"):  # noqa: S104 - compared with, never bound to
         host = "127.0.0.1"

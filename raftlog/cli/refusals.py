@@ -18,9 +18,9 @@ _RESOURCES: Final = {
 
 
 def not_authorized(error: str, needs: str = "") -> str | None:
-    """Return the refusal, None if the error is another one.
+    """Return the refusal, None for another error.
 
-    `error` is its name as any client library writes it; `needs` is the operation that the command asked for.
+    `error` is its name as any client library writes it; `needs` is the required operation.
     """
     resource = _RESOURCES.get(error.replace("_", "").lower().removesuffix("error"))
     if resource is None:

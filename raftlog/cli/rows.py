@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 GAP: Final = "  "
 INDENT: Final = "    "
 WIDEST: Final = 64
-"""Characters of a cell that other rows make room for; a longer one is whole, and moves only what is beside it."""
+"""Characters of a cell that other rows make room for; a longer cell is not cut, and shifts only its own row."""
 
 
 class Form(StrEnum):
@@ -29,9 +29,9 @@ class Form(StrEnum):
 def print_rows(
     rows: Iterable[Row], form: Form, columns: Sequence[str] | None = None, *, fold: bool = False
 ) -> None:
-    """Print rows to standard output; a table shows only `columns` (default: those of the first row), JSON all.
+    """Print rows to standard output; a table shows only `columns` (default: the first row's), JSON all.
 
-    `fold`: at a terminal, what is too long for a line in the last column stands below, a line or more of its own.
+    `fold`: at a terminal, a last column that is too long for the line continues below.
     """
     if form is Form.JSONL:
         for row in rows:

@@ -31,7 +31,7 @@ _FORM: Final = f"expected MECHANISM=[name=…,password=…], with {', '.join(_NA
 
 
 def read_scram_argument(text: str) -> ScramCredentialChanged:
-    """Return the record of a user. Raises Failure, whose message has no secret of the text in it."""
+    """Return the record of a user. Raise Failure with a message that hides the text's secrets."""
     match = _WHOLE.fullmatch(text)
     if match is None:
         raise _wrong(_FORM)
@@ -94,7 +94,7 @@ def read_password_file(path: Path) -> str:
 
 
 def checked_password(password: str) -> str:
-    """Return a password. Raises Failure for one that cannot be one."""
+    """Return a password. Raise Failure if it is invalid."""
     if not password:
         raise Failure("the password is empty", exits.USAGE)
     return password

@@ -1,4 +1,4 @@
-"""`raftlog server`: read the config, set up the log, run one node until it is told to stop.
+"""`raftlog server`: read the config, set up the log, run one node until it is stopped.
 
 Parsed with argparse, so that a node's start does not pay for typer.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from raftlog.faults.node_faults import NodeFaults
 
 MAX_BROKERS = 64
-"""Brokers of one `raftlog server`; a core carries one."""
+"""Brokers of one `raftlog server`, each on a core."""
 
 DESCRIPTION = (
     "Run one node. Settings: default < file < RAFTLOG_* environment < --override; see raftlog config. "
@@ -179,7 +179,7 @@ def read_config_file(path: Path | str | None) -> tuple[dict[str, str], list[str]
         return {}, []
     try:
         return parse_file(_read_text(path), name=os.path.basename(path)), []
-    except OSError as error:  # what is wrong without it says nothing
+    except OSError as error:  # the name of the file is in the error
         print(f"raftlog: --config {path}: {error.strerror}", file=sys.stderr)
         sys.exit(exits.USAGE)
     except ValueError as error:
@@ -189,7 +189,7 @@ def read_config_file(path: Path | str | None) -> tuple[dict[str, str], list[str]
 def read_secret_files(environment: dict[str, str]) -> list[str]:
     """Replace each RAFTLOG_X_FILE of a secret X by RAFTLOG_X with what the file holds, as container images do.
 
-    Returns a fault for each file that cannot be read; an empty one, and X set twice, are faults too.
+    Returns a fault for each file that cannot be read; an empty file, and X set twice, are faults too.
     """
     faults = []
     for variable in sorted(environment):
@@ -225,8 +225,9 @@ def _refuse(path: Path | str | None, faults: Sequence[str]) -> NoReturn:
 
 
 def watch_stdin(obey: Callable[[bytes], bytes] | None, *, exit_at_end: bool) -> None:
-    """Obey each line of standard input, and answer there (on a socket; a pipe hears nothing). With `exit_at_end` this
-    process ends at once when it closes: whoever started it is gone."""
+    """Obey each line of standard input, and answer there (on a socket; a pipe gets no answer). With `exit_at_end` this
+    process ends at once when it closes: its parent is gone.
+    """
 
     def watch() -> None:
         rest = b""
@@ -244,8 +245,9 @@ def watch_stdin(obey: Callable[[bytes], bytes] | None, *, exit_at_end: bool) -> 
 
 
 def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool) -> tuple[Env, NodeFaults]:
-    """Return an environment that can be troubled, by the faults given, then by standard input and whoever gets the
-    second."""
+    """Return an environment with injectable faults: the given faults, then faults from standard input and from the
+    holder of the second value.
+    """
     from raftlog.faults.node_faults import NodeFaults, read_fault
 
     folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))

@@ -1,4 +1,4 @@
-"""`raftlog sim`: tell a scenario of the simulator with one seed or many, and explain each seed that failed."""
+"""`raftlog sim`: run a scenario of the simulator with one seed or many, and explain each seed that failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raftlog_chaos.simulator.loop import START_S
 from raftlog_chaos.sweep import STRICT_SCENARIO, Outcome, ScenarioRun, Summary, Sweep, silence
 
 SHOWN_FAILURES = 20
-"""Failures that are told in full; the rest are only named."""
+"""Failures that are reported in full; the others are only named."""
 
 ALL = "all"
 """In the place of a scenario's name: all of them in turn, seed by seed."""
@@ -52,7 +52,7 @@ class Request:
     scenarios: Annotated[bool, typer.Option("--scenarios", "--stories", help="list the scenarios")] = False
 
     def tales(self) -> list[ScenarioRun]:
-        """All that are to be told, regressions first. Raises ValueError for seeds that are no range."""
+        """Return all runs, regressions first. Raise ValueError for an invalid range of seeds."""
         known = REGRESSIONS if self.regressions else ()
         first, last = seeds_of(self.seeds)
         return [
@@ -61,7 +61,7 @@ class Request:
         ]
 
     def scenario_of(self, seed: int) -> str:
-        """Return what to tell with a seed: of all scenarios each has its turn."""
+        """Return the scenario for a seed: of all scenarios each has its turn."""
         return [*SCENARIOS][seed % len(SCENARIOS)] if self.scenario == ALL else self.scenario
 
 
@@ -108,7 +108,7 @@ class VirtualLog:
 
 
 def replay(tale: ScenarioRun, *, log: bool) -> int:
-    """Tell one scenario and print its digest and report, or why it failed; returns the exit code."""
+    """Run one scenario and print its digest and report, or its failure; return the exit code."""
     if log:
         configure_log(level="info", format="console", stream=VirtualLog())
     else:
@@ -131,7 +131,7 @@ def replay(tale: ScenarioRun, *, log: bool) -> int:
 
 
 def sweep(options: Request, tales: list[ScenarioRun]) -> int:
-    """Tell many, show progress, explain failures, sum up; returns the exit code."""
+    """Run many, show progress, explain failures, sum up; return the exit code."""
     silence()
     run = Sweep(tales, jobs=options.jobs, budget_s=options.budget, keep_going=options.keep_going)
     try:

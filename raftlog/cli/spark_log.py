@@ -1,4 +1,4 @@
-"""The file for Java's standard error while a job runs, so that progress stays readable and nothing is lost."""
+"""The file for Java's standard error while a job runs, so that progress stays readable and no output is lost."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class SparkLog:
         descriptor, name = tempfile.mkstemp(prefix="raftlog-spark-", suffix=".log")
         os.close(descriptor)
         self.path = Path(name)
-        # PySpark's own account of an exception that is told anyway
+        # PySpark's own report of an exception that is reported anyway
         logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
         logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
 

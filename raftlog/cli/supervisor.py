@@ -1,12 +1,11 @@
 """`raftlog server --brokers N`: brokers of one machine, a process each, under one supervisor.
 
-A node is one process and uses one core, so a larger machine runs several. The first has the config as it is; the others
-are brokers that do not vote, and differ from it in `node.id`, ports and folders alone. All share one `broker.rack`, so
-that replicas of a partition are on different machines where there are several. A client needs the first one's address
-only.
+A node is one process and uses one core, so a larger machine runs several. The first has the config as it is. The others
+are brokers that do not vote, and differ only in `node.id`, ports and folders. All share one `broker.rack`, so that
+replicas of a partition are on different machines if there are several. A client needs only the first broker's address.
 
-A broker that ends by itself is started again after a pause. When the supervisor is told to stop, the first broker ends
-last, since it may be the controller that lets the others go. A supervisor that is killed takes its brokers with it.
+A broker that ends by itself is restarted after a pause. When the supervisor stops, the first broker ends last, since it
+may be the controller that handles the others' shutdown. A supervisor that is killed takes its brokers with it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
 
 PORT_STEP: Final = 10
-"""The ports of each broker are so many above those of the one before."""
+"""The distance between the ports of consecutive brokers."""
 PAUSE_S: Final = 1.0
 """Before a broker that ended is started again; twice as long each time, up to `LONGEST_PAUSE_S`."""
 LONGEST_PAUSE_S: Final = 30.0
@@ -97,7 +96,7 @@ def _ports_of(config: NodeConfig, number: int) -> list[int]:
 
 
 def main(config: NodeConfig, path: Path | None, overrides: Sequence[str], brokers: int) -> None:
-    """Run the brokers until told to stop; exits with 2 if the machine can't hold so many of this config."""
+    """Run the brokers until stopped; exit with 2 if the machine can't hold so many of this config."""
     try:
         each_broker = broker_overrides(config, brokers)
     except CannotShare as error:

@@ -55,7 +55,7 @@ class Target:
 
     @cached_property
     def servers(self) -> str:
-        """The bootstrap servers. Raises Failure for one whose port is no number."""
+        """The bootstrap servers. Raise Failure for an invalid port."""
         if self.bootstrap:
             return _checked(self.bootstrap, "-b")
         return _checked(self._from_file.get("bootstrap.servers", LOCAL), str(self.file))
@@ -124,8 +124,9 @@ class Target:
             time.sleep(AGAIN_AFTER_S)
 
     def _kafka_python_login(self) -> dict[str, Any]:
-        """Return kafka-python's settings for those of librdkafka that are about the login. Raises Failure for others
-        of -X; a file may have any, as those of other commands."""
+        """Return kafka-python's settings for librdkafka's login settings. Raise Failure for other settings of -X; a
+        file may have any, for other commands.
+        """
         given = client_settings(self.settings)
         if others := [name for name in given if name not in LOGIN_SETTINGS and name != "bootstrap.servers"]:
             known = ", ".join(LOGIN_SETTINGS)
@@ -215,7 +216,7 @@ def kafka_topic_partition(topic: str, partition: int) -> Any:
 
 
 def kafka_error(name: str) -> Any:
-    """Return kafka-python's error class of this name, which is what it tells of a deleted group; "OK": NoError."""
+    """Return kafka-python's error class of this name, its result for a deleted group; "OK": NoError."""
     errors = _kafka_python().errors
     return errors.NoError if name == "OK" else getattr(errors, name, errors.UnknownError)
 
@@ -263,9 +264,9 @@ class Admin:
         return self._troubles.failure(error.args[0], self.client, about, needs=needs)
 
     def ask(self, call: Callable[..., Any], *arguments: Any, needs: str = "", **options: Any) -> Any:
-        """Return what a call, or the future it returns, comes to. Raises Failure.
+        """Return the result of a call, or of its future. Raise Failure.
 
-        `needs` is the operation that the user must be allowed, for the message to one who is not.
+        `needs` is the required operation, for the message to an unauthorized user.
         """
         try:
             found = call(*arguments, request_timeout=self._timeout_s, **options)
@@ -276,7 +277,7 @@ class Admin:
             raise Failure(str(error), exits.USAGE) from None
 
     def wait(self, future: Any, about: str = "", *, needs: str = "") -> Any:
-        """Return what a future comes to. Raises Failure, whose message begins with `about`."""
+        """Return a future's result. Raise Failure with a message that begins with `about`."""
         deadline = time.monotonic() + self._timeout_s + 5
         while not future.done() and time.monotonic() < deadline:
             try:
@@ -294,7 +295,7 @@ class Admin:
 
     def _give_up_if_refused(self) -> None:
         """Raise Failure once logins have failed for a while."""
-        self.client.poll(0)  # errors of connections are told from here
+        self.client.poll(0)  # errors of connections are reported from here
         if (refused := self._troubles.refused) is not None:
             raise refused
 
@@ -310,7 +311,7 @@ class Admin:
         return found
 
     def brokers(self) -> dict[int, Any]:
-        """Return the live brokers by id. `metadata().brokers` also has those that were fenced a moment ago."""
+        """Return the live brokers by id. `metadata().brokers` also has brokers that were fenced a moment ago."""
         return {int(node.id): node for node in self.ask(self.client.describe_cluster).nodes}
 
     def metadata(self) -> Any:
@@ -318,9 +319,9 @@ class Admin:
         return list_topics(self.client, self._troubles, self._timeout_s)
 
     def demand(self, operation: str) -> None:
-        """Raise Failure if the user of this client lacks a right to the cluster as a whole.
+        """Raise Failure if the user lacks authorization for the cluster.
 
-        Commands ask beforehand where a client library takes a refusal for nothing, loses it, or ends its process.
+        Commands check beforehand where a client library ignores a refusal, loses it, or ends its process.
         """
         if not self.may(operation):
             raise Failure(f"not authorized: this needs {operation} of the cluster", exits.DENIED)
@@ -332,7 +333,7 @@ class Admin:
 
 
 def settle(admin: Admin, futures: Mapping[Any, Any], tell: Callable[[Any, Any], None], *, needs: str) -> int:
-    """Tell each result, and each failure on standard error; returns the first failure's exit code."""
+    """Call `tell` with each result, and report each failure on standard error; return the first failure's exit code."""
     code = 0
     for key, future in futures.items():
         try:

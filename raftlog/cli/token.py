@@ -113,7 +113,7 @@ def list_tokens(
     show_hmacs: Annotated[bool, typer.Option("--show-hmacs", help="with what logs in")] = False,
     form: Form,
 ) -> None:
-    """List the tokens that you may see, all or those of some users."""
+    """List the tokens that you may see, all or only of some users."""
     make = request_builders(ApiKey.DESCRIBE_DELEGATION_TOKEN, DESCRIBE_VERSION)
     asked = make.DescribeDelegationTokenRequest(
         owners=tuple(

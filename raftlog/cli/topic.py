@@ -25,7 +25,7 @@ LOST_WITH: Final = {
     CONSUMER_OFFSETS_TOPIC: "every group's committed offsets and members",
     TRANSACTION_STATE_TOPIC: "every transactional id, and what their open transactions are to become",
 }
-"""The cluster's own content of a topic, for people who are about to delete it."""
+"""The content of internal topics, as a warning before a deletion."""
 DryRun = Annotated[bool, typer.Option("--dry-run", "-d", help="have it checked, and not done")]
 
 

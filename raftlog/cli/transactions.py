@@ -79,9 +79,9 @@ def find_hanging(
     ] = None,
     form: Form,
 ) -> None:
-    """Find transactions that are open in a partition while no coordinator knows of them, so that nobody ends them.
+    """Find hanging transactions: open in a partition, but unknown to all coordinators, so that they never end.
 
-    Only those that were not written to for as long as any transaction may take (--max-transaction-timeout).
+    Only transactions without a write for as long as any transaction may take (--max-transaction-timeout).
     """
     wanted: dict[str, Any] = {"topic": topic} if topic else {}
     if max_timeout is not None:
@@ -96,7 +96,7 @@ def find_hanging(
 
 @http_verb(transactions, "abort")
 def abort(api: HttpApi, *, topic: Topic, partition: Partition, start_offset: StartOffset) -> None:
-    """End a hanging transaction, by an operator's word. One that its coordinator knows is refused."""
+    """End a hanging transaction, by an operator's decision. A transaction that its coordinator knows is refused."""
     path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/abort"
     try:
         found = api.ask("POST", path, {"start_offset": start_offset})

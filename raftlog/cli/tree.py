@@ -52,7 +52,7 @@ def _as_app(function: Any, name: str) -> typer.Typer:
 
 
 def _spread(function: Any) -> Any:
-    """Return a function with the fields of a dataclass as its parameters, if it takes such a one."""
+    """Return a function with the fields of a dataclass as its parameters, if it takes a dataclass."""
     options = next(iter(get_type_hints(function).values()))
     if not isinstance(options, type) or not is_dataclass(options):
         return function
@@ -67,7 +67,7 @@ def _spread(function: Any) -> Any:
 
 
 class Tree(TyperGroup):
-    """A group whose commands are stand-ins, only good for listing, until one of them is called."""
+    """A group with stand-ins for commands, sufficient for listing, until a command is called."""
 
     entries: Mapping[str, Entry] = {}
 
@@ -110,7 +110,7 @@ class Tree(TyperGroup):
                 print(printable(line), file=sys.stderr)
             raise typer.Exit(failure.code) from None
         except BrokenPipeError:
-            # whoever read our output has enough; nothing may be written when the interpreter ends, either
+            # the reader has closed our output; the interpreter's end must not write either
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(exits.FAILED) from None
 

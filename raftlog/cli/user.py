@@ -1,4 +1,4 @@
-"""`raftlog user …`: who can log in with SCRAM, by credentials in the cluster's metadata (KIP-554)."""
+"""`raftlog user …`: users that log in with SCRAM, by credentials in the cluster's metadata (KIP-554)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def list_users(
     *,
     form: Form,
 ) -> None:
-    """List users, with a row for each mechanism by which one can log in."""
+    """List users, with a row for each mechanism of a user."""
     found = _credentials(target.admin)
     if missing := [each for each in names or [] if each not in found]:
         raise Failure(f"there is no user {', '.join(missing)}", exits.NOT_FOUND)

@@ -48,7 +48,7 @@ class Wire:
         self._connection.close()
 
     def ask(self, api_key: int, version: int, message: Any) -> Any:
-        """Return the answer to a request. Raises OSError, KafkaError for an answer that says nothing but an error."""
+        """Return the response to a request. Raise OSError, KafkaError for a response with only an error."""
         self._asked += 1
         self._connection.sendall(
             encode_request(RequestHeader(api_key, version, self._asked, CLIENT_ID), message)
@@ -68,7 +68,7 @@ class Wire:
         return answer
 
     def log_in(self, mechanism: str, user: str, password: str, *, with_token: bool = False) -> None:
-        """Prove who asks. Raises OSError, KafkaError, ServerUnproven."""
+        """Authenticate. Raise OSError, KafkaError, ServerUnproven."""
         make = request_builders(ApiKey.SASL_HANDSHAKE, 1)
         self.ask(ApiKey.SASL_HANDSHAKE, 1, make.SaslHandshakeRequest(mechanism=mechanism))
         if mechanism == PLAIN:

@@ -1,4 +1,4 @@
-"""Rules come and go: CreateAcls and DeleteAcls (KIP-140), each rule and each filter on its own."""
+"""CreateAcls and DeleteAcls (KIP-140): each ACL and each filter succeeds or fails on its own."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from raftlog.metadata.metadata_records import AclCreated, AclRemoved
 from raftlog.security.acls import CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 
 MAX_NAME_CHARS: Final = 1_024
-"""Characters of a rule's resource name, principal and host."""
+"""Characters of an ACL's resource name, principal and host."""
 
 
 def decide_create_acls(image: MetadataImage, request: CreateAcls, config: NodeConfig) -> Decision:
-    """Create rules; one that is there already is no error, as in Kafka."""
+    """Create ACLs; an existing ACL is not an error, as in Kafka."""
     limits = MetadataLimits(image, config)
     created: dict[Acl, bool] = {}
     results = []
@@ -46,7 +46,7 @@ def decide_create_acls(image: MetadataImage, request: CreateAcls, config: NodeCo
 
 
 def decide_delete_acls(image: MetadataImage, request: DeleteAcls) -> Decision:
-    """Remove the rules that filters match; a rule that two match is among the matches of both."""
+    """Remove the ACLs that filters match; an ACL that two filters match is in the results of both."""
     removed: dict[Acl, bool] = {}
     deletions = []
     for asked in request.filters:
@@ -59,7 +59,7 @@ def decide_delete_acls(image: MetadataImage, request: DeleteAcls) -> Decision:
 
 
 def check_acl(acl: Acl) -> None:
-    """Raise InvalidRequest for a rule that cannot be one; the message names the field."""
+    """Raise InvalidRequest for an invalid ACL; the message names the field."""
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise InvalidRequest(f"resource_type: a rule is about one type, not {acl.resource_type.name}")
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):

@@ -1,6 +1,6 @@
-"""Decides the requests of administrators: users, rights, quotas, tokens, and moves of leaderships and replicas.
+"""Decides administrators' requests: users, ACLs, quotas, tokens, and moves of leaderships and replicas.
 
-A controller imports this with the first such request. It changes nothing.
+A controller imports this with the first such request, to start faster.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ from raftlog.metadata.image import MetadataImage
 
 
 class Circumstances(NamedTuple):
-    """The controller's own part in a decision. `now_ms` is its wall clock, for tokens."""
+    """The controller's state that a decision needs. `now_ms` is its wall clock, for tokens."""
 
     config: NodeConfig
     now_ms: int
-    standing: BrokerAvailability
+    availability: BrokerAvailability
     unclean: UncleanRule
     partitions: PartitionIndex
 
 
 def decide_admin_request(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    """Return the decision about one request. Raises KafkaError; InvalidRequest for one that is not of these."""
+    """Return the decision about one request. Raise KafkaError; InvalidRequest for any other request."""
     match request:
         case CreateAcls():
             return acls.decide_create_acls(image, request, given.config)
@@ -72,19 +72,19 @@ def decide_admin_request(image: MetadataImage, request: Request, given: Circumst
 
 
 def _decide_move(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    """Return the decision about what moves leaderships or replicas."""
+    """Return the decision about a request that moves leaderships or replicas."""
     match request:
         case ElectLeaders():
-            return elections.decide_elect_leaders(image, request, given.standing)
+            return elections.decide_elect_leaders(image, request, given.availability)
         case AlterReassignments():
-            return reassignment.decide_alter_reassignments(image, request, given.standing, given.config)
+            return reassignment.decide_alter_reassignments(image, request, given.availability, given.config)
         case ListReassignments():
             return reassignment.decide_list_reassignments(image, request, given.partitions)
         case TransferLeaderships():
-            return leaderships.decide_transfer_leaderships(image, request, given.standing)
+            return leaderships.decide_transfer_leaderships(image, request, given.availability)
         case DrainBroker():
             return leaderships.decide_drain(
-                image, request, standing=given.standing, unclean=given.unclean, index=given.partitions
+                image, request, availability=given.availability, unclean=given.unclean, index=given.partitions
             )
         case _:
             raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")

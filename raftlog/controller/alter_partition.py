@@ -29,11 +29,12 @@ from raftlog.metadata.record_replay import changed
 
 
 def decide_alter_partition(
-    image: MetadataImage, request: AlterPartition, standing: BrokerAvailability
+    image: MetadataImage, request: AlterPartition, availability: BrokerAvailability
 ) -> Decision:
-    """Answer every ISR change of one leader on its own; those accepted leave in one batch.
+    """Answer every ISR change of one leader on its own; accepted changes leave in one batch.
 
-    A change may end a reassignment, which is more than the leader asked for: it is told to wait for the metadata.
+    A change may end a reassignment, which is more than the leader asked for: its response says to wait for the
+    metadata.
     """
     leader = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     records: list[PartitionChanged] = []
@@ -54,7 +55,7 @@ def decide_alter_partition(
             record = PartitionChanged(change.topic_id, change.partition, isr=isr)
             records.append(record)
             state = changed(state, record)
-            end = complete_reassignment(change.topic_id, change.partition, state, standing)
+            end = complete_reassignment(change.topic_id, change.partition, state, availability)
             if end is not None:
                 records.append(end)
                 completed.append(f"{image.topic_names[change.topic_id]}-{change.partition}")
@@ -68,7 +69,7 @@ def decide_alter_partition(
     if records and (leader.in_controlled_shutdown or leader.draining):
         effects.append(
             UPDATE_ALL_PARTITIONS
-        )  # who joined may take over from a broker that only waits to be rid of its leaderships
+        )  # a new member may take over from a broker that only waits to hand over its leaderships
     return Decision(tuple(records), AlterPartitionReply(tuple(results)), tuple(effects))
 
 
@@ -104,7 +105,7 @@ def _check_isr(image: MetadataImage, state: PartitionState, change: IsrChange) -
         broker = image.brokers.get(member.broker_id)
         if broker is None or member.broker_epoch not in (-1, broker.broker_epoch):
             raise IneligibleReplica()
-        # Who is in the isr already may stay: only coming in needs a broker that is in service (KIP-841).
+        # A member of the ISR may stay: only joining requires a broker in service (KIP-841).
         if member.broker_id not in state.isr and (broker.fenced or broker.in_controlled_shutdown):
             raise IneligibleReplica()
 

@@ -1,4 +1,4 @@
-"""Which brokers may lead, at this moment: the image's fencing (hard) seen through the controller's doubts (soft)."""
+"""Which brokers may lead, at this moment: the image's fencing (hard) and the controller's suspicions (soft)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raftlog.metadata.image import MetadataImage
 
 
 class BrokerAvailability(NamedTuple):
-    """Brokers by what may be expected of them; whoever is in no set is fenced or unknown.
+    """Brokers by availability; a broker in no set is fenced or unknown.
 
-    `alive`: unfenced and heard of. `suspected`: unfenced, but its connection is lost or it has not come to a new
-    controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: whoever is drained of its
-    leaderships, whichever of these it is; a broker with a full disk is treated so as well.
+    `alive`: unfenced, with a heartbeat. `suspected`: unfenced, but its connection is lost or it has not come to a new
+    controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: being drained of its leaderships, in
+    addition to any of these; brokers with a full disk count too.
     """
 
     alive: frozenset[int]
@@ -23,17 +23,17 @@ class BrokerAvailability(NamedTuple):
     draining: frozenset[int] = frozenset()
 
     def with_suspected(self, broker_ids: Set[int]) -> BrokerAvailability:
-        """The standing once those of `broker_ids` that are alive are in doubt."""
+        """Return the availability with every live broker of `broker_ids` suspected."""
         return self._replace(
             alive=self.alive - broker_ids, suspected=self.suspected | (self.alive & broker_ids)
         )
 
     def is_unfenced(self, broker_id: int) -> bool:
-        """Say whether a broker may lead at all."""
+        """Return whether a broker may lead at all."""
         return broker_id in self.alive or broker_id in self.suspected or broker_id in self.shutting_down
 
     def with_fenced(self, broker_ids: Set[int]) -> BrokerAvailability:
-        """The standing once `broker_ids` are fenced."""
+        """Return the availability with `broker_ids` fenced."""
         return self._replace(
             alive=self.alive - broker_ids,
             suspected=self.suspected - broker_ids,
@@ -41,26 +41,28 @@ class BrokerAvailability(NamedTuple):
         )
 
     def with_alive(self, broker_id: int) -> BrokerAvailability:
-        """The standing once `broker_id` is unfenced."""
+        """Return the availability with `broker_id` unfenced."""
         return self._replace(alive=self.alive | {broker_id})
 
     def without_room(self, broker_ids: Set[int]) -> BrokerAvailability:
-        """The standing where these brokers lead only what no other broker can lead: their disks are full."""
+        """Return the availability in which these brokers lead only what no other broker can lead: their disks are
+        full.
+        """
         return self._replace(draining=self.draining | broker_ids)
 
     def with_draining(self, broker_id: int, draining: bool) -> BrokerAvailability:
-        """The standing once `broker_id` is drained, or no more."""
+        """Return the availability with `broker_id` drained, or not."""
         rest = self.draining - {broker_id}
         return self._replace(draining=rest | {broker_id} if draining else rest)
 
     def with_shutting_down(self, broker_id: int) -> BrokerAvailability:
-        """The standing once `broker_id` is in controlled shutdown."""
+        """Return the availability with `broker_id` in controlled shutdown."""
         rest = self.with_fenced({broker_id})
         return rest._replace(shutting_down=rest.shutting_down | {broker_id})
 
 
 def availability_of(image: MetadataImage) -> BrokerAvailability:
-    """Return how the image's brokers stand, without a controller's doubts."""
+    """Return the availability of the image's brokers, without a controller's suspicions."""
     alive, leaving = set(), set()
     for broker_id, broker in image.brokers.items():
         if broker.fenced:
@@ -73,12 +75,12 @@ def availability_of(image: MetadataImage) -> BrokerAvailability:
     return BrokerAvailability(frozenset(alive), frozenset(), frozenset(leaving), draining)
 
 
-def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:
-    """Return the first ISR member in the replicas' order that is alive, else a doubtful one, else NO_BROKER.
+def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], availability: BrokerAvailability) -> int:
+    """Return the first live ISR member in the replicas' order, else a suspected member, else NO_BROKER.
 
-    One that is drained is elected only where nobody else is alive.
+    A drained broker is elected only if no other member is alive.
     """
-    for group in (standing.alive - standing.draining, standing.alive, standing.suspected):
+    for group in (availability.alive - availability.draining, availability.alive, availability.suspected):
         for replica in replicas:
             if replica in group and replica in isr:
                 return replica

@@ -1,7 +1,8 @@
-"""When the active controller last heard of each broker, and which brokers it doubts. Kafka: BrokerHeartbeatManager.
+"""The last heartbeat of each broker at the active controller, and which brokers it suspects. Kafka:
+BrokerHeartbeatManager.
 
 This state is soft: it is not replicated, and a new controller begins without any. It probes each unfenced broker that
-sends no heartbeat within CONNECT_WITHIN_S. Only a heartbeat clears a doubt, because only a heartbeat proves which
+sends no heartbeat within CONNECT_WITHIN_S. Only a heartbeat clears a suspicion, because only a heartbeat proves which
 incarnation is alive. Deadlines are loop seconds. A stall of the controller's own loop shifts them all, so no broker is
 fenced for it. The wall clocks that heartbeats report are kept here too.
 """
@@ -22,23 +23,24 @@ from raftlog.metadata.controller_api import BrokerHeartbeatReply
 from raftlog.metadata.image import EMPTY_IMAGE
 
 CONNECT_WITHIN_S: Final = 0.2
-"""So long a new controller waits for each unfenced broker before it probes it."""
+"""A new controller waits this long for each unfenced broker before it probes it."""
 
 SLOW_SESSION_S: Final = 9.0
-"""Longest patience with a broker whose loop is slow, or that a slow controller hears of late, seconds. Apache Kafka has
-it with every broker. A longer broker.session.timeout.ms stands."""
+"""Longest extended session for a slow broker, or under a slow controller, in seconds. Apache Kafka gives it to every
+broker. A longer broker.session.timeout.ms has precedence.
+"""
 
 SAME_MS: Final = 1_000
-"""A clock that moved by less is the same one: heartbeats take their time."""
+"""A clock that moved by less counts as unchanged, since heartbeats take time."""
 
 NEVER: Final = float("inf")
 
 ProbeResult = Literal["refused", "alive", "accepted", "silent", "unreachable"]
-"""accepted: the machine took the connection, but no answer came in time."""
+"""accepted: the machine accepted the connection, but no response came in time."""
 
 
 class LivenessEntry:
-    """The liveness of one broker. `lost`: its connection dropped and nothing was heard of it since."""
+    """The liveness of one broker. `lost`: its connection dropped, and no heartbeat came since."""
 
     __slots__ = ("fence_reason", "heard", "lost", "probe_at", "queued_at", "session_ends_at")
 
@@ -52,162 +54,164 @@ class LivenessEntry:
 
     @property
     def due_at(self) -> float:
-        """When there is something to do about it, unless it is heard of before."""
+        """Return when to act on it, unless a heartbeat comes before."""
         return self.session_ends_at if self.probe_at is None else min(self.session_ends_at, self.probe_at)
 
 
 class BrokerLiveness:
-    """The contacts of the brokers that the image knows. `lateness`: of the controller's own loop.
+    """The liveness of the brokers in the image. `lateness`: of the controller's own loop.
 
-    Deadlines are in one heap, a broker's at most once: a heartbeat puts its deadline off without touching the heap, and
-    whoever finds it there too early puts it back. So a heartbeat costs the same however many brokers there are.
+    Deadlines are in one heap, a broker's at most once. A heartbeat extends a deadline without touching the heap, and a
+    pop that comes too early pushes it back. So a heartbeat costs the same however many brokers there are.
     """
 
     def __init__(self, session_s: float, lateness: Lateness) -> None:
         self._session_s = session_s
         self._lateness = lateness
-        self._contacts: dict[int, LivenessEntry] = {}
+        self._entries: dict[int, LivenessEntry] = {}
         self._queue: list[tuple[float, int]] = []
         self._probes: list[int] = []
         self._condemned: dict[int, None] = {}
         self.suspected: frozenset[int] = frozenset()
-        """Whom the controller doubts; another object after each change."""
+        """The suspected brokers; a new object after each change."""
         self.without_room: frozenset[int] = frozenset()
-        """The brokers that reported a full log directory last; another object after each change."""
+        """The brokers that last reported a full log directory; a new object after each change."""
 
     def start_sessions(
         self, broker_ids: Iterable[int], now: float, *, connected: Container[int], predecessor: int
     ) -> None:
-        """Begin as a new controller: `broker_ids` are unfenced, and doubtful until they are heard of.
+        """Begin as a new controller: `broker_ids` are unfenced, and suspected until their first heartbeat.
 
         The predecessor's node is probed at once: its death is the likeliest reason why there is a new controller.
         """
         for broker_id in broker_ids:
-            contact = self._contacts[broker_id] = LivenessEntry()
-            contact.session_ends_at = now + self._patience_s(0.0)
+            entry = self._entries[broker_id] = LivenessEntry()
+            entry.session_ends_at = now + self._patience_s(0.0)
             if broker_id not in connected:
-                contact.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
-            self._enqueue(broker_id, contact)
-        self.suspected = frozenset(self._contacts)
+                entry.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
+            self._enqueue(broker_id, entry)
+        self.suspected = frozenset(self._entries)
 
     def _patience_s(self, late_s: float) -> float:
-        """Return how long to wait for a broker whose loop is so late: longer, if it or we are slow."""
+        """Return the session timeout of a broker whose loop is this late: longer if it or this controller is slow."""
         more_s = max(self._lateness.patience_s, PATIENCE * late_s)
         return min(self._session_s + more_s, max(self._session_s, SLOW_SESSION_S))
 
-    def _enqueue(self, broker_id: int, contact: LivenessEntry) -> None:
-        due_at = contact.due_at
-        if due_at < contact.queued_at:
-            contact.queued_at = due_at
+    def _enqueue(self, broker_id: int, entry: LivenessEntry) -> None:
+        due_at = entry.due_at
+        if due_at < entry.queued_at:
+            entry.queued_at = due_at
             heappush(self._queue, (due_at, broker_id))
 
     def _look(self, now: float) -> None:
-        """Sort out who is due by now: to be probed, condemned, or due later after all."""
+        """Sort the due brokers: to be probed, to be fenced, or due later."""
         while self._queue and self._queue[0][0] <= now:
             at, broker_id = heappop(self._queue)
-            contact = self._contacts[broker_id]
-            if at != contact.queued_at:
-                continue  # it was put forward, and is in the queue once more
-            contact.queued_at = NEVER
-            if contact.probe_at is not None and contact.probe_at <= now:
-                contact.probe_at = None
+            entry = self._entries[broker_id]
+            if at != entry.queued_at:
+                continue  # its deadline was extended, and it is in the queue again
+            entry.queued_at = NEVER
+            if entry.probe_at is not None and entry.probe_at <= now:
+                entry.probe_at = None
                 self._probes.append(broker_id)
-            if contact.session_ends_at <= now:
+            if entry.session_ends_at <= now:
                 self._condemned[broker_id] = None
             else:
-                self._enqueue(broker_id, contact)
+                self._enqueue(broker_id, entry)
 
     def on_heartbeat(self, broker_id: int, now: float, late_s: float = 0.0) -> bool:
-        """A heartbeat of the current incarnation came, whose loop is so late. Returns whether this clears a doubt."""
-        contact = self._contacts.get(broker_id)
-        if contact is None:
-            contact = self._contacts[broker_id] = LivenessEntry()
-        contact.session_ends_at = now + self._patience_s(late_s)
-        contact.heard = True
-        contact.lost = False
-        contact.probe_at = contact.fence_reason = None
+        """Record a heartbeat of the current incarnation, with the lateness of its loop. Return whether it clears a
+        suspicion.
+        """
+        entry = self._entries.get(broker_id)
+        if entry is None:
+            entry = self._entries[broker_id] = LivenessEntry()
+        entry.session_ends_at = now + self._patience_s(late_s)
+        entry.heard = True
+        entry.lost = False
+        entry.probe_at = entry.fence_reason = None
         self._condemned.pop(broker_id, None)
-        self._enqueue(broker_id, contact)
+        self._enqueue(broker_id, entry)
         doubtful = broker_id in self.suspected
         if doubtful:
             self.suspected -= {broker_id}
         return doubtful
 
     def note_room(self, broker_id: int, *, lacks_room: bool) -> bool:
-        """Note what a heartbeat says of the broker's disks. Returns whether this is news."""
+        """Record what a heartbeat reports of the broker's disks. Return whether it changed."""
         if (broker_id in self.without_room) == lacks_room:
             return False
         self.without_room ^= {broker_id}
         return True
 
     def on_connect(self, broker_id: int) -> None:
-        """A connection came, so that no probe is needed. It may be a new incarnation: the doubt remains."""
-        contact = self._contacts.get(broker_id)
-        if contact is not None and not contact.lost:
-            contact.probe_at = None
+        """A connection came, so that no probe is needed. It may be a new incarnation: the suspicion remains."""
+        entry = self._entries.get(broker_id)
+        if entry is not None and not entry.lost:
+            entry.probe_at = None
 
     def on_disconnect(self, broker_id: int, now: float) -> None:
         """A connection dropped: probe at once."""
-        contact = self._contacts.get(broker_id)
-        if contact is not None:
-            contact.lost = True
-            contact.probe_at = now
+        entry = self._entries.get(broker_id)
+        if entry is not None:
+            entry.lost = True
+            entry.probe_at = now
             self.suspected |= {broker_id}
-            self._enqueue(broker_id, contact)
+            self._enqueue(broker_id, entry)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult) -> None:
-        """Note what became of a probe: refused and unreachable mean dead; silent does only after a lost connection.
+        """Record the result of a probe: refused and unreachable mean dead; silent does only after a lost connection.
 
-        Else the session decides: it may be a new incarnation that answered, or a slow one that has yet to.
+        Otherwise the session decides: a new or a slow incarnation may have answered.
         """
-        contact = self._contacts.get(broker_id)
-        if contact is None or broker_id not in self.suspected:
+        entry = self._entries.get(broker_id)
+        if entry is None or broker_id not in self.suspected:
             return
         if result == "refused":
-            contact.fence_reason = "connection refused"
+            entry.fence_reason = "connection refused"
         elif result == "unreachable":
-            contact.fence_reason = "host unreachable"
-        elif result == "silent" and contact.lost:
-            contact.fence_reason = "connection lost, then silence"
-        if contact.fence_reason is not None:
+            entry.fence_reason = "host unreachable"
+        elif result == "silent" and entry.lost:
+            entry.fence_reason = "connection lost, then silence"
+        if entry.fence_reason is not None:
             self._condemned[broker_id] = None
 
     def has_valid_session(self, broker_id: int, now: float) -> bool:
-        """Say whether the current incarnation of a broker is heard of at this moment."""
-        contact = self._contacts.get(broker_id)
-        return contact is not None and contact.heard and not contact.lost and now < contact.session_ends_at
+        """Return whether the current incarnation of a broker has a valid session."""
+        entry = self._entries.get(broker_id)
+        return entry is not None and entry.heard and not entry.lost and now < entry.session_ends_at
 
     def take_due_probes(self, now: float) -> list[int]:
-        """Return the brokers to probe now; each is returned once per doubt."""
+        """Return the brokers to probe now; each is returned once per suspicion."""
         self._look(now)
         due, self._probes = self._probes, []
         return due
 
     def condemned(self, now: float) -> dict[int, str]:
-        """Return whom to fence now, and why; the same ones until they are heard of or acquitted."""
+        """Return the brokers to fence now, and why; the same brokers until a heartbeat or `acquit`."""
         self._look(now)
-        return {each: self._contacts[each].fence_reason or "session expired" for each in self._condemned}
+        return {each: self._entries[each].fence_reason or "session expired" for each in self._condemned}
 
     def acquit(self, broker_id: int) -> None:
-        """The broker is fenced, or registered no more: nothing is to be done until it is heard of."""
+        """Drop a fenced or unregistered broker until its next heartbeat."""
         self._condemned.pop(broker_id, None)
 
     def next_deadline(self) -> float:
-        """Return when to look again: not after the next probe is due or session ends, perhaps before."""
+        """Return when to check again: not after the next probe is due or session ends, perhaps before."""
         if self._condemned:
             return -NEVER
         return self._queue[0][0] if self._queue else NEVER
 
     def postpone_all(self, seconds: float) -> None:
-        """Put all deadlines off by the length of a stall of our own."""
-        for contact in self._contacts.values():
-            contact.session_ends_at += seconds
-            if contact.probe_at is not None:
-                contact.probe_at += seconds
+        """Extend all deadlines by the length of a stall of our own loop."""
+        for entry in self._entries.values():
+            entry.session_ends_at += seconds
+            if entry.probe_at is not None:
+                entry.probe_at += seconds
         for broker_id in tuple(self._condemned):
-            if self._contacts[broker_id].fence_reason is None:
+            if self._entries[broker_id].fence_reason is None:
                 del self._condemned[broker_id]
-                self._enqueue(broker_id, self._contacts[broker_id])
+                self._enqueue(broker_id, self._entries[broker_id])
 
 
 class Reading(NamedTuple):
@@ -221,20 +225,20 @@ NO_READING: Final = Reading(0, ClockState.UNSAID)
 
 
 class BrokerClocks:
-    """The wall clocks that a controller has heard of since it became the active one.
+    """The wall clocks that brokers reported since this controller became active.
 
     A clock is kept as its lead over the controller's own loop. So the controller's wall clock plays no part, and
     readings of different moments can be compared. The cost of a heartbeat does not grow with the number of brokers:
-    sorted leads are made anew only where a clock, its state, or the brokers have changed.
+    sorted leads are rebuilt only where a clock, its state, or the brokers have changed.
     """
 
     def __init__(self) -> None:
         self._readings: dict[int, Reading] = {}
-        self._standing = availability_of(EMPTY_IMAGE)
+        self._availability = availability_of(EMPTY_IMAGE)
         self._leads: dict[int | None, list[int]] = {}
-        """The leads of unfenced brokers, sorted: all of them (None), and those of each state."""
+        """The leads of unfenced brokers, sorted: all of them (None), and by state."""
         self._alive = 0
-        """How many brokers are unfenced, without those that have a release which reports no clock."""
+        """How many brokers are unfenced, except releases that report no clock."""
         self._is_stale = True
 
     def note(self, broker_id: int, wall_clock_ms: int, state: int, now: float) -> None:
@@ -245,24 +249,24 @@ class BrokerClocks:
             self._readings[broker_id] = reading
             self._is_stale = True
 
-    def added_to(self, reply: Any, broker_id: int, standing: BrokerAvailability) -> Any:
-        """Return a reply to a broker's heartbeat with the other clocks in it, where it reported its own."""
+    def added_to(self, reply: Any, broker_id: int, availability: BrokerAvailability) -> Any:
+        """Return a reply to a broker's heartbeat with the other clocks in it, if it reported its own."""
         own = self._readings.get(broker_id, NO_READING)
         if not own.state or not isinstance(reply, BrokerHeartbeatReply):
             return reply
-        counts = broker_id in standing.alive or broker_id in standing.shutting_down
-        return replace(reply, clocks=self._compare(own, standing, leave_out=own if counts else None))
+        counts = broker_id in availability.alive or broker_id in availability.shutting_down
+        return replace(reply, clocks=self._compare(own, availability, leave_out=own if counts else None))
 
-    def compared_with(self, wall_clock_ms: int, now: float, standing: BrokerAvailability) -> OtherClocks:
-        """Compare all brokers' clocks with that of a controller that is no broker."""
+    def compared_with(self, wall_clock_ms: int, now: float, availability: BrokerAvailability) -> OtherClocks:
+        """Compare all brokers' clocks with the clock of a controller that is not a broker."""
         own = Reading(wall_clock_ms - int(now * 1000), ClockState.BELIEVED)
-        return self._compare(own, standing, leave_out=None)
+        return self._compare(own, availability, leave_out=None)
 
     def _compare(
-        self, own: Reading, standing: BrokerAvailability, *, leave_out: Reading | None
+        self, own: Reading, availability: BrokerAvailability, *, leave_out: Reading | None
     ) -> OtherClocks:
-        if self._is_stale or standing is not self._standing:
-            self._sort(standing)
+        if self._is_stale or availability is not self._availability:
+            self._sort(availability)
         all_leads = self._leads[None]
         out = leave_out is not None
         agreeing = self._count_near(None, own) - out
@@ -272,7 +276,7 @@ class BrokerClocks:
         ahead_ms = 0
         if reported:
             middle = reported // 2
-            # without the own one, which stands before its equals
+            # without its own, which comes before its equals
             middle += out and middle >= bisect_left(all_leads, own.lead_ms)
             ahead_ms = all_leads[middle] - own.lead_ms
         return OtherClocks(self._alive - out, reported, agreeing, believing, doubting, ahead_ms)
@@ -283,9 +287,9 @@ class BrokerClocks:
             leads, own.lead_ms - MOST_APART_MS
         )
 
-    def _sort(self, standing: BrokerAvailability) -> None:
-        self._standing, self._is_stale = standing, False
-        unfenced = standing.alive | standing.shutting_down
+    def _sort(self, availability: BrokerAvailability) -> None:
+        self._availability, self._is_stale = availability, False
+        unfenced = availability.alive | availability.shutting_down
         told = {each: self._readings[each] for each in unfenced if each in self._readings}
         self._alive = len(unfenced) - sum(1 for each in told.values() if not each.state)
         self._leads = {None: sorted(each.lead_ms for each in told.values() if each.state)}

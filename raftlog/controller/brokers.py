@@ -1,7 +1,7 @@
-"""Brokers come and go: registration, heartbeat, fencing, controlled shutdown, unregistering (KIP-631).
+"""Registration, heartbeat, fencing, controlled shutdown and unregistration of brokers (KIP-631).
 
-Each changes how the brokers stand, and settles in the same batch every partition that this concerns. Batches are
-bounded: a decision that needs more replies DECIDE_AGAIN, and is decided again.
+Each changes the brokers' availability, and updates every affected partition in the same batch. Batches are bounded: a
+decision that needs more replies DECIDE_AGAIN, and is decided again.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ def decide_register(
     request: RegisterBroker,
     *,
     in_session: bool,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
     """Register a broker, fenced; a new incarnation leaves its ISRs and leaderships in the same batch.
 
-    A broker that lacks a log directory, or brings an older copy of one, is trusted with no records. Which partitions
-    lie in a directory only the broker knows. `in_session`: the incarnation that the image knows is heard of now.
+    A broker that lacks a log directory, or has an older copy, is trusted with no records: only it knows which
+    partitions lay there. `in_session`: the image's incarnation has a valid session.
     """
     existing = image.brokers.get(request.broker_id)
     _check_registration(image, request)
@@ -76,15 +76,15 @@ def decide_register(
     )
     went_back = () if existing is None else _older_directories(existing, request)
     disk_lost = not set(known) <= set(request.directory_ids) or bool(went_back)
-    settlement = update_all_partitions(
+    updates = update_all_partitions(
         image,
-        standing.with_fenced({request.broker_id}),
+        availability.with_fenced({request.broker_id}),
         unclean,
         index=index,
-        lacking=LostReplicas(request.broker_id) if disk_lost else NO_LOST_REPLICAS,
+        lost_replicas=LostReplicas(request.broker_id) if disk_lost else NO_LOST_REPLICAS,
     )
-    if not settlement.complete:
-        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
+    if not updates.complete:
+        return Decision(updates.records, DECIDE_AGAIN, updates.events)
     record = BrokerRegistered(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,
@@ -93,17 +93,17 @@ def decide_register(
         directory_ids=request.directory_ids,
         features=request.features,
     )
-    broker_epoch = image.offset + len(settlement.records)
+    broker_epoch = image.offset + len(updates.records)
     fields = {"broker_id": request.broker_id, "broker_epoch": broker_epoch, "disk_lost": disk_lost}
     return Decision(
-        (*settlement.records, record),
+        (*updates.records, record),
         BrokerRegistration(broker_epoch, went_back),
-        (*settlement.events, LogEvent("info", "controller_registered_broker", fields)),
+        (*updates.events, LogEvent("info", "controller_registered_broker", fields)),
     )
 
 
 def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[UUID, ...]:
-    """Return the log directories of the last registration that are older than it, as they say themselves."""
+    """Return the log directories that, by their own files, are older than the last registration."""
     return tuple(
         directory_id
         for directory_id, opening in zip(request.directory_ids, request.previous, strict=False)
@@ -112,11 +112,11 @@ def _older_directories(existing: BrokerState, request: RegisterBroker) -> tuple[
 
 
 def _went_back(broker: BrokerState, opening: PreviousOpening) -> bool:
-    """Say whether a log directory is older than its broker's last registration.
+    """Return whether a log directory is older than its broker's last registration.
 
     A process writes its incarnation there before it registers, and drops older ids once it has. So a crash at any
     moment leaves the id that the metadata knows. A release before 0.4.0 writes none: only its clean stop is compared.
-    Apache Kafka compares nothing else (KIP-966), and so distrusts a broker after each crash.
+    Apache Kafka compares only that (KIP-966), and so distrusts a broker after each crash.
     """
     if broker.incarnation_id in opening.incarnations or opening.clean_epoch == broker.broker_epoch:
         return False
@@ -155,7 +155,7 @@ def _is_same(broker: BrokerState, request: RegisterBroker) -> bool:
 
 
 def check_broker_epoch(image: MetadataImage, broker_id: int, broker_epoch: int) -> BrokerState:
-    """Return a broker. Raises BrokerIdNotRegistered or, for another incarnation, StaleBrokerEpoch."""
+    """Return a broker. Raise BrokerIdNotRegistered or, for another incarnation, StaleBrokerEpoch."""
     broker = image.brokers.get(broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {broker_id} is not registered")
@@ -168,14 +168,14 @@ def decide_heartbeat(
     image: MetadataImage,
     request: BrokerHeartbeat,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
     """Keep, fence or unfence a broker, or begin its controlled shutdown.
 
-    A broker with a failed log directory is fenced: which partitions lay there only the broker knows. A broker that
-    reports its log as damaged leaves the ISR, before it is unfenced.
+    A broker with a failed log directory is fenced, since only the broker knows which partitions lay there. A broker
+    that reports its log as damaged leaves the ISR, before it is unfenced.
     """
     broker = check_broker_epoch(image, request.broker_id, request.broker_epoch)
     caught_up = request.metadata_offset > broker.broker_epoch
@@ -186,51 +186,55 @@ def decide_heartbeat(
         if want_fence or not caught_up:
             return Decision(reply=BrokerHeartbeatReply(caught_up, True, False))
         damaged = frozenset(request.damaged)
-        return _unfence(image, broker, standing=standing, unclean=unclean, index=index, damaged=damaged)
+        return _unfence(
+            image, broker, availability=availability, unclean=unclean, index=index, damaged=damaged
+        )
     if want_fence:
         decision = decide_fence_brokers(
-            image, {broker.broker_id: "it asked"}, standing=standing, unclean=unclean, index=index
+            image, {broker.broker_id: "it asked"}, availability=availability, unclean=unclean, index=index
         )
         return decision._replace(
             reply=decision.reply or BrokerHeartbeatReply(caught_up, True, request.want_shutdown)
         )
     if request.want_shutdown:
-        return _shut_down(image, broker, standing=standing, unclean=unclean, index=index, caught_up=caught_up)
+        return _shut_down(
+            image, broker, availability=availability, unclean=unclean, index=index, caught_up=caught_up
+        )
     reply = BrokerHeartbeatReply(caught_up, False, False)
     if not request.damaged:
         return Decision(reply=reply)
-    lacking = LostReplicas(broker.broker_id, frozenset(request.damaged))
-    settlement = update_all_partitions(image, standing, unclean, index=index, lacking=lacking)
-    return Decision(settlement.records, reply, settlement.events)  # what is left, the next heartbeat reports
+    lost_replicas = LostReplicas(broker.broker_id, frozenset(request.damaged))
+    updates = update_all_partitions(image, availability, unclean, index=index, lost_replicas=lost_replicas)
+    return Decision(updates.records, reply, updates.events)  # the next heartbeat reports the rest
 
 
 def _unfence(
     image: MetadataImage,
     broker: BrokerState,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
     damaged: frozenset[tuple[UUID, int]],
 ) -> Decision:
     broker_id = broker.broker_id
     record = BrokerChanged(broker_id, broker.broker_epoch, fenced=False, in_controlled_shutdown=False)
-    settlement = update_all_partitions(
+    updates = update_all_partitions(
         image,
-        standing.with_alive(broker_id),
+        availability.with_alive(broker_id),
         unclean,
         index=index,
-        lacking=LostReplicas(broker_id, damaged),
+        lost_replicas=LostReplicas(broker_id, damaged),
     )
     event = LogEvent(
         "info", "controller_unfenced_broker", {"broker_id": broker_id, "broker_epoch": broker.broker_epoch}
     )
-    # A leader must not be fenced: unfence first, settle what does not fit afterwards.
-    more = () if settlement.complete else (UPDATE_ALL_PARTITIONS,)
+    # A leader must not be fenced: unfence first, update the rest afterwards.
+    more = () if updates.complete else (UPDATE_ALL_PARTITIONS,)
     return Decision(
-        (record, *settlement.records),
+        (record, *updates.records),
         BrokerHeartbeatReply(True, False, False),
-        (event, *settlement.events, *more),
+        (event, *updates.events, *more),
     )
 
 
@@ -238,18 +242,18 @@ def decide_fence_brokers(
     image: MetadataImage,
     reasons: Mapping[int, str],
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
-    """Fence brokers: they lead nothing, and leave every ISR that has a member alive."""
+    """Fence brokers: they lose all leaderships, and leave every ISR with a live member."""
     brokers = [image.brokers[broker_id] for broker_id in reasons if broker_id in image.brokers]
     brokers = [broker for broker in brokers if not broker.fenced]
     if not brokers:
         return Decision()
-    settlement = update_all_partitions(image, standing.with_fenced(reasons.keys()), unclean, index=index)
-    if not settlement.complete:
-        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
+    updates = update_all_partitions(image, availability.with_fenced(reasons.keys()), unclean, index=index)
+    if not updates.complete:
+        return Decision(updates.records, DECIDE_AGAIN, updates.events)
     fencing = tuple(BrokerChanged(each.broker_id, each.broker_epoch, fenced=True) for each in brokers)
     events = tuple(
         LogEvent(
@@ -259,45 +263,45 @@ def decide_fence_brokers(
         )
         for each in brokers
     )
-    return Decision((*settlement.records, *fencing), None, (*events, *settlement.events))
+    return Decision((*updates.records, *fencing), None, (*events, *updates.events))
 
 
 def _shut_down(
     image: MetadataImage,
     broker: BrokerState,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
     caught_up: bool,
 ) -> Decision:
-    settlement = update_all_partitions(
-        image, standing.with_shutting_down(broker.broker_id), unclean, index=index
+    updates = update_all_partitions(
+        image, availability.with_shutting_down(broker.broker_id), unclean, index=index
     )
-    records: tuple[Record, ...] = settlement.records
-    events = settlement.events
+    records: tuple[Record, ...] = updates.records
+    events = updates.events
     if not broker.in_controlled_shutdown:
         records = (
             BrokerChanged(broker.broker_id, broker.broker_epoch, in_controlled_shutdown=True),
             *records,
         )
-        fields = {"broker_id": broker.broker_id, "partitions_moved": len(settlement.records)}
+        fields = {"broker_id": broker.broker_id, "partitions_moved": len(updates.records)}
         events = (LogEvent("info", "controlled_shutdown_began", fields), *events)
-    may_stop = settlement.complete and not _waits_for_doubtful(image, broker.broker_id, standing, index)
+    may_stop = updates.complete and not _waits_for_doubtful(image, broker.broker_id, availability, index)
     return Decision(records, BrokerHeartbeatReply(caught_up, False, may_stop), events)
 
 
 def _waits_for_doubtful(
-    image: MetadataImage, broker_id: int, standing: BrokerAvailability, index: PartitionIndex
+    image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
 ) -> bool:
-    """Say whether the broker leads a partition that a broker in doubt could lead once it is heard of."""
-    doubtful = standing.suspected - {broker_id}
+    """Return whether the broker leads a partition that a suspected broker could lead after a heartbeat."""
+    doubtful = availability.suspected - {broker_id}
     if not doubtful:
         return False
     return any(
         state.leader == broker_id
         and not doubtful.isdisjoint(state.isr)
-        and standing.alive.isdisjoint(set(state.isr) - {broker_id})
+        and availability.alive.isdisjoint(set(state.isr) - {broker_id})
         for name, number in index.at(image).in_sync_on(broker_id)
         for state in (image.topics[name].partitions[number],)
     )
@@ -307,27 +311,27 @@ def decide_unregister(
     image: MetadataImage,
     request: UnregisterBroker,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
-    """Forget a broker, running or not: it leads nothing any more and leaves every ISR that has a member alive.
+    """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
-    A running one takes no part until its process starts anew, as with Apache Kafka. The log directories of a broker
-    that was the last in sync stay known, so that it may lead again if it comes back with them and with no others.
+    A running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in
+    sync, its log directories stay known. It may lead again if it returns with exactly these.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
-    settlement: PartitionUpdates = update_all_partitions(
-        image, standing.with_fenced({broker.broker_id}), unclean, index=index
+    updates: PartitionUpdates = update_all_partitions(
+        image, availability.with_fenced({broker.broker_id}), unclean, index=index
     )
-    if not settlement.complete:
-        return Decision(settlement.records, DECIDE_AGAIN, settlement.events)
-    is_last = bool(index.at(apply_records(image, settlement.records)).in_sync_on(broker.broker_id))
+    if not updates.complete:
+        return Decision(updates.records, DECIDE_AGAIN, updates.events)
+    is_last = bool(index.at(apply_records(image, updates.records)).in_sync_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
     event = LogEvent("info", "controller_unregistered_broker", fields)
-    return Decision((*settlement.records, record), Done(), (*settlement.events, event))
+    return Decision((*updates.records, record), Done(), (*updates.events, event))

@@ -1,4 +1,4 @@
-"""Quotas of clients are set and removed: AlterClientQuotas (KIP-546), each entity wholly or not at all."""
+"""AlterClientQuotas (KIP-546): quotas of clients are set and removed, each entity wholly or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MAX_WHOLE_NUMBER: Final = 2**63
 def decide_alter_client_quotas(
     image: MetadataImage, request: AlterClientQuotas, config: NodeConfig
 ) -> Decision:
-    """Set and remove quotas; with `validate_only`, say what would happen."""
+    """Set and remove quotas; with `validate_only`, return what would happen."""
     limits = MetadataLimits(image, config)
     records: list[ClientQuotaChanged] = []
     results = []
@@ -74,7 +74,7 @@ def _further(image: MetadataImage, entity: Entity, changes: dict[str, float | No
 
 
 def _changes(image: MetadataImage, asked: QuotaAlteration) -> dict[str, float | None]:
-    """Return what becomes of each key, for those whose value differs from what it is."""
+    """Return the changed keys with their new values."""
     kinds = tuple(kind for kind, _ in asked.entity)
     if kinds not in ((USER,), (CLIENT_ID,), (CLIENT_ID, USER), (IP,)):
         raise InvalidRequest(

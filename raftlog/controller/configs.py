@@ -63,7 +63,7 @@ _TABLES: Final = {
 
 
 def decide_alter_configs(image: MetadataImage, request: AlterConfigs, config: NodeConfig) -> Decision:
-    """Alter configs, each resource wholly or not at all; with `validate_only`, say what would happen."""
+    """Alter configs, each resource wholly or not at all; with `validate_only`, return what would happen."""
     times = Counter((each.resource_type, each.resource_name) for each in request.alterations)
     bounds = MetadataLimits(image, config)
     records: list[ConfigChanged] = []
@@ -96,13 +96,13 @@ def _effects(records: list[ConfigChanged]) -> tuple[object, ...]:
         for each in records
     ]
     events += warnings_of(records)
-    # Whoever allows unclean elections wants them for what is offline at this moment.
+    # A change that allows unclean elections applies at once to partitions that are offline.
     allows = any(each.key == UNCLEAN_KEY for each in records)
     return (*events, UPDATE_ALL_PARTITIONS) if allows else tuple(events)
 
 
 def warnings_of(records: Iterable[ConfigChanged]) -> list[LogEvent]:
-    """Return a warning for each value that is accepted and has no effect, at the moment when it is set."""
+    """Return a warning for each accepted value that has no effect."""
     events = []
     for each in records:
         reason = None
@@ -127,7 +127,7 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
     elif alteration.resource_type == "group":
-        check_group_name(name)  # that there is no such group yet is no reason to refuse its configs
+        check_group_name(name)  # a missing group may have configs
     elif alteration.resource_type == "client-metrics":
         return
     elif alteration.resource_type != "broker":
@@ -199,7 +199,7 @@ def _value_after(
 def _current_list(
     image: MetadataImage, alteration: ConfigAlteration, key: str, config: NodeConfig
 ) -> list[str]:
-    """Return a list config as it holds at this moment, set or by default."""
+    """Return a list config as in force, set or by default."""
     table = settings_of(_TABLES[alteration.resource_type])
     attribute, row = table.get(key, (key, None))
     if row is None or row.kind != "list":

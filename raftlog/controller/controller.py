@@ -1,8 +1,8 @@
-"""The controller: takes requests and events, has them decided on the tail, and answers once that is committed.
+"""The controller: takes requests and events, has them decided on the tail, and answers after the commit.
 
-It is `idle`, `electing` (it appended ControllerElected and waits for it) or `active`. Only what is committed decides
-who is active: the batch that comes back with its own epoch makes it active, one with a later epoch ends that. Knows
-nothing of how a batch becomes durable, of connections, or of clocks: `now` is loop seconds and comes with every call.
+It is `idle`, `electing` (it appended ControllerElected and waits for it) or `active`. Only committed batches decide
+which controller is active: a batch with its own epoch makes it active, a batch with a later epoch ends that.
+Durability, connections and clocks are unknown here: `now` is loop seconds and comes with every call.
 """
 
 from __future__ import annotations
@@ -74,28 +74,28 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.25
 """Longest time between two ticks of an active controller."""
 STALL_S: Final = 0.25
-"""A tick that comes this much too late was held up by our own loop: all deadlines shift."""
+"""A tick this much too late was held up by our own loop: all deadlines shift."""
 MIN_TICK_S: Final = 0.01
-"""Shortest time between two ticks, when something that is due cannot be done yet."""
+"""Shortest time between two ticks, when due work cannot be done yet."""
 
 ABOUT_OTHER_BROKERS: Final = (UnregisterBroker, DrainBroker)
-"""Requests whose `broker_id` is who they are about, not who asks."""
+"""Requests with the `broker_id` of their subject, not of the sender."""
 
 Answer = Callable[[Reply], None]
 
 
 class _Rules(TypedDict):
-    """The keywords of decisions that settle partitions."""
+    """The keyword arguments of decisions that update partitions."""
 
-    standing: BrokerAvailability
+    availability: BrokerAvailability
     unclean: UncleanRule
     index: PartitionIndex
 
 
 class Controller:
-    """One node's controller. `append` hands a batch to the quorum, or raises KafkaError and has appended nothing.
-    `probe` has the node find out whether a broker's port answers, and tell `on_probe_result`. `cluster_id` is what
-    this node already calls its cluster, if anything.
+    """One node's controller. `append` hands a batch to the quorum, or raises KafkaError without an append. `probe`
+    checks whether a broker's port answers, and calls `on_probe_result`. `cluster_id` is the cluster id that this node
+    knows, if any.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ class Controller:
         self.lateness = Lateness()
         """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
-        """The clock by which delegation tokens begin and are refused. Set before it leads, too."""
+        """The clock for the start and refusal of delegation tokens. Set before it leads, too."""
         self.ages: Ages | None = None
-        """The time by which expired tokens are removed; None: none is. Set before it leads."""
+        """The time by which expired tokens are removed; None: tokens are kept. Set before it leads."""
         self.bootstrap: tuple[ScramCredentialChanged, ...] = ()
         """The users that this node's folder was formatted with. They count if it names the cluster."""
         self.features = SUPPORTED_FEATURES
         """The levels that this node supports. Set before it leads, as the next."""
         self.levels_of_voters: Callable[[], VoterLevels] = dict
-        """The lowest and highest level of the metadata of each other voter; None of one that is not connected."""
+        """The lowest and highest level of the metadata of each other voter; None for a voter that is not connected."""
         self.unrecorded_voters: Callable[[], Mapping[int, UUID]] = dict
         """The directories of voters that may be recorded now, though the metadata does not name them."""
         self._log = get_logger("controller", node_id=node_id)
@@ -144,7 +144,7 @@ class Controller:
         self._registered: Mapping[int, BrokerState] = {}
         self._doubted = self._without_room = frozenset[int]()
         self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
-        """How the brokers stand, without and with the doubts of `_doubted`."""
+        """The brokers' availability, without and with the suspicions of `_doubted`."""
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
         self._sweep_due = False
@@ -160,7 +160,7 @@ class Controller:
         return self._phase == "active"
 
     def on_elected(self, term: int, image: MetadataImage, now: float) -> None:
-        """The quorum says that we lead `term`; `image` is everything committed so far."""
+        """Take over the leadership of `term`; `image` is everything committed so far."""
         if term == self._term and self._phase != "idle":
             return
         assert term > image.controller_epoch, "a term has one leader, and it leads once"
@@ -182,7 +182,7 @@ class Controller:
             self._announced = False  # the next tick tries again
 
     def resign(self) -> None:
-        """We lead no more: what waits for commit is answered with NOT_CONTROLLER."""
+        """Give up leadership: waiting requests are answered with NOT_CONTROLLER."""
         was_active, self._phase = self._phase == "active", "idle"
         self._fencing.clear()
         self._runner.stand_down(NotController("this node is not the active controller"))
@@ -190,10 +190,10 @@ class Controller:
             self._log.info("controller_stood_down", controller_epoch=self._term)
 
     def committed(self, image: MetadataImage, now: float) -> None:
-        """Every batch that was applied leads here, with the image after it."""
+        """Called for every applied batch, with the image after it."""
         if self.active:
             self._runner.share(image, image.offset)
-        # at once, so that neither a broker's failure nor an election has to make up for much
+        # at once, so that a broker's failure or an election has little to catch up
         self._index.at(self._runner.tail if self.active else image)
         if self._phase == "idle":
             return
@@ -221,7 +221,7 @@ class Controller:
         self._log.info("controller_became_active", controller_epoch=self._term)
 
     def _charge(self, request: ChargeMutations, now: float) -> MutationsCharged:
-        """Count what a request changes against the quotas of its user; a new controller begins with nothing."""
+        """Count what a request changes against its user's quotas; a new controller begins at zero."""
         if self._mutations is None:
             from raftlog.controller.mutation_quotas import MutationQuotas
 
@@ -254,10 +254,10 @@ class Controller:
         *,
         causes: Causes = (),
     ) -> None:
-        """Decide, in as many batches as it takes; `causes` are why, for people."""
+        """Decide, in as many batches as needed; `causes` are why, for people."""
 
         def decide_because(image: MetadataImage) -> Decision:
-            self._causes = causes  # of what is appended right after
+            self._causes = causes  # of the batch that is appended next
             decision = decide(image)
             check_records(image, decision.records)
             return decision
@@ -276,8 +276,8 @@ class Controller:
         else:
             getattr(self._log, effect.level)(effect.name, **effect.fields)
 
-    def _standing(self, image: MetadataImage) -> BrokerAvailability:
-        """Return how the brokers stand; made anew only when the brokers or the doubts have changed."""
+    def _availability(self, image: MetadataImage) -> BrokerAvailability:
+        """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed."""
         if image.brokers is not self._registered:
             self._registered = image.brokers
             self._undoubted = availability_of(image)
@@ -290,24 +290,28 @@ class Controller:
         return self._stand
 
     def _rules(self, image: MetadataImage) -> _Rules:
-        return {"standing": self._standing(image), "unclean": self._unclean(image), "index": self._index}
+        return {
+            "availability": self._availability(image),
+            "unclean": self._unclean(image),
+            "index": self._index,
+        }
 
     def _unclean(self, image: MetadataImage) -> UncleanRule:
         return unclean_rule(image, self._config)
 
     def _sweep(self, cause: Cause = Cause("settled")) -> None:  # noqa: B008 (immutable)
-        """Settle every partition anew."""
+        """Update every partition."""
 
         def decide(image: MetadataImage) -> Decision:
-            settlement = update_all_partitions(
-                image, self._standing(image), self._unclean(image), index=self._index
+            updates = update_all_partitions(
+                image, self._availability(image), self._unclean(image), index=self._index
             )
-            reply = None if settlement.complete else DECIDE_AGAIN
-            return Decision(settlement.records, reply, settlement.events)
+            reply = None if updates.complete else DECIDE_AGAIN
+            return Decision(updates.records, reply, updates.events)
 
         def swept(outcome: Any) -> None:
             if isinstance(outcome, KafkaError):
-                self._sweep_due = True  # the quorum took no more: the next tick tries again
+                self._sweep_due = True  # the quorum is full: the next tick tries again
 
         self._sweep_due = False
         self._decide(decide, swept, causes=(cause,))
@@ -322,9 +326,9 @@ class Controller:
     # --- requests
 
     def submit(self, request: Request, answer: Answer, now: float, *, peer: int | None = None) -> None:
-        """Decide a request and answer once that is committed; never raises KafkaError.
+        """Decide a request and answer after the commit; never raises KafkaError.
 
-        `peer` is the broker that the connection proved to be, None where a client asks through a broker.
+        `peer` is the authenticated broker of the connection, None for a client's request through a broker.
         """
         if not self.active:
             answer(ErrorReply(NotController.code, "this node is not the active controller"))
@@ -362,7 +366,7 @@ class Controller:
     def _decision(self, image: MetadataImage, request: Request) -> Decision:
         match request:
             case AlterPartition():
-                return alter_partition.decide_alter_partition(image, request, self._standing(image))
+                return alter_partition.decide_alter_partition(image, request, self._availability(image))
             case CreateTopics():
                 return topics.decide_create_topics(
                     image, request, config=self._config, random=self._random, index=self._index
@@ -391,7 +395,7 @@ class Controller:
                 given = Circumstances(
                     self._config,
                     self.wall_clock_ms(),
-                    self._standing(image),
+                    self._availability(image),
                     self._unclean(image),
                     self._index,
                 )
@@ -427,7 +431,7 @@ class Controller:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `tick` wants to be called at the latest; None while idle."""
+        """Return the latest time for the next `tick`; None while idle."""
         if self._phase == "idle":
             return None
         deadline = shared_time(self._seen_at, TICK_S)
@@ -436,7 +440,7 @@ class Controller:
         return max(deadline, self._ticked_at + MIN_TICK_S)
 
     def tick(self, now: float) -> None:
-        """Probe and fence whom it is time for; O(what is due)."""
+        """Probe and fence the brokers that are due; O(due brokers)."""
         self._ticked_at = now
         if not self.active:
             self._seen_at = now
@@ -459,7 +463,7 @@ class Controller:
             self._remove_expired_tokens()
 
     def compare_clocks(self, wall_clock_ms: int, now: float) -> OtherClocks:
-        """Return the brokers' clocks, compared with one that is no broker's."""
+        """Return the brokers' clocks, compared with a clock that is not a broker's."""
         return self._clocks.compared_with(wall_clock_ms, now, self._undoubted)
 
     def _remove_expired_tokens(self) -> None:
@@ -477,7 +481,7 @@ class Controller:
         percentage = self._config.leader_imbalance_per_broker_percentage
         self._decide(
             lambda image: elections.decide_rebalance(
-                image, self._standing(image), index=self._index, percentage=percentage
+                image, self._availability(image), index=self._index, percentage=percentage
             ),
             causes=(Cause("rebalanced"),),
         )
@@ -487,7 +491,7 @@ class Controller:
         self._seen_at = max(self._seen_at, now)
         if late > STALL_S:
             self._soft.postpone_all(late)
-            if not self.lateness.is_slow:  # that was said already, once
+            if not self.lateness.is_slow:  # it was logged already, once
                 self._log.warning("controller_stalled", seconds=round(late, 3))
 
     def _probe_due(self, now: float) -> None:
@@ -517,17 +521,19 @@ class Controller:
 
     def _heard(self, broker_id: int, now: float, late_s: float) -> None:
         if self._soft.on_heartbeat(broker_id, now, late_s):
-            self._sweep(Cause("heard_again", broker_id))  # settle what stood still because of the doubt
+            self._sweep(
+                Cause("heard_again", broker_id)
+            )  # update the partitions that waited for a suspected broker
 
     def peer_connected(self, broker_id: int, now: float) -> None:
-        """A broker's heartbeat connection came."""
+        """A broker's heartbeat connection was accepted."""
         self._connected.add(broker_id)
         if self.active:
             self._watch_own_stalls(now)
             self._soft.on_connect(broker_id)
 
     def peer_lost(self, broker_id: int, now: float) -> None:
-        """A broker's heartbeat connection dropped: it is suspect, and probed at once."""
+        """A broker's heartbeat connection dropped: it is suspected, and probed at once."""
         self._connected.discard(broker_id)
         if self.active:
             self._watch_own_stalls(now)

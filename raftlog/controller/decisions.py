@@ -1,4 +1,4 @@
-"""Words that all decisions share: bounds, events, and the reply that means "ask again, there is more"."""
+"""Definitions that all decisions share: bounds, events, and the reply for "decide again, there is more"."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MAX_OTHER_RECORDS: Final = 10_000
 """Records of other kinds (topics, configs) in one batch."""
 
 DECIDE_AGAIN: Final = object()
-"""The reply of a decision that did only as much as one batch may hold; decide again once it is committed."""
+"""The reply of a decision that filled a batch; decide again after its commit."""
 
 UPDATE_ALL_PARTITIONS: Final = object()
-"""The effect that asks the controller to settle every partition anew."""
+"""The effect that asks the controller to update every partition."""
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class BatchLimit:
     others: int = MAX_OTHER_RECORDS
 
     def check(self, *, partitions: int = 0, others: int = 0) -> None:
-        """Raise PolicyViolation if so many records more are too many."""
+        """Raise PolicyViolation if this many more records are too many."""
         if partitions > self.partitions:
             raise PolicyViolation(
                 f"one request takes at most {MAX_PARTITION_RECORDS} partitions; {partitions} more are too many"
@@ -37,20 +37,20 @@ class BatchLimit:
             raise PolicyViolation(f"one request takes at most {MAX_OTHER_RECORDS} topics, configs and rules")
 
     def reserve(self, *, partitions: int = 0, others: int = 0) -> None:
-        """Use room for so many records; raises PolicyViolation like `check`."""
+        """Reserve room for this many records; raise PolicyViolation like `check`."""
         self.check(partitions=partitions, others=others)
         self.partitions -= partitions
         self.others -= others
 
 
 MAX_NAMED: Final = 10
-"""Partitions that one event names; the rest it counts."""
+"""Partitions that one event names; the others are only counted."""
 
 Level = Literal["info", "warning", "error"]
 
 
 class LogEvent(NamedTuple):
-    """An effect: a line for the operator's timeline, written once what it tells is committed."""
+    """An effect: a log line for operators, written after the commit."""
 
     level: Level
     name: str

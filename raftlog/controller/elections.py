@@ -1,4 +1,4 @@
-"""Leader elections that somebody asks for: preferred and unclean (KIP-460), and the periodic rebalance (KIP-183)."""
+"""Requested leader elections, preferred and unclean (KIP-460), and the periodic rebalance (KIP-183)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MAX_REBALANCED: Final = 1_000
 
 
 def decide_elect_leaders(
-    image: MetadataImage, request: ElectLeaders, standing: BrokerAvailability
+    image: MetadataImage, request: ElectLeaders, availability: BrokerAvailability
 ) -> Decision:
-    """Elect preferred or unclean leaders; asked for all partitions, tell only of those that needed it."""
+    """Elect preferred or unclean leaders; asked for all partitions, return only partitions that needed it."""
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise InvalidRequest(f"election type {request.election_type} is unknown")
     room = BatchLimit()
@@ -48,7 +48,7 @@ def decide_elect_leaders(
         error: KafkaError | None = None
         try:
             unclean = request.election_type == UNCLEAN
-            change = _elected(image, topic, partition, unclean=unclean, standing=standing)
+            change = _elected(image, topic, partition, unclean=unclean, availability=availability)
             room.reserve(partitions=1)
             records.append(change)
         except ElectionNotNeeded as not_needed:
@@ -63,7 +63,7 @@ def decide_elect_leaders(
         effects = (
             *effects,
             UPDATE_ALL_PARTITIONS,
-        )  # who was elected may be all that a reassignment waited for
+        )  # a reassignment may have waited for this leader
     return Decision(tuple(records), ElectionResults(tuple(results)), effects)
 
 
@@ -77,7 +77,7 @@ def _asked_for(image: MetadataImage, request: ElectLeaders) -> Iterator[tuple[st
                 is_needed = state.leader != state.replicas[0]
             else:
                 is_needed = state.leader == NO_BROKER or state.isr_lost
-            if is_needed:  # very many are not, and an exception for each takes a second
+            if is_needed:  # most are not, and raising an exception for each takes a second
                 yield topic.name, index
 
 
@@ -88,33 +88,33 @@ def _result(topic: str, partition: int, error: KafkaError | None) -> ElectionRes
 
 
 def _elected(
-    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, standing: BrokerAvailability
+    image: MetadataImage, topic_name: str, partition: int, *, unclean: bool, availability: BrokerAvailability
 ) -> PartitionChanged:
     topic, state = image.topics.get(topic_name), image.partition(topic_name, partition)
     if topic is None or state is None:
         raise UnknownTopicOrPartition()
     if unclean:
-        return _elected_uncleanly(topic, partition, state, standing)
+        return _elected_uncleanly(topic, partition, state, availability)
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ElectionNotNeeded()
-    if not _preferred_can_lead(state, standing):
+    if not _preferred_can_lead(state, availability):
         raise PreferredLeaderNotAvailable()
     return PartitionChanged(topic.topic_id, partition, leader=preferred)
 
 
-def _preferred_can_lead(state: PartitionState, standing: BrokerAvailability) -> bool:
+def _preferred_can_lead(state: PartitionState, availability: BrokerAvailability) -> bool:
     preferred = state.replicas[0]
-    may_lead = preferred in standing.alive and preferred not in standing.draining
+    may_lead = preferred in availability.alive and preferred not in availability.draining
     return may_lead and preferred in state.isr and not state.isr_lost
 
 
 def _elected_uncleanly(
-    topic: TopicState, partition: int, state: PartitionState, standing: BrokerAvailability
+    topic: TopicState, partition: int, state: PartitionState, availability: BrokerAvailability
 ) -> PartitionChanged:
     if state.leader != NO_BROKER and not state.isr_lost:
         raise ElectionNotNeeded()
-    change = update_leader_and_isr(topic.topic_id, partition, state, standing=standing, unclean=True)
+    change = update_leader_and_isr(topic.topic_id, partition, state, availability=availability, unclean=True)
     if change is None or change.leader < 0:
         raise EligibleLeadersNotAvailable()
     return change
@@ -133,11 +133,11 @@ def _events(
 
 
 def decide_rebalance(
-    image: MetadataImage, standing: BrokerAvailability, *, index: PartitionIndex, percentage: int
+    image: MetadataImage, availability: BrokerAvailability, *, index: PartitionIndex, percentage: int
 ) -> Decision:
-    """Give leadership back to preferred leaders that can take it, at most MAX_REBALANCED at a time.
+    """Return leadership to preferred leaders that can take it, at most MAX_REBALANCED at a time.
 
-    To those only that lead so much less than they should: `percentage` of what they are the preferred leaders of.
+    A broker gets leaderships back if it lacks more than `percentage` of its preferred leaderships.
     """
     records: list[PartitionChanged] = []
     preferred = index.at(image).leaders
@@ -149,7 +149,7 @@ def decide_rebalance(
             continue
         if len(records) == MAX_REBALANCED:
             break
-        if _preferred_can_lead(state, standing):
+        if _preferred_can_lead(state, availability):
             records.append(PartitionChanged(topic_id, number, leader=state.replicas[0]))
     events = (LogEvent("info", "leaders_rebalanced", {"count": len(records)}),) if records else ()
     return Decision(tuple(records), None, events)

@@ -1,4 +1,4 @@
-"""Feature levels go up and down, where every registered broker supports the new level (KIP-584, KIP-778)."""
+"""UpdateFeatures: levels go up and down, if every registered broker supports the new level (KIP-584, KIP-778)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.metadata_records import FeatureChanged
 
 VoterLevels = Mapping[int, tuple[int, int] | None]
-"""The lowest and highest level of raftlog.metadata.version of each other voter; None: it is not connected."""
+"""The lowest and highest level of raftlog.metadata.version of each other voter; None if it is not connected."""
 
 
 def decide_update_features(
@@ -39,10 +39,10 @@ def decide_update_features(
     supported: tuple[SupportedFeature, ...],
     voters: VoterLevels,
 ) -> Decision:
-    """Change levels, all of them or none; with `validate_only`, say what would happen.
+    """Change levels, all or none; with `validate_only`, return what would happen.
 
-    `supported`: the levels of the active controller. Features that only Apache Kafka has are passed over,
-    with a warning, where all features go to a release's levels. Named without `metadata.version` they are refused.
+    `supported`: the levels of the active controller. Features that only Apache Kafka has are skipped with a warning
+    when all features go to a release's levels. Without `metadata.version` in the request they are refused.
     """
     if any(count > 1 for count in Counter(each.name for each in request.updates).values()):
         raise InvalidRequest("a feature is named more than once")
@@ -117,7 +117,7 @@ def _wrong_way(name: str, level: int, present: int, kind: int) -> str | None:
 def _unsupported(
     image: MetadataImage, name: str, level: int, supported: tuple[SupportedFeature, ...]
 ) -> str | None:
-    """Return who does not support a level: the active controller, or a registered broker, stopped ones too."""
+    """Return the active controller, or registered broker (stopped brokers included), that does not support a level."""
     reason = unsupported_reason(supported, name, level)
     if reason is not None:
         return f"the active controller {reason}"
@@ -125,7 +125,7 @@ def _unsupported(
 
 
 def _too_old_voter(image: MetadataImage, level: int, voters: VoterLevels) -> str | None:
-    """Return which voter does not support a level, or may not: voters that are no brokers do not register."""
+    """Return a voter that does not, or may not, support a level: voters that are not brokers do not register."""
     for voter, levels in voters.items():
         if levels is None:
             if voter not in image.brokers:

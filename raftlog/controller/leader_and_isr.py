@@ -1,15 +1,15 @@
-"""Computes a partition's leader and ISR from the brokers' availability, by one rule for all events that change it.
+"""Computes a partition's leader and ISR from the brokers' availability, by one rule for all events.
 
-A broker's availability changes with fencing, unfencing, a new incarnation, a controlled shutdown and a cleared doubt.
-The rule is then applied to each partition that may be affected (`PartitionIndex` knows which). It is idempotent: a
-partition is settled when the rule yields no record.
+A broker's availability changes with fencing, unfencing, a new incarnation, a controlled shutdown and a cleared
+suspicion. The rule is then applied to each partition that may be affected (`PartitionIndex` knows which). It is
+idempotent: a partition is settled when the rule yields no record.
 
 The rule while some ISR member is alive: fenced and leaving members drop out of the ISR. A lost leader is replaced by
 the first live ISR member in replica order. The rule while none is alive: the ISR does not change. All its members hold
 all committed records, so the first to come back may lead. A member that came back with an empty disk (`wiped`) leaves
 the ISR at once, and so does one that reports its log as damaged. If it was the last member, only an unclean election
-can follow; a damaged one leads until then, for reading only. A drained leader hands over to a live ISR member that is
-not drained. A reassignment completes here if it had to wait until a replica that stays was alive.
+can follow; a damaged member leads until then, for reading only. A drained leader hands over to a live ISR member that
+is not drained. A reassignment completes here if it had to wait until a replica that stays was alive.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from raftlog.metadata.record_replay import changed
 UNCLEAN_KEY: Final = "unclean.leader.election.enable"
 
 _LEVELS: Final[dict[str, Level]] = {"partition_went_offline": "warning", "reassignment_completed": "info"}
-"""Of events that need no person at once."""
+"""Levels of events that do not need an operator at once."""
 
 UncleanRule = Callable[[str], bool]
 """Says whether a topic allows unclean leader election."""
 
 
 class LostReplicas(NamedTuple):
-    """A broker whose replicas lack what they had: all of them (another disk), or those that it reports as `damaged`."""
+    """A broker with incomplete replicas: all (another disk), or only the `damaged` replicas that it reports."""
 
     broker_id: int = NO_BROKER
     damaged: frozenset[tuple[UUID, int]] | None = None
 
     def affects(self, topic_id: UUID, index: int, isr: tuple[int, ...]) -> bool:
-        """Say whether this broker is in the isr of a partition whose records it lacks."""
+        """Return whether this broker is in the ISR of a partition that it lacks records of."""
         return self.broker_id in isr and (self.damaged is None or (topic_id, index) in self.damaged)
 
 
@@ -54,7 +54,7 @@ NO_LOST_REPLICAS: Final = LostReplicas()
 
 
 class PartitionUpdates(NamedTuple):
-    """The records that settle partitions, what an operator must know, and whether that was all of them."""
+    """The records that update partitions, log events for operators, and whether all partitions are done."""
 
     records: tuple[PartitionChanged, ...]
     events: tuple[LogEvent, ...]
@@ -74,22 +74,23 @@ def unclean_rule(image: MetadataImage, config: NodeConfig) -> UncleanRule:
 
 def update_all_partitions(
     image: MetadataImage,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     *,
     index: PartitionIndex,
-    lacking: LostReplicas = NO_LOST_REPLICAS,
+    lost_replicas: LostReplicas = NO_LOST_REPLICAS,
 ) -> PartitionUpdates:
-    """Settle every partition of the image, MAX_PARTITION_RECORDS at most; what is left, the next call settles.
+    """Update every partition of the image, MAX_PARTITION_RECORDS at most; the next call continues.
 
-    Only those are looked at that `standing` or `lacking` concerns, in the order of topics and partition numbers.
+    It visits only partitions that the availability or the lost replicas affect, in the order of topics and partition
+    numbers.
     """
     changes = _Changes()
-    concerned = sorted(_concerned(image, index, standing, lacking))
+    concerned = sorted(_concerned(image, index, availability, lost_replicas))
     for name, partitions in groupby(concerned, key=attrgetter("topic")):
         topic = image.topics[name]
         for state, change in _unsettled(
-            topic, partitions, standing=standing, unclean=unclean, lacking=lacking
+            topic, partitions, availability=availability, unclean=unclean, lost_replicas=lost_replicas
         ):
             if len(changes.records) == MAX_PARTITION_RECORDS:
                 return PartitionUpdates(tuple(changes.records), changes.events(), False)
@@ -98,21 +99,21 @@ def update_all_partitions(
 
 
 def _concerned(
-    image: MetadataImage, index: PartitionIndex, standing: BrokerAvailability, lacking: LostReplicas
+    image: MetadataImage, index: PartitionIndex, availability: BrokerAvailability, lost_replicas: LostReplicas
 ) -> Set[TopicPartition]:
-    """Return every partition that may not be settled: all others are led and replicated by brokers in service."""
+    """Return every partition that may need an update: all others are led and replicated by brokers in service."""
     here = index.at(image)
     damaged = frozenset(
         TopicPartition(image.topic_names[topic_id], number)
-        for topic_id, number in lacking.damaged or ()
+        for topic_id, number in lost_replicas.damaged or ()
         if topic_id in image.topic_names
     )
     return frozenset().union(
-        here.in_sync_outside(standing.alive | standing.suspected),
-        here.in_sync_on_any(standing.draining),
+        here.in_sync_outside(availability.alive | availability.suspected),
+        here.in_sync_on_any(availability.draining),
         here.without_leader,
         here.reassigned,
-        damaged & here.in_sync_on(lacking.broker_id),
+        damaged & here.in_sync_on(lost_replicas.broker_id),
     )
 
 
@@ -120,40 +121,42 @@ def _unsettled(
     topic: TopicState,
     partitions: Iterable[TopicPartition],
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
-    lacking: LostReplicas,
+    lost_replicas: LostReplicas,
 ) -> Iterator[tuple[PartitionState, PartitionChanged]]:
     """Yield each partition that needs a change, and the change.
 
-    One partition may need several, each seen as of before it: where an ISR is lost and elected anew, or a reassignment
-    ends.
+    One partition may need several in a row, each based on the last: for instance where an ISR is lost and then elected,
+    or a reassignment ends.
     """
     topic_id = topic.topic_id
-    present = standing.alive | standing.suspected
+    present = availability.alive | availability.suspected
     allowed: bool | None = None
     for _, index in partitions:
         state = topic.partitions[index]
-        lacks = lacking.damaged is not None and lacking.affects(topic_id, index, state.isr)
+        lacks = lost_replicas.damaged is not None and lost_replicas.affects(topic_id, index, state.isr)
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
-        if calm and not moves and state.leader not in standing.draining:
+        if calm and not moves and state.leader not in availability.draining:
             continue
         if allowed is None:
             allowed = unclean(topic.name)
         change = update_leader_and_isr(
-            topic_id, index, state, standing=standing, unclean=allowed, lacking=lacking
+            topic_id, index, state, availability=availability, unclean=allowed, lost_replicas=lost_replicas
         )
         if change is not None:
             yield state, change
             if lacks or moves:
                 state = changed(state, change)
             if lacks and allowed and (state.isr_lost or state.leader == NO_BROKER):
-                change = update_leader_and_isr(topic_id, index, state, standing=standing, unclean=True)
+                change = update_leader_and_isr(
+                    topic_id, index, state, availability=availability, unclean=True
+                )
                 if change is not None:
                     yield state, change
                     state = changed(state, change)
-        ended = complete_reassignment(topic_id, index, state, standing) if moves else None
+        ended = complete_reassignment(topic_id, index, state, availability) if moves else None
         if ended is not None:
             yield state, ended
 
@@ -163,49 +166,51 @@ def update_leader_and_isr(
     index: int,
     state: PartitionState,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: bool,
-    lacking: LostReplicas = NO_LOST_REPLICAS,
+    lost_replicas: LostReplicas = NO_LOST_REPLICAS,
 ) -> PartitionChanged | None:
     """Return the record that brings a partition's leader and ISR up to date, or None if no change is needed.
 
-    No replica is elected uncleanly in the record that first takes note of its damage. It was in the ISR until then, so
-    the election would pass for a clean one, and it must see that its damage is known.
+    No replica is elected uncleanly in the record that first notes its damage. It was in the ISR until then, so the
+    election would look clean, and the replica must see that its damage is known.
     """
     isr, lost = state.isr, state.isr_lost
     reader = state.leader
-    if lacking.affects(topic_id, index, isr):
-        rest = tuple(member for member in isr if member != lacking.broker_id)
+    if lost_replicas.affects(topic_id, index, isr):
+        rest = tuple(member for member in isr if member != lost_replicas.broker_id)
         isr, lost = rest or isr, lost or not rest
-        if lacking.damaged is not None:
-            reader = lacking.broker_id
+        if lost_replicas.damaged is not None:
+            reader = lost_replicas.broker_id
             unclean = unclean and state.isr_lost
-    if any(member in standing.alive for member in isr) and not lost:
-        isr = tuple(member for member in isr if member in standing.alive or member in standing.suspected)
-    leader = NO_BROKER if lost else _leader(state, isr, standing)
+    if any(member in availability.alive for member in isr) and not lost:
+        isr = tuple(
+            member for member in isr if member in availability.alive or member in availability.suspected
+        )
+    leader = NO_BROKER if lost else _leader(state, isr, availability)
     if leader == NO_BROKER and unclean:
-        leader = _unclean_leader(state, standing)
+        leader = _unclean_leader(state, availability)
         if leader != NO_BROKER:
             isr, lost = (leader,), False
-    if lost and standing.is_unfenced(reader):
+    if lost and availability.is_unfenced(reader):
         leader = reader
     return _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
 
 
-def _leader(state: PartitionState, isr: tuple[int, ...], standing: BrokerAvailability) -> int:
+def _leader(state: PartitionState, isr: tuple[int, ...], availability: BrokerAvailability) -> int:
     leader = state.leader
-    stays = leader in isr and standing.is_unfenced(leader)
-    if stays and leader not in standing.draining:
+    stays = leader in isr and availability.is_unfenced(leader)
+    if stays and leader not in availability.draining:
         return leader
-    elected = elect_leader(state.replicas, isr, standing)
-    if stays and (elected not in standing.alive or elected in standing.draining):
-        return leader  # drained, but there is nobody better
+    elected = elect_leader(state.replicas, isr, availability)
+    if stays and (elected not in availability.alive or elected in availability.draining):
+        return leader  # draining, but no other replica can lead
     return elected
 
 
-def _unclean_leader(state: PartitionState, standing: BrokerAvailability) -> int:
-    live = [replica for replica in state.replicas if replica in standing.alive]
-    # A member of a lost ISR has an empty disk: anyone else knows more. Who is being added may have as little.
+def _unclean_leader(state: PartitionState, availability: BrokerAvailability) -> int:
+    live = [replica for replica in state.replicas if replica in availability.alive]
+    # A member of a lost ISR has an empty disk: any other replica knows more. An added replica may know as little.
     live.sort(key=lambda replica: (replica in state.isr, replica in state.adding_replicas))
     return live[0] if live else NO_BROKER
 
@@ -215,7 +220,7 @@ def _change(
 ) -> PartitionChanged | None:
     if leader == state.leader and isr == state.isr and lost == state.isr_lost:
         return None
-    reelected = state.isr_lost and not lost  # a leader for reading only becomes one for good: in a new epoch
+    reelected = state.isr_lost and not lost  # a leader for reading only becomes a full leader, in a new epoch
     return PartitionChanged(
         topic_id=topic_id,
         partition=index,
@@ -226,7 +231,7 @@ def _change(
 
 
 class _Changes:
-    """Records in the making, and what is remarkable among them."""
+    """Records in the making, and the events to log."""
 
     def __init__(self) -> None:
         self.records: list[PartitionChanged] = []

@@ -1,8 +1,8 @@
-"""Leaderships that an operator moves: one partition's to a replica by name, or all of a broker's away (drain).
+"""Leaderships that an operator moves: a partition's to a named replica, or all of a broker's (drain).
 
 A drain is a record: it must outlive the controller that decided it, and the broker's own restart, which is what most
-drains are for. It is a wish, not a law: what nobody else can lead the broker goes on leading, and
-hands over as soon as somebody can (`leader_and_isr`).
+drains are for. It is a preference: a draining broker keeps leading partitions that no other broker can lead, until
+another can (`leader_and_isr`).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from raftlog.metadata.record_replay import apply_records
 
 
 def decide_transfer_leaderships(
-    image: MetadataImage, request: TransferLeaderships, standing: BrokerAvailability
+    image: MetadataImage, request: TransferLeaderships, availability: BrokerAvailability
 ) -> Decision:
-    """Move leaderships to replicas by name, each partition on its own."""
+    """Move leaderships to named replicas, each partition on its own."""
     room = BatchLimit()
     records: dict[tuple[str, int], PartitionChanged] = {}
     results: list[PartitionResult] = []
     for wanted in request.transfers:
         named = (wanted.topic, wanted.partition)
         try:
-            change = _transferred(image, wanted, standing)
+            change = _transferred(image, wanted, availability)
             room.reserve(partitions=1)
         except KafkaError as error:
             results.append(PartitionResult(*named, error.code, error.message))
@@ -58,7 +58,7 @@ def decide_transfer_leaderships(
 
 
 def _transferred(
-    image: MetadataImage, wanted: LeadershipTransfer, standing: BrokerAvailability
+    image: MetadataImage, wanted: LeadershipTransfer, availability: BrokerAvailability
 ) -> PartitionChanged | None:
     topic, state = image.topics.get(wanted.topic), image.partition(wanted.topic, wanted.partition)
     if topic is None or state is None:
@@ -70,9 +70,9 @@ def _transferred(
         return None
     if leader not in state.isr or state.isr_lost:
         raise EligibleLeadersNotAvailable(f"broker {leader} is not in sync; {list(state.isr)} are")
-    if leader not in standing.alive:
+    if leader not in availability.alive:
         raise EligibleLeadersNotAvailable(f"broker {leader} is not in service")
-    if leader in standing.draining:
+    if leader in availability.draining:
         raise EligibleLeadersNotAvailable(f"broker {leader} is being drained of leaderships")
     return PartitionChanged(topic.topic_id, wanted.partition, leader=leader)
 
@@ -81,7 +81,7 @@ def decide_drain(
     image: MetadataImage,
     request: DrainBroker,
     *,
-    standing: BrokerAvailability,
+    availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
 ) -> Decision:
@@ -89,17 +89,17 @@ def decide_drain(
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
-    settlement = update_all_partitions(
-        image, standing.with_draining(broker.broker_id, request.draining), unclean, index=index
+    updates = update_all_partitions(
+        image, availability.with_draining(broker.broker_id, request.draining), unclean, index=index
     )
-    records: tuple[Record, ...] = settlement.records
-    effects: tuple[object, ...] = settlement.events
+    records: tuple[Record, ...] = updates.records
+    effects: tuple[object, ...] = updates.events
     if broker.draining != request.draining:
         change = BrokerChanged(broker.broker_id, broker.broker_epoch, draining=request.draining)
         records = (change, *records)
         event = "broker_drain_began" if request.draining else "broker_drain_ended"
         effects = (LogEvent("info", event, {"broker_id": broker.broker_id}), *effects)
-    if not settlement.complete:
+    if not updates.complete:
         effects = (*effects, UPDATE_ALL_PARTITIONS)
     after = apply_records(image, records)
     reply = BrokerDrain(broker.broker_id, request.draining, _led_by(after, broker.broker_id, index))

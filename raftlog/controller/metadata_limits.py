@@ -1,8 +1,8 @@
-"""How much metadata a cluster keeps: every decision that adds to it asks here first.
+"""Limits of a cluster's metadata, which every decision that adds to it checks first.
 
-Every node keeps the whole image in memory, writes it into snapshots and loads it when it starts, so it must not grow
-without a limit. Only growth is refused. A change that makes the image smaller is allowed, also above a limit that was
-lowered. The cluster's own topics are never refused: without them no group and no transaction works.
+Every node keeps the whole image in memory, writes it into snapshots and loads it at start, so its size must be bounded.
+Only growth is refused. A change that makes the image smaller is allowed, also above a limit that was lowered. The
+internal topics are never refused: without them no group and no transaction works.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from raftlog.security.tokens import DelegationToken
 _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 MAX_BROKERS: Final = 1_000
-"""Registered brokers, stopped ones too."""
+"""Registered brokers, stopped brokers included."""
 MAX_REGISTRATION_BYTES: Final = 16 * 1024
 """Of what one broker registers: its endpoints, rack and log directories."""
 MAX_VALUE_LENGTH: Final = 32_767
@@ -55,7 +55,7 @@ MAX_GROUP_NAME_LENGTH: Final = 249
 
 
 class Growth(NamedTuple):
-    """The growth by a decision; negative for what it removes."""
+    """The growth by a decision; negative for removals."""
 
     topics: int = 0
     partitions: int = 0
@@ -88,7 +88,9 @@ def _limits(config: NodeConfig) -> tuple[_Limit, ...]:
 
 
 class MetadataLimits:
-    """The room that is left in the cluster. One decision makes one, and each of its items takes what it adds."""
+    """The room that is left in the cluster. Each decision makes a new object, and each of its items takes its
+    growth.
+    """
 
     def __init__(self, image: MetadataImage, config: NodeConfig) -> None:
         self.batch_limit = BatchLimit()
@@ -107,7 +109,7 @@ class MetadataLimits:
         )
 
     def check_topic(self, present: int, added: int) -> None:
-        """Raise InvalidPartitions or PolicyViolation if a topic of so many partitions cannot have so many more."""
+        """Raise InvalidPartitions or PolicyViolation if a topic of this many partitions cannot have this many more."""
         self.batch_limit.check(partitions=added)
         partitions = present + added
         most = self._config.raftlog_topic_partitions_max
@@ -117,7 +119,7 @@ class MetadataLimits:
             )
 
     def add_topic(self, name: str, assignments: list[tuple[int, ...]], configs: Mapping[str, str]) -> None:
-        """Take room for a new topic. Raises PolicyViolation, InvalidConfig."""
+        """Take room for a new topic. Raise PolicyViolation, InvalidConfig."""
         for key, value in configs.items():
             checked_value(key, value)
         self.batch_limit.check(partitions=len(assignments), others=1 + len(configs))
@@ -127,19 +129,19 @@ class MetadataLimits:
         self.batch_limit.reserve(partitions=len(assignments), others=1 + len(configs))
 
     def add_partitions(self, assignments: list[tuple[int, ...]]) -> None:
-        """Take room for partitions of a topic that is there. Raises PolicyViolation."""
+        """Take room for partitions of an existing topic. Raise PolicyViolation."""
         self.batch_limit.check(partitions=len(assignments))
         self._take(_with_partitions(Growth(), assignments))
         self.batch_limit.reserve(partitions=len(assignments))
 
     def add_replicas(self, count: int) -> None:
-        """Take room for more replicas of a partition that is there. Raises PolicyViolation."""
+        """Take room for more replicas of an existing partition. Raise PolicyViolation."""
         self._take(Growth(size_bytes=REPLICA_BYTES * count))
 
     def change_configs(
         self, resource: tuple[str, str], before: Mapping[str, str], after: Mapping[str, str]
     ) -> None:
-        """Take room for what the configs of one resource grow by. Raises PolicyViolation, InvalidRequest."""
+        """Take room for the growth of one resource's configs. Raise PolicyViolation, InvalidRequest."""
         kind, name = resource
         appears = bool(after) - bool(before)
         self._take(
@@ -152,19 +154,19 @@ class MetadataLimits:
         )
 
     def add_acl(self, acl: Acl) -> None:
-        """Take room for one more rule. Raises PolicyViolation."""
+        """Take room for one more ACL. Raise PolicyViolation."""
         self._take(Growth(security=1, size_bytes=acl_bytes(acl)))
 
     def add_scram(self, user: str) -> None:
-        """Take room for one more credential of a user. Raises PolicyViolation."""
+        """Take room for one more credential of a user. Raise PolicyViolation."""
         self._take(Growth(security=1, size_bytes=scram_bytes(user)))
 
     def add_token(self, token: DelegationToken) -> None:
-        """Take room for one more delegation token. Raises PolicyViolation."""
+        """Take room for one more delegation token. Raise PolicyViolation."""
         self._take(Growth(tokens=1, size_bytes=token_bytes(token)))
 
     def add_quotas(self, entity: Entity, values: Mapping[str, float]) -> None:
-        """Take room for further quotas of an entity, as if it had none before. Raises PolicyViolation."""
+        """Take room for further quotas of an entity, as if it had none before. Raise PolicyViolation."""
         self._take(Growth(security=len(values), size_bytes=quota_bytes(entity, values)))
 
     def _take(self, growth: Growth, *, exempt: bool = False) -> None:
@@ -183,7 +185,7 @@ def _with_partitions(growth: Growth, assignments: list[tuple[int, ...]]) -> Grow
 
 
 def checked_value(key: str, value: str) -> str:
-    """Return a config's value. Raises InvalidConfig for one that is too long."""
+    """Return a config's value. Raise InvalidConfig if it is too long."""
     if len(value) > MAX_VALUE_LENGTH:
         raise InvalidConfig(f"{key}: a value has at most {MAX_VALUE_LENGTH} characters")
     return value
@@ -214,7 +216,9 @@ def check_group_name(name: str) -> None:
 
 
 def check_registration_size(image: MetadataImage, request: RegisterBroker) -> None:
-    """Raise InvalidRegistration or PolicyViolation for a registration that is too large or one too many."""
+    """Raise InvalidRegistration or PolicyViolation for a registration that is too large, or beyond the limit of
+    brokers.
+    """
     size_bytes = broker_bytes(request)
     if size_bytes > MAX_REGISTRATION_BYTES:
         raise InvalidRegistration(

@@ -1,4 +1,4 @@
-"""How much of `controller_mutation_rate` clients have used: soft, as in Kafka, so a new controller begins without."""
+"""The use of `controller_mutation_rate` by clients: soft, as in Kafka, so a new controller begins at zero."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog.metadata.controller_api import ChargeMutations, MutationsCharged
 from raftlog.security.quotas import MUTATION, CountedAs, Quotas, TokenBucket, Windows, quota_for
 
 MAX_KEPT: Final = 10_000
-"""Buckets that are kept. Clients choose their ids, so there is a bound; whoever came first begins anew."""
+"""Buckets that are kept. Clients choose their ids, so the number is bounded; the oldest bucket is evicted."""
 
 
 class MutationQuotas:
@@ -20,12 +20,12 @@ class MutationQuotas:
         self._buckets: dict[CountedAs, TokenBucket] = {}
 
     def charge(self, quotas: Quotas, request: ChargeMutations, now: float) -> MutationsCharged:
-        """Count the partitions of a request. A strict one gets no part for which nothing is left (KIP-599)."""
+        """Charge the partitions of a request. A strict request gets no part beyond the quota (KIP-599)."""
         quota = quota_for(quotas, MUTATION, request.user, request.client_id)
         if quota is None:
             return MutationsCharged((True,) * len(request.sizes))
         bucket = self._bucket(quota.counted_as, quota.limit, now)
-        bucket.wait_s(quota.limit, now)  # which fills it
+        bucket.wait_s(quota.limit, now)  # refills the bucket as a side effect
         allowed = []
         for size in request.sizes:
             may = not size or not request.strict or bucket.tokens >= 0

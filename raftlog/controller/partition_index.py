@@ -1,8 +1,7 @@
-"""Which partitions concern which broker, so that a broker's failure costs what it shared and not what exists.
+"""Partitions by broker, so that a broker's failure costs only its own partitions.
 
 Kafka's controller calls the nearest thing BrokersToIsrs. It is derived from the image alone and kept beside it, soft
-and mutable. The difference of two images brings it from one to the other, in either direction, since a tail may be
-lost.
+and mutable. It follows the difference of two images, in either direction, since a tail may be lost.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def fold_name(topic: str) -> str:
 
 
 class PartitionIndex:
-    """The partitions of one image by what the controller looks for. `at` brings it to an image, and comes first."""
+    """Indexes of the partitions of one image. Call `at` first, which updates it to an image."""
 
     __slots__ = (
         "_by_folded_name",
@@ -40,9 +39,9 @@ class PartitionIndex:
         self._image = EMPTY_IMAGE
         self._in_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_folded_name: defaultdict[str, set[str]] = defaultdict(set)
-        """The topics whose names are one in Kafka's metrics, if they have a dot or an underscore."""
+        """Topics with a dot or an underscore, by the name that Kafka's metrics fold them to."""
         self.without_leader: set[TopicPartition] = set()
-        """No leader, or one for reading only."""
+        """No leader, or a leader for reading only."""
         self.reassigned: set[TopicPartition] = set()
         self.imbalanced: set[TopicPartition] = set()
         """Led by another broker than the first replica."""
@@ -52,7 +51,7 @@ class PartitionIndex:
         """Partitions by the broker that is their first replica."""
 
     def at(self, image: MetadataImage) -> PartitionIndex:
-        """Return the index of `image`; O(what differs from the last one)."""
+        """Return the index of `image`; O(difference to the last image)."""
         if image is not self._image:
             for name, _, was, state in changed_partitions(self._image, image):
                 if was is None or state is None or was.replicas != state.replicas:
@@ -76,7 +75,9 @@ class PartitionIndex:
             del self._by_folded_name[fold_name(topic)]
 
     def colliding_topic(self, name: str) -> str | None:
-        """Return a topic whose name differs from this one in dots and underscores alone (Kafka: Topic.hasCollision)."""
+        """Return a topic with a name that differs from this only in dots and underscores (Kafka:
+        Topic.hasCollision).
+        """
         found = self._by_folded_name.get(fold_name(name), set())
         return min((each for each in found if each != name), default=None)
 

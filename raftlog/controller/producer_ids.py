@@ -15,7 +15,7 @@ BLOCK_SIZE: Final = 1_000
 
 
 def decide_allocate_producer_ids(image: MetadataImage, request: AllocateProducerIds) -> Decision:
-    """Give the next block to a broker; what a lost reply gave is never given again."""
+    """Allocate the next block to a broker; a block in a lost reply is never allocated again."""
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     first = image.next_producer_id
     record = ProducerIdsAllocated(request.broker_id, first + BLOCK_SIZE)

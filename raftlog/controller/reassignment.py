@@ -1,8 +1,8 @@
-"""Reassignments that somebody asks for, cancels or lists (KIP-455): each partition succeeds or fails on its own.
+"""Reassignments that clients start, cancel or list (KIP-455): each partition succeeds or fails on its own.
 
-A new reassignment replaces one that is under way. The partition keeps its present replicas and adds the wanted ones, so
-no in-sync replica goes before the new ones have caught up. Cancelling returns to the replicas before the first
-reassignment. `complete_reassignment` ends it.
+A new reassignment replaces a running reassignment. The partition keeps its present replicas and adds the wanted
+replicas, so no in-sync replica goes before the new replicas have caught up. Cancelling returns to the replicas before
+the first reassignment. `complete_reassignment` ends it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from raftlog.metadata.record_replay import changed
 
 
 class _Found(NamedTuple):
-    """A partition that is asked about."""
+    """A requested partition."""
 
     topic: TopicState
     number: int
@@ -49,9 +49,9 @@ class _Found(NamedTuple):
 
 
 def decide_alter_reassignments(
-    image: MetadataImage, request: AlterReassignments, standing: BrokerAvailability, config: NodeConfig
+    image: MetadataImage, request: AlterReassignments, availability: BrokerAvailability, config: NodeConfig
 ) -> Decision:
-    """Begin, replace or cancel reassignments; what needs no new replica ends in the same batch."""
+    """Begin, replace or cancel reassignments; a change without new replicas completes in the same batch."""
     bounds = MetadataLimits(image, config)
     times = Counter((each.topic, each.partition) for each in request.reassignments)
     records: list[PartitionChanged] = []
@@ -64,7 +64,7 @@ def decide_alter_reassignments(
                 raise InvalidRequest("the partition is named more than once in this request")
             found = _find(image, *named)
             _check_replication_factor(found.state, request, wanted)
-            news = _asked_for(image, found, wanted.replicas, standing)
+            news = _asked_for(image, found, wanted.replicas, availability)
             bounds.batch_limit.reserve(partitions=len(news))
             bounds.add_replicas(_replicas_added(found.state, news))
         except KafkaError as error:
@@ -115,17 +115,17 @@ def _check_replication_factor(
 
 
 def _asked_for(
-    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, standing: BrokerAvailability
+    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, availability: BrokerAvailability
 ) -> tuple[PartitionChanged, ...]:
-    """Return the records that do it: none if it is done already, two if the reassignment ends at once."""
+    """Return the records of a reassignment: none if it is done already, two if it completes at once."""
     if target is None:
-        return (_cancelled(found, standing),)
+        return (_cancelled(found, availability),)
     _check_target(image, target)
     change = _begun(found, target)
     if change is None:
         return ()
     topic, index, state = found
-    end = complete_reassignment(topic.topic_id, index, changed(state, change), standing)
+    end = complete_reassignment(topic.topic_id, index, changed(state, change), availability)
     return (change,) if end is None else (change, end)
 
 
@@ -157,8 +157,8 @@ def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
     )
 
 
-def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
-    """Return the record that gives up what was added. Refused where nothing in sync would be left."""
+def _cancelled(found: _Found, availability: BrokerAvailability) -> PartitionChanged:
+    """Return the record that removes the added replicas. Raise if no replica would be left in sync."""
     topic, index, state = found
     if not state.is_reassigned:
         raise NoReassignmentInProgress(f"{topic.name}-{index} is not being reassigned")
@@ -169,7 +169,7 @@ def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
         )
     leader = UNCHANGED_LEADER
     if state.leader in state.adding_replicas:
-        leader = elect_leader(state.original_replicas, isr, standing)
+        leader = elect_leader(state.original_replicas, isr, availability)
     return PartitionChanged(
         topic.topic_id,
         index,
@@ -184,7 +184,7 @@ def _cancelled(found: _Found, standing: BrokerAvailability) -> PartitionChanged:
 def decide_list_reassignments(
     image: MetadataImage, request: ListReassignments, index: PartitionIndex
 ) -> Decision:
-    """Tell what is under way."""
+    """Return the running reassignments."""
     ongoing = tuple(
         OngoingReassignment(
             found.topic.name,

@@ -1,9 +1,9 @@
-"""The end of a reassignment (KIP-455): when it may come, and the one record that it is.
+"""The end of a reassignment (KIP-455): its condition, and its record.
 
-The rule: once all target replicas are in the ISR, the others leave the replicas and the ISR. If one of those led, the
-same record elects a target replica. Until then everything that holds the partition goes on holding it. The end waits
-while the leader is to go and no replica that stays is known to be alive: it must take no partition offline. Nobody is
-asked and nothing is remembered: whoever changes a partition looks whether this is the end.
+The rule: once all target replicas are in the ISR, the others leave the replicas and the ISR. If the leader is leaving,
+the same record elects a target replica. Until then all replicas keep their data. Completion waits while the leader is
+leaving and no remaining replica is known to be alive: it must not take a partition offline. There is no state: every
+change of a partition checks this condition.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
 
 
 def complete_reassignment(
-    topic_id: UUID, index: int, state: PartitionState, standing: BrokerAvailability
+    topic_id: UUID, index: int, state: PartitionState, availability: BrokerAvailability
 ) -> PartitionChanged | None:
-    """Return the record that ends a partition's reassignment, or None if there is none or it cannot end yet."""
+    """Return the record that ends a partition's reassignment, or None if none is running or it cannot complete yet."""
     if not state.is_reassigned or state.isr_lost:
         return None
     target = state.target_replicas
@@ -27,8 +27,8 @@ def complete_reassignment(
     isr = without(state.isr, state.removing_replicas)
     leader = UNCHANGED_LEADER
     if state.leader not in target:
-        leader = elect_leader(target, isr, standing)
-        if leader not in standing.alive:
+        leader = elect_leader(target, isr, availability)
+        if leader not in availability.alive:
             return None
     return PartitionChanged(
         topic_id,

@@ -36,7 +36,7 @@ class _Load:
 
 
 class ReplicaPlacer:
-    """Places the partitions of one request; what it placed counts as load for the next."""
+    """Places the partitions of one request; placed replicas count as load for the next."""
 
     def __init__(self, image: MetadataImage, random: Random, index: PartitionIndex) -> None:
         self._random = random.random
@@ -59,9 +59,9 @@ class ReplicaPlacer:
     def place(
         self, partitions: int, replication_factor: int, existing: TopicState | None = None
     ) -> list[tuple[int, ...]]:
-        """Return replicas for `partitions` new partitions, leader first; fenced brokers only where others lack.
+        """Return replicas for `partitions` new partitions, leader first; fenced brokers only if the others are too few.
 
-        Raises InvalidReplicationFactor when there are too few brokers, or none in service.
+        Raise InvalidReplicationFactor when there are too few brokers, or none in service.
         """
         loads = list(self._loads.values())
         if replication_factor > len(loads):

@@ -1,4 +1,4 @@
-"""Because of what a request is decided: the causes that its batch carries. Not: what is decided."""
+"""The causes that a request's batch carries. Not: what is decided."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OF_CLIENTS: Final[dict[type, str]] = {
 
 
 def causes_of(request: Request) -> Causes:
-    """Return why a request changes something, if it does, and who asked for it."""
+    """Return why a request makes changes, if it does, and its principal."""
     by = request.by if isinstance(request, ByClient) else ""
     return tuple(structs.replace(each, by=by) if by else each for each in _causes_of(request))
 

@@ -1,4 +1,4 @@
-"""Credentials of users come, change and go: AlterUserScramCredentials (KIP-554), each user wholly or not at all."""
+"""AlterUserScramCredentials (KIP-554): credentials are set and removed, each user wholly or not at all."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from raftlog.security.scram import HASHES, check_numbers, check_user
 def decide_alter_scram_credentials(
     image: MetadataImage, request: AlterScramCredentials, config: NodeConfig
 ) -> Decision:
-    """Put credentials in force and remove others. Results are by user, in the order in which users first appear."""
+    """Set credentials and remove others. Results are by user, in the order in which users first appear."""
     limits = MetadataLimits(image, config)
     times = Counter((each.user, each.mechanism) for each in request.alterations)
     by_user: dict[str, list[ScramAlteration]] = {}

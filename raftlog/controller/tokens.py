@@ -1,7 +1,8 @@
-"""Delegation tokens come, are renewed and end (KIP-48): by their owner, by renewers, and by the controller's clock.
+"""Delegation tokens are created, renewed and expired (KIP-48): by their owner, by renewers, and by the controller's
+clock.
 
-Passwords are none of its business: it knows tokens by their ids, and only whether the cluster has tokens at all.
-`now_ms` is wall time, by the active controller's clock alone.
+It does not know passwords, only tokens' ids and whether the cluster has tokens at all. `now_ms` is wall time of the
+active controller's clock.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from raftlog.security.tokens import DelegationToken
 MAX_RENEWERS: Final = 32
 
 MAX_TOKENS_OF_OWNER: Final = 1_000
-"""A user needs no right to make tokens of its own, so one alone must not take all the room that there is."""
+"""Users need no authorization for their own tokens, so the number per user is limited."""
 
 
 def decide_create_token(
     image: MetadataImage, request: CreateToken, config: NodeConfig, now_ms: int
 ) -> Decision:
-    """Make a token. A repeated request finds its own token, by the id."""
+    """Create a token. A repeated request finds its own token, by the id."""
     _demand_enabled(config)
     made = image.tokens.get(request.token_id)
     if made is not None:
@@ -65,7 +66,7 @@ def decide_create_token(
 def decide_renew_token(
     image: MetadataImage, request: RenewToken, config: NodeConfig, now_ms: int
 ) -> Decision:
-    """Have a token hold on, for the asked time or as long as the settings say."""
+    """Extend a token, for the requested time or the configured time."""
     token = _find(image, request, config)
     _demand_unexpired(token, now_ms)
     most_ms = config.delegation_token_expiry_time_ms
@@ -77,7 +78,7 @@ def decide_renew_token(
 def decide_expire_token(
     image: MetadataImage, request: ExpireToken, config: NodeConfig, now_ms: int
 ) -> Decision:
-    """Have a token end after a time; at once if that is negative."""
+    """Expire a token after a time; at once if that is negative."""
     token = _find(image, request, config)
     if request.period_ms < 0:
         event = LogEvent(
@@ -91,7 +92,7 @@ def decide_expire_token(
 
 
 def decide_remove_expired_tokens(image: MetadataImage, now_ms: int) -> Decision:
-    """Remove the tokens that nobody can log in with any more."""
+    """Remove the tokens that are no longer valid for a login."""
     expired = [each for each in image.tokens.values() if each.is_expired(now_ms)]
     some = list(islice(expired, MAX_OTHER_RECORDS))
     events = tuple(

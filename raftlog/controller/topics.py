@@ -54,7 +54,7 @@ COLLISION: Final = "in metrics . and _ are the same, so names must differ in mor
 
 
 class _Plan(NamedTuple):
-    """A topic as it will be created; without records it was created by an earlier try of the same request."""
+    """A topic as it will be created; without records an earlier try of the same request created it."""
 
     records: tuple[Record, ...]
     created: TopicCreation
@@ -68,7 +68,7 @@ def decide_create_topics(
     random: Random,
     index: PartitionIndex,
 ) -> Decision:
-    """Create topics; with `validate_only`, say what would happen. Asked again, a topic's creation is answered again."""
+    """Create topics; with `validate_only`, return what would happen. A repeated request gets the same answer."""
     placement, bounds = ReplicaPlacer(image, random, index), MetadataLimits(image, config)
     times = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
@@ -151,7 +151,7 @@ def _created_before(topic: TopicState) -> _Plan:
 
 
 def random_uuid(random: Random) -> UUID:
-    """Return a random (version 4) id, never one whose Base64 form begins with a dash: tools take that for a flag."""
+    """Return a random (version 4) id. Its Base64 form never begins with a dash, which tools mistake for a flag."""
     while True:
         candidate = UUID(int=random.getrandbits(128), version=4)
         if candidate.int >> 122 != 62:
@@ -221,7 +221,7 @@ def _partition_records(
 
 
 def find_topic(image: MetadataImage, topic: TopicRef) -> TopicState:
-    """Return a topic by name or id. Raises UnknownTopicOrPartition or UnknownTopicId."""
+    """Return a topic by name or id. Raise UnknownTopicOrPartition or UnknownTopicId."""
     if topic.topic_id is not None:
         by_id = image.topic_by_id(topic.topic_id)
         if by_id is None:
@@ -274,7 +274,7 @@ def decide_create_partitions(
     random: Random,
     index: PartitionIndex,
 ) -> Decision:
-    """Grow topics; with `validate_only`, say what would happen."""
+    """Add partitions to topics; with `validate_only`, return what would happen."""
     placement, bounds = ReplicaPlacer(image, random, index), MetadataLimits(image, config)
     times: Mapping[str, int] = Counter(topic.name for topic in request.topics)
     records: list[Record] = []
@@ -301,7 +301,7 @@ def _grown(
     placement: ReplicaPlacer,
     bounds: MetadataLimits,
 ) -> list[PartitionCreated]:
-    if topic.name in INTERNAL_TOPICS:  # Apache Kafka's tool says so, and its brokers do not
+    if topic.name in INTERNAL_TOPICS:  # Apache Kafka's tool reports that, and its brokers do not
         raise InvalidPartitions(f"{topic.name} cannot grow: its keys would move to other coordinators")
     present = len(topic.partitions)
     added = wanted.total - present

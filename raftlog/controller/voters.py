@@ -19,7 +19,7 @@ from raftlog.metadata.metadata_records import (
 from raftlog.metadata.record_levels import RECORDS_SINCE
 
 VOTERS_SINCE = RECORDS_SINCE[VoterRegistered]
-"""The level of raftlog.metadata.version from which on directories of voters are recorded."""
+"""The level of raftlog.metadata.version since which directories of voters are recorded."""
 
 
 def decide_first_metadata(
@@ -29,7 +29,7 @@ def decide_first_metadata(
     directories: Mapping[int, UUID],
     bootstrap: tuple[ScramCredentialChanged, ...],
 ) -> Decision:
-    """Name a new cluster, at the newest level that nodes support, with the voters that formed it and its users."""
+    """Name a new cluster, at the newest level that its nodes support, with its first voters and users."""
     level = next((each.highest for each in supported if each.name == RAFTLOG_METADATA_VERSION), None)
     levels = () if level is None else (FeatureChanged(RAFTLOG_METADATA_VERSION, level),)
     recorded = directories if level is not None and level >= VOTERS_SINCE else {}
@@ -48,7 +48,7 @@ def decide_first_metadata(
 
 
 def decide_register_voters(image: MetadataImage, directories: Mapping[int, UUID]) -> Decision:
-    """Record the directories of voters, unless they are recorded, or the cluster's level does not allow that."""
+    """Record the directories of voters, unless they are recorded or the cluster's level does not allow it."""
     if finalized_level(image, RAFTLOG_METADATA_VERSION) < VOTERS_SINCE:
         return Decision()
     records = tuple(

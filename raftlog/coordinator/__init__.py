@@ -1,4 +1,5 @@
-"""Group coordination: classic groups and committed offsets as state machines over a journal that is given.
+"""Group coordination: groups, committed offsets and transactions as state machines over a journal.
 
-`coordinator` finds a group, `classic` runs it on the rules of `membership`, `transitions` says what states there are.
+`group_coordinator` finds a group, `classic_group` runs it by the rules of `classic_rules`, and `classic_group_states`
+lists its states.
 """

@@ -1,8 +1,8 @@
-"""One classic group: its recorded state (a runner), and the soft state of who waits for whom in a rebalance.
+"""One classic group: its recorded state (a runner), and the soft state of a rebalance.
 
-Ordering law: soft state changes at once, so that the next request meets it. A response waits for every record that it
-rests on. A generation is committed before any member hears its number, so no two coordinators give out the same one.
-Apache Kafka records a generation only with its assignments.
+Ordering law: soft state changes at once, so that the next request sees it. A response waits for every record that it
+depends on. A generation is committed before any member learns its number, so two coordinators never use the same
+number. Apache Kafka records a generation only with its assignments.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory
 
 MAX_UNCOMMITTED_CHANGES: Final = 20
-"""Changes of a group's members that wait for their commit: each keeps what the group was until then."""
+"""Changes of a group's members that wait for their commit: each holds a copy of the group."""
 
 
 class ClassicGroup:
@@ -90,7 +90,7 @@ class ClassicGroup:
         self.group_id = runner.tail.group_id
         self._clocks = ClassicGroupTimers(self.group_id, sessions, config)
         self._config = config
-        self._gathering: PendingRebalance | None = None
+        self._rebalance: PendingRebalance | None = None
         self._memory = memory or GroupMemory(config)
         self._history = history
         self._offers = MemberProtocols(self._memory.grow)
@@ -104,7 +104,7 @@ class ClassicGroup:
 
     @property
     def state(self) -> str:
-        return PREPARING_REBALANCE if self._gathering else self.recorded.state
+        return PREPARING_REBALANCE if self._rebalance else self.recorded.state
 
     @property
     def recorded(self) -> Membership:
@@ -112,24 +112,24 @@ class ClassicGroup:
 
     @property
     def effective_membership(self) -> Membership:
-        """The members that may speak now, and their generation."""
-        return self._gathering.membership if self._gathering else self.recorded
+        """The members that are accepted now, and their generation."""
+        return self._rebalance.membership if self._rebalance else self.recorded
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if it were forgotten."""
-        waiting = self._gathering is not None or self.runner.parked > 0
+        """Whether the group has no state worth keeping."""
+        waiting = self._rebalance is not None or self.runner.parked > 0
         return not (waiting or self.runner.tail.exists or self._clocks.pending_join_count)
 
     def reader_view(self, group: Group) -> Group:
-        """The view of readers while a rebalance gathers the members."""
-        if self._gathering is None:
+        """The view for readers during a rebalance."""
+        if self._rebalance is None:
             return group
-        present = msgspec.structs.replace(self._gathering.membership, members=dict(self._gathering.members))
+        present = msgspec.structs.replace(self._rebalance.membership, members=dict(self._rebalance.members))
         return msgspec.structs.replace(group, membership=present, preparing=True)
 
     def on_loaded(self, now: float) -> None:
-        """Begin as its new coordinator: everybody gets a whole session, and a rebalance under way its whole time."""
+        """Begin as its new coordinator: every member gets a whole session, and a rebalance its whole timeout."""
         membership = self.recorded
         for member in membership.members.values():
             self._clocks.renew_session(member, now)
@@ -141,29 +141,29 @@ class ClassicGroup:
 
     @property
     def member_protocols(self) -> ProtocolsByMember:
-        """All that each present member offers, as far as it is known."""
+        """All protocols of each present member, as far as known."""
         return self._offers.all()
 
     @property
     def protocol_bytes(self) -> int:
-        """About what the present members' protocols take in memory."""
+        """About how many bytes of memory the present members' protocols take."""
         return self._offers.bytes
 
     def rebalance_after_downgrade(self, offers: ProtocolsByMember, at: Moment) -> None:
-        """Rebalance the members of what was a consumer group; `member_protocols` is what each of them offers."""
+        """Rebalance the members of a former consumer group; `member_protocols` are their protocols."""
         for member in self.recorded.members.values():
             self._offers.put(member, offers[member.member_id])
             self._clocks.renew_session(member, at.now)
         self._remove_and_rebalance((), "member_left", at)
 
     def close_after_upgrade(self) -> None:
-        """It is a consumer group from now on: who waits is told to join that."""
-        gathering, self._gathering = self._gathering, None
-        waiting = [each.answer for each in gathering.joins.values()] if gathering else []
+        """The group is a consumer group from now on: waiting members must join again."""
+        rebalance, self._rebalance = self._rebalance, None
+        waiting = [each.answer for each in rebalance.joins.values()] if rebalance else []
         waiting += self._syncs.values()
         self._syncs = {}
         self._clocks.cancel_rebalance_timeout()
-        for member_id in gathering.members if gathering else ():
+        for member_id in rebalance.members if rebalance else ():
             if self.runner.tail.consumer is None or member_id not in self.runner.tail.consumer.members:
                 self._clocks.cancel_session(member_id)
         self._offers.keep(())
@@ -171,9 +171,9 @@ class ClassicGroup:
             self._reply(RebalanceInProgress(), answer)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """Answer all who wait with `error`."""
-        gathering, self._gathering = self._gathering, None
-        waiting = [each.answer for each in gathering.joins.values()] if gathering else []
+        """Answer all waiting requests with `error`."""
+        rebalance, self._rebalance = self._rebalance, None
+        waiting = [each.answer for each in rebalance.joins.values()] if rebalance else []
         waiting += self._syncs.values()
         self._syncs = {}
         for answer in waiting:
@@ -183,7 +183,7 @@ class ClassicGroup:
     # -- joining -------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
-        """Answered with Joined (when the rebalance ends, if there is one) or MemberIdRequired."""
+        """Answered with JoinGroupResult (when the rebalance ends, if any) or MemberIdRequired."""
         try:
             reply = self._admit(request, answer, new_member_id, at)
         except KafkaError as error:
@@ -195,7 +195,7 @@ class ClassicGroup:
     def _admit(
         self, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
     ) -> JoinGroupResult | MemberIdRequired | None:
-        """Return an answer that can be given at once, or None: it is waited for, or given."""
+        """Return an immediate answer, or None if the join is answered already or parked."""
         if self._uncommitted >= MAX_UNCOMMITTED_CHANGES:
             raise CoordinatorNotAvailable(
                 f"{self._uncommitted} changes of the group's members wait for their commit"
@@ -224,17 +224,17 @@ class ClassicGroup:
         return None
 
     def _check_room(self, present: Membership, member_id: str, at: Moment) -> None:
-        """Raises GroupMaxSizeReached. While a rebalance gathers, the places go to those who come first."""
-        most, gathering = self._config.group_max_size, self._gathering
-        taken = gathering.joins if gathering else present.members
+        """Raise GroupMaxSizeReached. During a rebalance the first to join get the places."""
+        most, rebalance = self._config.group_max_size, self._rebalance
+        taken = rebalance.joins if rebalance else present.members
         if member_id not in taken and len(taken) >= most:
-            if gathering and member_id in present.members:
+            if rebalance and member_id in present.members:
                 self._remove_and_rebalance((member_id,), "member_refused", at)
             raise GroupMaxSizeReached(f"group.max.size is {most}")
 
     def _check_fits(self, member: Member, request: JoinGroup) -> None:
-        """Raises GroupMaxSizeReached for what would make the next generation too large to be recorded, and for more
-        protocols than that. PolicyViolation if the broker has no room for them.
+        """Raise GroupMaxSizeReached if the next generation, or the protocols, would be too large to record.
+        PolicyViolation if the broker has no room for them.
         """
         most = max_generation_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:
@@ -250,7 +250,7 @@ class ClassicGroup:
     def _admit_again(
         self, member: Member, request: JoinGroup, answer: Answer, at: Moment
     ) -> JoinGroupResult | None:
-        """A member joins again: because its answer was lost, or because something changed."""
+        """A member joins again, after a lost response or with changed protocols."""
         recorded, state = self.recorded, self.state
         if self._offers_the_same(member, request):
             leads = state == STABLE and member.member_id == recorded.leader
@@ -267,50 +267,52 @@ class ClassicGroup:
         return dict(request.protocols).get(self.recorded.protocol or "") == member.subscription
 
     def _gather(self, member: Member, request: JoinGroup, answer: Answer, at: Moment) -> None:
-        """Let a join wait for the others, and end the rebalance if it was the last."""
-        begins = self._gathering is None
+        """Park a join, and end the rebalance if it was the last."""
+        begins = self._rebalance is None
         if begins and not self.runner.tail.exists:
             self._history.created(self.group_id, at)
-        gathering = self._prepare(request.protocol_type)
-        if member.member_id not in gathering.members:
+        rebalance = self._prepare(request.protocol_type)
+        if member.member_id not in rebalance.members:
             self._history.joined(self.group_id, member, at, request.reason)
         elif begins:
             had, leads = self._offers.joined_with(member.member_id), member.member_id == self.recorded.leader
             self._history.rejoined(self.group_id, member, request, had, at, leads=leads)
-        is_new = member.member_id not in gathering.members or (
-            member.member_id in gathering.joins and gathering.joins[member.member_id].is_new
+        is_new = member.member_id not in rebalance.members or (
+            member.member_id in rebalance.joins and rebalance.joins[member.member_id].is_new
         )
-        former = gathering.park(member, ParkedJoin(request, answer, is_new))
+        former = rebalance.park(member, ParkedJoin(request, answer, is_new))
         self._offers.put(member, request.protocols)
         if former is not None:
             self._reply(RebalanceInProgress(), former.answer)
         if is_new:
             self._clocks.start_new_member_timeout(member.member_id, at.now)
         if begins:
-            self._clocks.start_rebalance_timeout(gathering, at.now)
+            self._clocks.start_rebalance_timeout(rebalance, at.now)
         self._complete_if_all_joined(at)
 
     def _admit_successor(
         self, holder: Member, request: JoinGroup, answer: Answer, new_member_id: str, at: Moment
     ) -> None:
-        """A static member came back without its id: it takes the place, and its former self is fenced (KIP-345)."""
+        """A static member came back without its id: it takes its place, and its former incarnation is fenced
+        (KIP-345).
+        """
         successor = joining_member(request, new_member_id)
         if self.state == STABLE and self._keeps_protocol(holder, request):
             self._replace(holder, successor, request, answer, at)
             return
-        begins = self._gathering is None
+        begins = self._rebalance is None
         sync = self._syncs.pop(holder.member_id, None)
         if sync is not None:
             self._reply(FencedInstanceId(), sync)
-        gathering = self._prepare(request.protocol_type)
+        rebalance = self._prepare(request.protocol_type)
         self._history.members("static_member_replaced", self.group_id, (holder,), at)
-        led = gathering.leader == holder.member_id
-        self._forget(holder.member_id, gathering, FencedInstanceId())
+        led = rebalance.leader == holder.member_id
+        self._forget(holder.member_id, rebalance, FencedInstanceId())
         if led:
-            gathering.leader = new_member_id
-        gathering.members[new_member_id] = msgspec.structs.replace(successor, assignment=holder.assignment)
+            rebalance.leader = new_member_id
+        rebalance.members[new_member_id] = msgspec.structs.replace(successor, assignment=holder.assignment)
         if begins:
-            self._clocks.start_rebalance_timeout(gathering, at.now)
+            self._clocks.start_rebalance_timeout(rebalance, at.now)
         self._clocks.renew_session(successor, at.now)
         self._gather(successor, request, answer, at)
 
@@ -346,39 +348,39 @@ class ClassicGroup:
     # -- a rebalance ---------------------------------------------------------------------------------------
 
     def _prepare(self, protocol_type: str | None) -> PendingRebalance:
-        """Begin a rebalance, or return the one that is under way."""
-        if self._gathering is None:
+        """Begin a rebalance, or return the running rebalance."""
+        if self._rebalance is None:
             next_state(self.state, ClassicGroupEvent.MEMBERS_CHANGE)
-            self._gathering = PendingRebalance(self.recorded, protocol_type)
+            self._rebalance = PendingRebalance(self.recorded, protocol_type)
             self._unsynced.clear()
             syncs, self._syncs = self._syncs, {}
             for answer in syncs.values():
                 self._reply(RebalanceInProgress(), answer)
-        return self._gathering
+        return self._rebalance
 
     def _complete_if_all_joined(self, at: Moment) -> KafkaError | None:
-        """End the rebalance unless somebody is still awaited; returns why it could not be recorded."""
-        gathering = self._gathering
-        if gathering is None:
+        """End the rebalance unless a member is still awaited; return the error if it could not be recorded."""
+        rebalance = self._rebalance
+        if rebalance is None:
             return None
-        if gathering.is_initial:
-            return None if self._config.group_initial_rebalance_delay_ms else self._complete(gathering, at)
-        if gathering.members and self._clocks.pending_join_count:
+        if rebalance.is_initial:
+            return None if self._config.group_initial_rebalance_delay_ms else self._complete(rebalance, at)
+        if rebalance.members and self._clocks.pending_join_count:
             return None
-        return self._complete(gathering, at) if gathering.is_complete else None
+        return self._complete(rebalance, at) if rebalance.is_complete else None
 
-    def _complete(self, gathering: PendingRebalance, at: Moment) -> KafkaError | None:
-        """Record the next generation of those who have joined, and let them know."""
-        self._remove(gathering.members_not_rejoined(), "rebalance_timed_out", gathering, at)
-        if gathering.members and not gathering.joins:
-            self._clocks.restart_rebalance_timeout(gathering, at.now)
+    def _complete(self, rebalance: PendingRebalance, at: Moment) -> KafkaError | None:
+        """Record the next generation of the joined members, and answer them."""
+        self._remove(rebalance.members_not_rejoined(), "rebalance_timed_out", rebalance, at)
+        if rebalance.members and not rebalance.joins:
+            self._clocks.restart_rebalance_timeout(rebalance, at.now)
             return None
-        if not gathering.members and not self.runner.tail.exists:
-            self._end_gathering()
+        if not rebalance.members and not self.runner.tail.exists:
+            self._end_rebalance()
             return None
-        offers = {each: self._offers.of(each) for each in gathering.members}
-        generation = next_generation(gathering, offers, now_ms=at.now_ms)
-        answers = {member_id: join.answer for member_id, join in gathering.joins.items()}
+        offers = {each: self._offers.of(each) for each in rebalance.members}
+        generation = next_generation(rebalance, offers, now_ms=at.now_ms)
+        answers = {member_id: join.answer for member_id, join in rebalance.joins.items()}
 
         def answered(reply: object) -> None:
             for member_id, answer in answers.items():
@@ -386,33 +388,33 @@ class ClassicGroup:
 
         event = ClassicGroupEvent.MEMBERS_GATHERED if generation.members else ClassicGroupEvent.NOBODY_LEFT
         after = next_state(self.state, event)
-        self._end_gathering()
+        self._end_rebalance()
         record = GroupChanged(self.group_id, generation)
         if not self._write(lambda _: Decision((record,)), answered):
-            self._resume(gathering, at)
+            self._resume(rebalance, at)
             return CoordinatorNotAvailable("the next generation cannot be recorded now")
-        assert self._gathering is not None or self.state == after
-        self._generation_began(generation, at, took_ms=round((at.now - gathering.began_at) * 1000))
+        assert self._rebalance is not None or self.state == after
+        self._generation_began(generation, at, took_ms=round((at.now - rebalance.began_at) * 1000))
         return None
 
-    def _end_gathering(self) -> None:
-        self._gathering = None
+    def _end_rebalance(self) -> None:
+        self._rebalance = None
         self._clocks.cancel_rebalance_timeout()
 
-    def _resume(self, gathering: PendingRebalance, at: Moment) -> None:
-        """The generation could not be recorded: who joined was told so, and may come again with its id."""
-        for member_id, join in tuple(gathering.joins.items()):
+    def _resume(self, rebalance: PendingRebalance, at: Moment) -> None:
+        """The generation could not be recorded: the joined members got the error, and may retry with their ids."""
+        for member_id, join in tuple(rebalance.joins.items()):
             if join.is_new:
-                gathering.remove(member_id)
+                rebalance.remove(member_id)
                 self._clocks.cancel_session(member_id)
                 self._offers.drop(member_id)
                 if member_id == join.request.member.member_id:
                     self._clocks.add_pending_join(member_id, join.request.session_timeout_ms, at.now)
-        gathering.joins.clear()
-        if gathering.is_initial and not gathering.members:
+        rebalance.joins.clear()
+        if rebalance.is_initial and not rebalance.members:
             return
-        self._gathering = gathering
-        self._clocks.restart_rebalance_timeout(gathering, at.now)
+        self._rebalance = rebalance
+        self._clocks.restart_rebalance_timeout(rebalance, at.now)
 
     def _generation_began(self, generation: Membership, at: Moment, *, took_ms: int) -> None:
         self._offers.keep(generation.members)
@@ -431,10 +433,10 @@ class ClassicGroup:
     # -- assignments ---------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with Synced: at once in a stable group, else when the leader's assignments are recorded."""
+        """Answered with the assignment: at once in a stable group, else when the leader's assignments are recorded."""
         try:
             member = check_sync(self.effective_membership, request)
-            if self._gathering is not None:
+            if self._rebalance is not None:
                 raise RebalanceInProgress
         except KafkaError as error:
             self._reply(error, answer)
@@ -453,7 +455,7 @@ class ClassicGroup:
 
     def _synced(self, member_id: str) -> None:
         self._unsynced.discard(member_id)
-        if not self._unsynced and self._gathering is None:
+        if not self._unsynced and self._rebalance is None:
             self._clocks.cancel_rebalance_timeout()
 
     def _assign(self, request: SyncGroup, at: Moment) -> None:
@@ -469,16 +471,16 @@ class ClassicGroup:
             self._history.settled(self.group_id, at)
             for member_id in waiting:
                 self._clocks.renew_session(self.recorded.members[member_id], at.now)
-        else:  # the leader comes again, and who waited asks again
+        else:  # the leader and the waiting members retry
             self._await_syncs(self.recorded, at.now)
 
     # -- staying and leaving -------------------------------------------------------------------------------
 
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
-        """Answered with None; RebalanceInProgress is how members hear that they have to join again."""
+        """Answered with None; RebalanceInProgress makes members join again."""
         try:
             self._clocks.renew_session(check_member(self.effective_membership, ref, generation), at.now)
-            if self._gathering is not None:
+            if self._rebalance is not None:
                 raise RebalanceInProgress
         except KafkaError as error:
             self._reply(error, answer)
@@ -486,13 +488,13 @@ class ClassicGroup:
         self._reply(None, answer)
 
     def on_member_activity(self, ref: MemberRef, now: float) -> None:
-        """A member gave a sign of life."""
+        """Renew the session of an active member."""
         member = self.effective_membership.members.get(ref.member_id)
         if member is not None:
             self._clocks.renew_session(member, now)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
-        """Answered with None. An id that was given out and never used is given back."""
+        """Answered with None. An unused member id is released."""
         if self._clocks.is_pending_join(ref.member_id):
             self._clocks.cancel_pending_join(ref.member_id)
             self._complete_if_all_joined(at)
@@ -506,65 +508,65 @@ class ClassicGroup:
         self._reply(self._remove_and_rebalance((member.member_id,), "member_left", at, reason), answer)
 
     def on_session_timeout(self, member_id: str, at: Moment) -> None:
-        """A member fell silent: unless it waits for an answer of ours, it is out."""
+        """Remove a silent member, unless it waits for an answer of this coordinator."""
         member = self.effective_membership.members.get(member_id)
         if member is None:
             return
-        join = self._gathering.joins.get(member_id) if self._gathering else None
+        join = self._rebalance.joins.get(member_id) if self._rebalance else None
         if member_id in self._syncs or (join is not None and not join.is_new):
             self._clocks.renew_session(member, at.now)
             return
         self._remove_and_rebalance((member_id,), "session_timed_out", at, f"{member.session_timeout_ms} ms")
 
     def on_pending_join_timeout(self, at: Moment) -> None:
-        """A member id was never used: nobody waits for its owner any longer."""
+        """Drop a member id that was never used."""
         self._complete_if_all_joined(at)
 
     def on_rebalance_timeout(self, at: Moment) -> None:
-        """The time of a rebalance is up: to join again, or to ask for one's assignment."""
-        gathering = self._gathering
-        if gathering is None:
+        """The timeout of a rebalance is over: to join again, or to sync."""
+        rebalance = self._rebalance
+        if rebalance is None:
             if self._unsynced:
                 self._remove_and_rebalance(tuple(self._unsynced), "sync_timed_out", at)
-        elif gathering.is_initial and gathering.new_member_added and gathering.remaining_ms:
-            self._clocks.extend_initial_delay(gathering, at.now)
+        elif rebalance.is_initial and rebalance.new_member_added and rebalance.remaining_ms:
+            self._clocks.extend_initial_delay(rebalance, at.now)
         else:
-            self._complete(gathering, at)
+            self._complete(rebalance, at)
 
     def _remove_and_rebalance(
         self, member_ids: tuple[str, ...], what: str, at: Moment, detail: str = ""
     ) -> KafkaError | None:
-        """Take members out, and gather the others; returns why a group without members could not be recorded.
+        """Remove members, and rebalance the others; return the error if an empty group could not be recorded.
 
-        `what` happened to them, in the words of `GroupHistory`.
+        `what` is the event for `GroupHistory`.
         """
-        begins = self._gathering is None
-        gathering = self._prepare(None)
-        self._remove(member_ids, what, gathering, at, detail)
+        begins = self._rebalance is None
+        rebalance = self._prepare(None)
+        self._remove(member_ids, what, rebalance, at, detail)
         if begins:
-            self._clocks.start_rebalance_timeout(gathering, at.now)
+            self._clocks.start_rebalance_timeout(rebalance, at.now)
         return self._complete_if_all_joined(at)
 
     def _remove(
-        self, member_ids: Sequence[str], what: str, gathering: PendingRebalance, at: Moment, detail: str = ""
+        self, member_ids: Sequence[str], what: str, rebalance: PendingRebalance, at: Moment, detail: str = ""
     ) -> None:
-        there = [gathering.members[each] for each in member_ids if each in gathering.members]
+        there = [rebalance.members[each] for each in member_ids if each in rebalance.members]
         self._history.members(what, self.group_id, there, at, detail)
         for each in member_ids:
-            self._forget(each, gathering, UnknownMemberId())
+            self._forget(each, rebalance, UnknownMemberId())
 
-    def _forget(self, member_id: str, gathering: PendingRebalance, reason: KafkaError) -> None:
-        """Take a member out; what it waits for is answered with `reason`."""
+    def _forget(self, member_id: str, rebalance: PendingRebalance, reason: KafkaError) -> None:
+        """Remove a member; its waiting request is answered with `reason`."""
         self._clocks.cancel_session(member_id)
         self._offers.drop(member_id)
-        join = gathering.remove(member_id)
+        join = rebalance.remove(member_id)
         if join is not None:
             self._reply(reason, join.answer)
 
     # -- the journal ---------------------------------------------------------------------------------------
 
     def _reply(self, reply: object, answer: Answer) -> None:
-        """Answer once everything decided so far is committed."""
+        """Answer once all decisions so far are committed."""
 
         def decide(_: Group) -> Decision:
             if isinstance(reply, KafkaError):
@@ -574,7 +576,7 @@ class ClassicGroup:
         self.runner.handle(decide, answer)
 
     def _write(self, decide: Callable[[Group], Decision], answer: Answer) -> bool:
-        """Append records; False: that failed, and nothing changed."""
+        """Append records; False if that failed, without a change."""
 
         def answered(reply: object) -> None:
             self._uncommitted -= 1

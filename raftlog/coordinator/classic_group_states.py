@@ -1,8 +1,7 @@
-"""The states of a classic group and what moves it from one to another, as data. A transition that is not listed
-cannot happen.
+"""The states of a classic group and their transitions, as data. A transition that is not listed cannot happen.
 
-PreparingRebalance is soft: a coordinator that fails over goes back to the generation that was recorded last, and its
-members begin the rebalance anew. All other states are read off records.
+PreparingRebalance is soft: after a failover the group is in its last recorded generation, and its members restart the
+rebalance. All other states derive from records.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ TRANSITIONS: Final[Mapping[tuple[str, ClassicGroupEvent], str]] = {
     (COMPLETING_REBALANCE, ClassicGroupEvent.ASSIGNED): STABLE,
     (STABLE, ClassicGroupEvent.MEMBERS_CHANGE): PREPARING_REBALANCE,
 }
-"""(state, event) → next state. A group that is Dead is forgotten; one of the same name begins as Empty."""
+"""(state, event) → next state. A Dead group is removed; a new group of its name begins as Empty."""
 
 
 def next_state(state: str, event: ClassicGroupEvent) -> str:
-    """Return where an event leads. An event that leads nowhere from there is a bug of ours: AssertionError."""
+    """Return the state after an event. An impossible event is a bug of ours: AssertionError."""
     after = TRANSITIONS.get((state, event))
     assert after is not None, f"{event.name} cannot happen to a group that is {state}"
     return after

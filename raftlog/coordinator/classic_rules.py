@@ -1,4 +1,4 @@
-"""Rules of a classic group's membership, as functions of values: who speaks, what fits, what the next generation is.
+"""Rules of a classic group's membership, as functions of values: identity, limits, and the next generation.
 
 Laws (KIP-62, 345, 394, 814 and Apache Kafka's classic groups): every change of members is a new generation. A
 generation is Stable once its leader's assignments are recorded. A request that names another generation, an unknown
@@ -32,13 +32,13 @@ from raftlog.coordinator.group_requests import (
 from raftlog.coordinator.member_protocols import ProtocolNames, Protocols
 from raftlog.coordinator.pending_rebalance import PendingRebalance
 
-# -- who speaks ------------------------------------------------------------------------------------------
+# -- identity ---------------------------------------------------------------------------------------------
 
 
 def find_member(membership: Membership, member: MemberRef) -> Member:
-    """Return the member that a request speaks for. Raises UnknownMemberId, FencedInstanceId.
+    """Return the member of a request. Raise UnknownMemberId, FencedInstanceId.
 
-    A static id alone is enough: admin tools that take a static member out have no member id.
+    A static id alone is enough: admin tools that remove a static member have no member id.
     """
     if member.group_instance_id is not None:
         holder = membership.member_of_instance(member.group_instance_id)
@@ -54,7 +54,9 @@ def find_member(membership: Membership, member: MemberRef) -> Member:
 
 
 def check_member(membership: Membership, member: MemberRef, generation: int) -> Member:
-    """Return who speaks, under its member id. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
+    """Return the member of a request, under its member id. Raise UnknownMemberId, FencedInstanceId,
+    IllegalGeneration.
+    """
     found = find_member(membership, member)
     if not member.member_id:
         raise FencedInstanceId
@@ -64,7 +66,7 @@ def check_member(membership: Membership, member: MemberRef, generation: int) -> 
 
 
 def check_sync(membership: Membership, request: SyncGroup) -> Member:
-    """Return who asks for its assignment. Raises what `check_member` does, and InconsistentGroupProtocol."""
+    """Return the syncing member. Raise as `check_member` does, and InconsistentGroupProtocol."""
     member = check_member(membership, request.member, request.generation)
     if request.protocol_type not in (None, membership.protocol_type):
         raise InconsistentGroupProtocol
@@ -77,7 +79,7 @@ def check_sync(membership: Membership, request: SyncGroup) -> Member:
 
 
 def check_join(request: JoinGroup) -> None:
-    """Raises InconsistentGroupProtocol without a protocol, InvalidRequest for a name that is too long."""
+    """Raise InconsistentGroupProtocol without a protocol, InvalidRequest for a name that is too long."""
     if not request.protocol_type or not request.protocols:
         raise InconsistentGroupProtocol
     static_id = request.member.group_instance_id or ""
@@ -89,9 +91,9 @@ def check_join(request: JoinGroup) -> None:
 
 
 def check_protocols(request: JoinGroup, protocol_type: str | None, common: ProtocolNames | None) -> None:
-    """Raises InconsistentGroupProtocol unless the type is the members' and all have one name in common.
+    """Raise InconsistentGroupProtocol unless the type is the members' and all have one name in common.
 
-    `common`: the names that all members have; None if there are none.
+    `common`: the names that all members have; None without members.
     """
     if common is None:
         return
@@ -102,7 +104,9 @@ def check_protocols(request: JoinGroup, protocol_type: str | None, common: Proto
 
 
 def choose_protocol(offers: Sequence[Protocols]) -> str | None:
-    """Each member votes for the best of its own that all have; the first member breaks ties. None: there is none."""
+    """Return the protocol with the most votes: each member votes for its first protocol that all support. The first
+    member breaks ties. None without members.
+    """
     if not offers:
         return None
     common = {name for name, _ in offers[0]}
@@ -114,7 +118,7 @@ def choose_protocol(offers: Sequence[Protocols]) -> str | None:
 
 
 def joining_member(request: JoinGroup, member_id: str) -> Member:
-    """A request's claims about its member. The subscription is known once a protocol is chosen."""
+    """Return the member that a request describes. The subscription is known once a protocol is chosen."""
     return Member(
         member_id,
         request.member.group_instance_id,
@@ -130,31 +134,33 @@ def joining_member(request: JoinGroup, member_id: str) -> Member:
 
 
 def next_generation(
-    gathering: PendingRebalance, offers: Mapping[str, Protocols], *, now_ms: int
+    rebalance: PendingRebalance, offers: Mapping[str, Protocols], *, now_ms: int
 ) -> Membership:
-    """Return the generation of all who have gathered, its leader first, or an empty one.
+    """Return the generation of all joined members, its leader first, or an empty generation.
 
-    `offers` by member id; static members that did not come back keep what they offered last.
+    `offers` by member id; absent static members keep their last protocols.
     """
-    before = gathering.before
-    if not gathering.members:
-        return Membership(gathering.membership.protocol_type, before.generation + 1, None, None, now_ms)
-    leader = gathering.elect()
-    ids = [leader, *(each for each in gathering.members if each != leader)]
+    before = rebalance.before
+    if not rebalance.members:
+        return Membership(rebalance.membership.protocol_type, before.generation + 1, None, None, now_ms)
+    leader = rebalance.elect()
+    ids = [leader, *(each for each in rebalance.members if each != leader)]
     protocol = choose_protocol([offers[each] for each in ids])
     assert protocol is not None, "joins were let in that have no protocol in common"
     members = {
         each: msgspec.structs.replace(
-            gathering.members[each], subscription=dict(offers[each])[protocol], assignment=b""
+            rebalance.members[each], subscription=dict(offers[each])[protocol], assignment=b""
         )
         for each in ids
     }
     generation = before.generation + 1
-    return Membership(gathering.membership.protocol_type, generation, protocol, None, now_ms, members)
+    return Membership(rebalance.membership.protocol_type, generation, protocol, None, now_ms, members)
 
 
 def decide_assign(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:
-    """Record the leader's assignments; the reply is the membership with them. A member that got none reads nothing."""
+    """Record the leader's assignments; the reply is the membership with them. A member without an assignment gets
+    none.
+    """
     old = group.membership
     members = {
         each.member_id: msgspec.structs.replace(each, assignment=request.assignments.get(each.member_id, b""))
@@ -165,7 +171,7 @@ def decide_assign(group: Group, request: SyncGroup, *, now_ms: int) -> Decision:
 
 
 def decide_replace_static_member(group: Group, holder: Member, successor: Member) -> Decision:
-    """Let a static member's new life take over its assignment: same generation, no rebalance (KIP-345)."""
+    """Give a static member's assignment to its new incarnation: same generation, no rebalance (KIP-345)."""
     old = group.membership
     members = {
         (successor if each is holder else each).member_id: successor if each is holder else each
@@ -197,7 +203,8 @@ def static_rejoin_result(
 ) -> JoinGroupResult:
     """The response to a static member that came back to a stable group.
 
-    Before v9 a leader cannot be told to keep its assignment: it is told that its former self leads (KIP-814).
+    Before v9 the response cannot say that the assignment stands, so a leader gets its former member id as the leader
+    (KIP-814).
     """
     if not may_skip:
         answer = join_result(after, member_id)

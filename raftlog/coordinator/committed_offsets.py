@@ -1,8 +1,9 @@
-"""A group's offsets while records are applied to them: what is committed, and what hangs on open transactions (KIP-98).
+"""A group's offsets while records are applied to them: committed offsets, and offsets pending in open transactions
+(KIP-98).
 
-The one place that knows which of two commits for a partition stands: the one whose record came later, whenever the
-transaction of either ends. So what a later record replaced is forgotten at once, and nothing has to be compared when a
-marker comes. Replay and `group.apply` both stand on this, so that a new coordinator knows what the old one did.
+It alone decides which of two commits for a partition wins: the later record, whenever the transaction of either ends.
+So a replaced offset is dropped at once, and a marker needs no comparison. Replay and `group.apply` both use this, so
+that a new coordinator has the state of the old.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ Offset = TypeVar("Offset")
 
 
 class PendingOffset(NamedTuple, Generic[Offset]):
-    """An offset that counts once its transaction commits. `number` orders those of a group by their records."""
+    """An offset that counts once its transaction commits. `number` orders a group's pending offsets by their
+    records.
+    """
 
     committed: Offset
     number: int
 
 
 class GroupOffsets(Generic[Offset]):
-    """A working copy; `offsets`, `pending` (by producer id) and `next_pending_number` are what a new Group is made of.
+    """A working copy; `offsets`, `pending` (by producer id) and `next_pending_number` make a new Group.
 
-    The state before is shared as far as nothing of it changes: a group may have a million offsets.
+    It shares unchanged parts with the former state: a group may have a million offsets.
     """
 
     __slots__ = ("_own", "next_pending_number", "offsets", "pending")
@@ -39,11 +42,11 @@ class GroupOffsets(Generic[Offset]):
         self.offsets: PartitionMap[Offset] = PartitionMap(offsets)
         self.pending: dict[int, PartitionMap[PendingOffset[Offset]]] = dict(pending or {})
         self._own: set[int] = set()
-        """Producers whose partitions nobody else shares."""
+        """Producers with partitions that no other state shares."""
         self.next_pending_number = pended
 
     def put(self, tp: PartitionKey, committed: Offset | None) -> None:
-        """An offset outside any transaction; None removes it. It replaces what pends from earlier."""
+        """An offset outside any transaction; None removes it. It replaces earlier pending offsets."""
         if committed is None:
             self.offsets.pop(tp, None)
         else:
@@ -52,12 +55,12 @@ class GroupOffsets(Generic[Offset]):
             self._forget_pending(tp, before=self.next_pending_number)
 
     def put_pending(self, producer_id: int, tp: PartitionKey, committed: Offset) -> None:
-        """An offset in the open transaction of a producer."""
+        """Put an offset in the open transaction of a producer."""
         self._owned(producer_id)[tp] = PendingOffset(committed, self.next_pending_number)
         self.next_pending_number += 1
 
     def end_transaction(self, producer_id: int, *, commit: bool) -> None:
-        """The transaction's marker: its offsets count from now on, or never."""
+        """Apply the transaction's marker: its offsets count from now on, or never."""
         ended = self.pending.pop(producer_id, None)
         self._own.discard(producer_id)
         if commit and ended:

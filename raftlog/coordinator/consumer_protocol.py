@@ -1,4 +1,4 @@
-"""The coordinator's knowledge of the consumer protocol's own bytes: what a member of a classic group reads and owns.
+"""Decodes the consumer protocol's own bytes: subscriptions and owned partitions of a classic group's members.
 
 Every other protocol type (Connect, schema registries) is opaque.
 """
@@ -27,7 +27,7 @@ _NO_USER_DATA: Final = I32.pack(-1)
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """ConsumerProtocolSubscription. `owned`: what the member has; none where the version cannot tell."""
+    """ConsumerProtocolSubscription. `owned`: its partitions; empty in versions without that field."""
 
     version: int
     topics: frozenset[str]
@@ -36,7 +36,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 def read_subscription(subscription: bytes) -> Subscription | None:
-    """Return what a ConsumerProtocolSubscription of any version says; None if it is none."""
+    """Decode a ConsumerProtocolSubscription of any version; None if it is invalid."""
     fields = FieldReader(subscription)
     try:
         version = fields.int16()
@@ -56,7 +56,7 @@ def read_subscription(subscription: bytes) -> Subscription | None:
 
 
 def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
-    """Return the topics of a ConsumerProtocolSubscription of any version; None if it is none."""
+    """Return the topics of a ConsumerProtocolSubscription of any version; None if it is invalid."""
     fields = FieldReader(subscription)
     try:
         return None if fields.int16() < 0 else frozenset(fields.strings())
@@ -65,7 +65,7 @@ def subscribed_topics(subscription: bytes) -> frozenset[str] | None:
 
 
 def read_assignment(assignment: bytes) -> PartitionsByTopic | None:
-    """Return the partitions of a ConsumerProtocolAssignment, none of an empty one; None if it is none."""
+    """Return the partitions of a ConsumerProtocolAssignment, empty for empty bytes; None if it is invalid."""
     if not assignment:
         return {}
     fields = FieldReader(assignment)

@@ -1,7 +1,7 @@
 """One group as a value: its members, its generation, its committed offsets, and how records change it.
 
-Only `apply` makes new states. A fact that is not in a record is not in the state, so a new coordinator knows all that
-the old one answered for.
+Only `apply` makes new states. The state holds only what records hold, so a new coordinator knows all that the old
+answered for.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PREPARING_REBALANCE: Final = "PreparingRebalance"
 COMPLETING_REBALANCE: Final = "CompletingRebalance"
 STABLE: Final = "Stable"
 DEAD: Final = "Dead"
-"""States as DescribeGroups names them; consumer groups have some of their own (`consumer.state`).
+"""States as DescribeGroups names them; consumer groups have more (`consumer.consumer_membership`).
 
-Dead is what a group is called that does not exist.
+A missing group is Dead.
 """
 
 NO_GENERATION: Final = -1
@@ -36,15 +36,16 @@ NO_GENERATION: Final = -1
 
 
 NO_LEADER: Final = ""
-"""The leader of a generation that was a consumer group's epoch: what its last members had is nobody's, so it has to
-rebalance (KIP-848)."""
+"""The leader of a generation that was a consumer group's epoch: its last members' partitions are unassigned, so it has
+to rebalance (KIP-848).
+"""
 
 
 class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
-    """A committed position; `offset` is that of the next record to read. `metadata` is the consumer's own text.
+    """A committed position; `offset` is the next record to read. `metadata` is the consumer's own text.
 
-    `expire_timestamp_ms`: when it may be forgotten, if the client said so (OffsetCommit before v5), else -1.
-    `topic_id`: of the topic that had the name then; None: the record does not say.
+    `expire_timestamp_ms`: the client's expiry (OffsetCommit before v5), else -1. `topic_id`: of the topic with that
+    name at the time; None if the record has no id.
     """
 
     offset: int = NO_OFFSET
@@ -59,7 +60,7 @@ NOTHING_COMMITTED: Final = CommittedOffset()
 
 
 DeletedTopics = Mapping[str, Collection[UUID | None]]
-"""Topics that are no more, by name: their ids, and None if an offset that does not say is one of theirs."""
+"""Deleted topics by name: their ids, and None if an offset without an id belongs to one of them."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -93,7 +94,7 @@ class Membership(msgspec.Struct, frozen=True):
 
     @property
     def elected(self) -> str:
-        """The member that assigns: the leader, or who will be it."""
+        """The member that assigns: the leader, or the future leader."""
         return self.leader or next(iter(self.members), "")
 
     def member_of_instance(self, group_instance_id: str) -> Member | None:
@@ -133,7 +134,7 @@ class TransactionalOffsetCommitted(msgspec.Struct, frozen=True):
 
 
 class TransactionEnded(msgspec.Struct, frozen=True):
-    """The marker of a transaction, as far as it concerns one group."""
+    """The end of a transaction, for one group."""
 
     group_id: str
     producer_id: int
@@ -141,16 +142,16 @@ class TransactionEnded(msgspec.Struct, frozen=True):
 
 
 ReadRecord = GroupChanged | OffsetCommitted | ConsumerRecord
-"""A record's key and value; its batch says whether an offset pends."""
+"""A record's key and value; its batch shows whether an offset is pending."""
 
 GroupRecord = ReadRecord | TransactionalOffsetCommitted | TransactionEnded
 
 
 class Group(msgspec.Struct, frozen=True):
-    """A group. `exists` is False for the value that stands for a group nobody wrote about.
+    """A group. `exists` is False for a group without records.
 
-    `consumer` is set for groups of the consumer protocol (KIP-848), whose `membership` is empty. `preparing` is True
-    only in what readers are shown while a rebalance gathers the members; it is in no record.
+    `consumer` is set for groups of the consumer protocol (KIP-848), with an empty `membership`. `preparing` is True
+    only in readers' views during a rebalance, never in records.
     """
 
     group_id: str
@@ -159,9 +160,9 @@ class Group(msgspec.Struct, frozen=True):
     has_metadata: bool = False
     preparing: bool = False
     pending: Mapping[int, PartitionMap[PendingOffset[CommittedOffset]]] = {}
-    """By producer id, what its open transaction commits; never empty mappings."""
+    """By producer id, the offsets of its open transaction; mappings are never empty."""
     next_pending_number: int = 0
-    """How often an offset was put there."""
+    """The number for the next pending offset."""
     consumer: ConsumerMembership | None = None
 
     @property
@@ -178,7 +179,7 @@ class Group(msgspec.Struct, frozen=True):
         return self.membership.state if self.exists else DEAD
 
     def partitions(self) -> Iterator[PartitionKey]:
-        """Yield every partition that has an offset, be it one that pends."""
+        """Yield every partition with an offset, pending offsets included."""
         yield from self.offsets
         seen: set[PartitionKey] = set()
         for pending_of_producer in self.pending.values():
@@ -188,7 +189,7 @@ class Group(msgspec.Struct, frozen=True):
                     yield tp
 
     def partitions_of(self, topics: DeletedTopics) -> Iterator[PartitionKey]:
-        """Yield those that have an offset, be it one that pends, of one of these very topics."""
+        """Yield the partitions of these very topics that have an offset, pending offsets included."""
         for topic, ids in topics.items():
             seen: set[int] = set()
             for partition, committed in self._of_topic(topic):
@@ -203,14 +204,14 @@ class Group(msgspec.Struct, frozen=True):
                 yield partition, pending.committed
 
     def has(self, tp: PartitionKey) -> bool:
-        """Whether a partition has an offset, be it one that pends."""
+        """Whether a partition has an offset, pending offsets included."""
         return tp in self.offsets or any(
             tp in pending_of_producer for pending_of_producer in self.pending.values()
         )
 
     @property
     def offset_count(self) -> int:
-        """How many offsets there are, those included that pend."""
+        """Return the number of offsets, pending offsets included."""
         return len(self.offsets) + sum(map(len, self.pending.values()))
 
 

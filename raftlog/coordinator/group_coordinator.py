@@ -1,11 +1,11 @@
-"""The coordinator of the groups in one partition of `__consumer_offsets`: what one may ask it.
+"""The coordinator of the groups in one partition of `__consumer_offsets`: its requests.
 
-Each group is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once
-the partition's high watermark has passed. Here every request finds its group. The groups themselves are held by
-`groups`; `group_expiration` looks after them as time passes.
+Each group is a state machine over the partition's journal (`base.machine`): it answers once the partition's high
+watermark has passed. This module routes requests to groups. `groups` holds them; `group_expiration` handles the passing
+of time.
 
-The coordinator knows nothing of partitions, logs or time: `append` is given, and the moment `at` comes with each
-call. Requests go to an active coordinator only; whoever owns it stands it down when it loses the partition.
+The coordinator does not know partitions, logs or clocks: `append` is injected, and the moment `at` comes with each
+call. Requests go to an active coordinator only; its owner unloads it when it loses the partition.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 
 class GroupCoordinator:
-    """The groups of one partition, from when they were read back until the partition is lost.
+    """The groups of one partition, from their load until the partition is lost.
 
-    `topics` says which there are, to all coordinators of a broker.
+    `topics`: the existing topics, shared by all coordinators of a broker.
     """
 
     def __init__(
@@ -86,25 +86,25 @@ class GroupCoordinator:
 
     @property
     def failures(self) -> Failures:
-        """The work that failed for single groups as time passed."""
+        """The timed work that failed for single groups."""
         return self._expiration.failures
 
     @property
     def pending_join_bytes(self) -> int:
-        """About what the member ids take that were given out and not yet used."""
+        """About how many bytes the pending member ids take."""
         return self._groups.timer.pending_join_bytes
 
     @property
     def memory_bytes(self) -> int:
-        """About what its groups take in memory."""
+        """About how many bytes of memory its groups take."""
         return self._groups.memory.bytes
 
     def recount_memory_bytes(self) -> int:
-        """Weigh all groups anew, for whoever checks `memory_bytes`."""
+        """Recount the memory of all groups, to check `memory_bytes`."""
         return self._groups.recount_memory_bytes()
 
     def load(self, groups: Iterable[Group], *, now: float) -> None:
-        """Take over groups, all of them committed; may be called with some at a time. Members get whole sessions."""
+        """Take over committed groups; it may be called repeatedly. Members get whole sessions."""
         for group in groups:
             self._groups.load(group, now=now)
             self._note_open(group)
@@ -113,7 +113,7 @@ class GroupCoordinator:
     def _ask(
         self, group_id: str, ask: Callable[[AnyGroup], None], answer: Answer, at: Moment | None = None
     ) -> None:
-        """Let a group deal with a request, then release what is committed and note what is not.
+        """Pass a request to a group, then release what is committed and note the rest.
 
         `at` comes with all that may change members.
         """
@@ -134,12 +134,12 @@ class GroupCoordinator:
     # -- the journal ---------------------------------------------------------------------------------------
 
     def committed(self, end_offset: int) -> None:
-        """The partition's high watermark is at `end_offset`: answer what rests on it."""
+        """Answer the requests that waited for the high watermark `end_offset`."""
         self._markers.committed(end_offset)
         self._groups.committed(end_offset)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        """The partition is lost: answer all waiting and further requests with `error`."""
         self._lost = error
         self._markers.stand_down(error)
         self._groups.on_unloaded(error)
@@ -148,7 +148,7 @@ class GroupCoordinator:
     # -- members -------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with Joined, MemberIdRequired, or a KafkaError."""
+        """Answered with JoinGroupResult, MemberIdRequired, or a KafkaError."""
         shortest, longest = (
             self._config.group_min_session_timeout_ms,
             self._config.group_max_session_timeout_ms,
@@ -173,12 +173,12 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer, at)
 
     def _check_stays(self, group_id: str) -> None:
-        """Raises CoordinatorLoadInProgress while a group is being deleted."""
+        """Raise CoordinatorLoadInProgress while a group is being deleted."""
         if self._expiration.pending_deletion_of(group_id).deletes_group:
             raise CoordinatorLoadInProgress("the group is being deleted")
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with Synced or a KafkaError."""
+        """Answered with the member's assignment or a KafkaError."""
         self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer, at)
 
     def heartbeat(self, request: Heartbeat, answer: Answer, *, at: Moment) -> None:
@@ -190,7 +190,7 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer, at)
 
     def leave(self, request: LeaveGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with None or a KafkaError. An id that was given out and never used is given back."""
+        """Answered with None or a KafkaError. An unused member id is released."""
 
         def ask(group: AnyGroup) -> None:
             group.leave(request.member, answer, at=at, reason=request.reason)
@@ -230,18 +230,18 @@ class GroupCoordinator:
         return self._expiration.next_at()
 
     def tick(self, at: Moment, *, most: int = SESSIONS_PER_TICK) -> int:
-        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
+        """Remove members after their session timeout, end overdue rebalances, and retry failed work.
 
-        Returns how many it were, `most` at most: for others `next_expiry_at` is over.
+        Return how many were handled, `most` at most; if more are due, `next_expiry_at` is in the past.
         """
         return self._expiration.tick(at, most)
 
     def sweep(self, at: Moment, *, most: int) -> int:
-        """Go on with what has to go, then with expired offsets, for about so many groups; returns how many."""
+        """Continue pending deletions, then the expiry of offsets, for about this many groups; return how many."""
         return self._expiration.sweep(at, most)
 
     def on_loop_stall(self, seconds: float) -> None:
-        """This broker itself stood still for so long: nobody's session ends for that."""
+        """Extend all sessions by a stall of this broker's own loop."""
         self._groups.timer.postpone_all(seconds)
 
     # -- offsets -------------------------------------------------------------------------------------------
@@ -285,12 +285,12 @@ class GroupCoordinator:
             self._groups.history.committed_from_outside(request, before, at)
 
     def end_transaction(self, end: WriteTxnMarker, answer: Answer) -> None:
-        """Have a transaction's offsets count, or never; answered with None once its marker is committed."""
+        """Commit or drop a transaction's offsets; answered with None once its marker is committed."""
         self._markers.handle(lambda _: Decision((end,)), answer)
         self._markers.committed(self._groups.committed_offset)
 
     def _append_end(self, ends: tuple[WriteTxnMarker, ...]) -> int:
-        """One marker is the end for all groups that the producer wrote of."""
+        """A single marker ends the transaction for all groups that the producer wrote to."""
         (end,) = ends
         end_offset = self._transactions.append_end_marker(end)
         for group_id in sorted(self._open.pop(end.producer_id, ())):
@@ -319,7 +319,9 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer)
 
     def delete(self, request: DeleteGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with None or a KafkaError. A group that no batch holds goes slice by slice, as `sweep` is called."""
+        """Answered with None or a KafkaError. A group too large for a batch is deleted slice by slice, as `sweep` is
+        called.
+        """
         group_id = request.group_id
 
         def ask(group: AnyGroup) -> None:
@@ -344,17 +346,17 @@ class GroupCoordinator:
         return 0 if group is None else group.runner.tail.offset_count
 
     def on_topics_deleted(self, topics: DeletedTopics) -> None:
-        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        """Delete the offsets of deleted topics, in each group before any commit for a new topic of the name."""
         self._expiration.on_topics_deleted(topics)
 
     def delete_topic_offsets(self, topics: Mapping[str, DeletedTopics]) -> None:
-        """Offsets of deleted topics were taken over, in some groups: those go likewise."""
+        """Delete the offsets of deleted topics that were found while some groups were loaded."""
         self._expiration.delete_topic_offsets(topics)
 
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, group_id: str, answer: Answer) -> None:
-        """Answered with the Group as committed; one that does not exist has `exists` False."""
+        """Answered with the committed Group; a missing group has `exists` False."""
 
         def ask(group: AnyGroup) -> None:
             self._check_stays(group_id)
@@ -366,19 +368,19 @@ class GroupCoordinator:
         self._ask(group_id, ask, answer)
 
     def events_of(self, group_id: str) -> tuple[list[GroupEvent], int]:
-        """Return what happened to a group, the oldest first, and how many older events were forgotten."""
+        """Return a group's events, oldest first, and how many older events were evicted."""
         return self._groups.history.of(group_id)
 
     def events_known_since_ms(self, group_id: str, loaded_at_ms: int) -> int:
-        """Return from when on all events of a group are known, but for those forgotten."""
+        """Return since when all events of a group are known, except evicted events."""
         return self._groups.history.known_since_ms(group_id, loaded_at_ms)
 
     def group_ids(self) -> list[str]:
-        """Return the names of all groups, those included whose end is not committed yet."""
+        """Return the names of all groups, including groups with an uncommitted end."""
         return self._groups.ids()
 
     def read_some(self, group_ids: Sequence[str], answer: Answer) -> None:
-        """Answered with those Groups, in a tuple, that exist and are not being deleted."""
+        """Answered with a tuple of the Groups that exist and are not being deleted."""
         wanted = [each for each in group_ids if not self._expiration.pending_deletion_of(each).deletes_group]
         groups: list[Any] = []
 

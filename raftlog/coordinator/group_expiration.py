@@ -1,9 +1,9 @@
-"""The ageing of a partition's groups, a bounded part of it at each call.
+"""Timeouts of a partition's groups, in bounded work per call.
 
-Sessions end, offsets expire (KIP-211), and what no batch of the journal holds goes slice by slice
-(`pending_deletion`): offsets of deleted topics, and groups that were deleted. Nobody waits for it but who wants a
-group gone, and who commits in a group of which something has to go first. Each group fails alone: it is noted in
-`failures`, left out for a while, and tried again. Only a broken invariant (AssertionError) is not contained.
+Sessions end, offsets expire (KIP-211), and deletions too large for a batch proceed slice by slice (`pending_deletion`):
+offsets of deleted topics, and deleted groups. Only a DeleteGroups request waits for it, and a commit in a group with a
+pending deletion. Each group fails alone: it is noted in `failures`, skipped for a while, and retried. Only a broken
+invariant (AssertionError) is not contained.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from raftlog.coordinator.pending_deletion import (
 from raftlog.coordinator.timer import TimerKey, TimerKind
 
 GROUPS_PER_SWEEP: Final = 200
-"""Groups of a broker whose offsets are looked through for expired ones before the loop gets its turn again."""
+"""Groups of a broker that are checked for expired offsets before the loop runs other tasks."""
 
 SESSIONS_PER_TICK: Final = 200
-"""Sessions of a broker that end before the loop gets its turn again."""
+"""Sessions of a broker that are ended before the loop runs other tasks."""
 
 RECORDS_PER_GROUP: Final = 20
-"""So many tombstones, or offsets that are looked at, are as much work as looking through a group."""
+"""This many tombstones, or offsets that are checked, count as one group."""
 
 SWEPT_OFFSETS: Final = 2_000
-"""A group of more offsets is looked through some topics at a time."""
+"""A group of more offsets is checked some topics at a time."""
 
 MS_PER_MINUTE: Final = 60_000
 
@@ -52,25 +52,25 @@ REMOVAL: Final = "group_removal"
 """The recurring work, by its name among the failures."""
 
 TIMEOUTS: Final = {TimerKind.SESSION: "session_timed_out", TimerKind.REBALANCE: "rebalance_timed_out"}
-"""The words for the end of a member's session, and of its time for a step of a rebalance."""
+"""The reasons for a session timeout and a rebalance timeout."""
 
 NO_PENDING_DELETION: Final = PendingDeletion()
 NO_TOPICS: Final[tuple[str, ...]] = ()
 
 
 Part = tuple[str, ...] | None
-"""Topics of a group whose offsets are looked through together; None: all that it has."""
+"""Topics of a group that are checked together; None: all."""
 
 
 class _Look(NamedTuple):
-    """The group whose offsets are looked through, and in which parts; None: that is not known yet."""
+    """The group that is checked, and its parts; None: not known yet."""
 
     group_id: str
     parts: Iterator[Part] | None = None
 
 
 class GroupExpiration:
-    """Of all groups of one partition."""
+    """The timeouts of all groups of one partition."""
 
     def __init__(self, config: NodeConfig, groups: Groups, journal: PartitionWriter) -> None:
         self._config = config
@@ -84,15 +84,15 @@ class GroupExpiration:
         self.failures = Failures()
 
     def _try(self, chore: str, group_id: str, now: float, work: Callable[[], int]) -> int | None:
-        """Return what the work for one group returns; None if it failed, now or not long ago."""
+        """Return the result of the work for one group; None if it failed, now or recently."""
         return self.failures.attempt(chore, group_id, now, work, raises=AssertionError)
 
     def begin(self, now: float) -> None:
-        """The groups were taken over: the first look for expired offsets is an interval from now."""
+        """Start after the load of the groups: the first check for expired offsets is an interval later."""
         self._sweeps_at = now + self._config.offsets_retention_check_interval_ms / 1000
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """Tell everybody who wants a group gone."""
+        """Answer all pending DeleteGroups requests."""
         for deletion in self._deletions.values():
             deletion.answer(error)
 
@@ -109,9 +109,9 @@ class GroupExpiration:
     # -- sessions ------------------------------------------------------------------------------------------
 
     def tick(self, at: Moment, most: int) -> int:
-        """Take out the members whose session has ended, end rebalances whose time is up; try again what failed.
+        """Remove members after their session timeout, end overdue rebalances, and retry failed work.
 
-        Returns how many it were, `most` at most.
+        Return how many were handled, `most` at most.
         """
         keys = self._groups.timer.pop_expired(at.now, most)
         ended: dict[tuple[str, TimerKind], list[TimerKey]] = {}
@@ -123,7 +123,7 @@ class GroupExpiration:
                 self._end_sessions(key.group_id, [key], at, partial(_tell, group, key, at))
         for (group_id, kind), of_group in ended.items():
             group = self._groups.get(group_id)
-            if isinstance(group, ConsumerGroup):  # else it is one no longer: its others have just gone
+            if isinstance(group, ConsumerGroup):  # otherwise its last members have just left
                 member_ids = [key.member_id for key in of_group]
                 tell = partial(group.on_member_timeouts, member_ids, at, what=TIMEOUTS[kind])
                 self._end_sessions(group_id, of_group, at, tell)
@@ -132,7 +132,7 @@ class GroupExpiration:
     def _end_sessions(
         self, group_id: str, keys: list[TimerKey], at: Moment, tell: Callable[[], None]
     ) -> None:
-        """Tell a group that sessions have ended; they end again later if that fails."""
+        """End sessions of a group; on failure they end again later."""
         group = self._groups.get(group_id)
         assert group is not None
 
@@ -148,7 +148,7 @@ class GroupExpiration:
     # -- offsets that expire -------------------------------------------------------------------------------
 
     def sweep(self, at: Moment, most: int) -> int:
-        """Go on with what has to go, then with expired offsets, for about so many groups; returns how many.
+        """Continue pending deletions, then the expiry of offsets, for about this many groups; return how many.
 
         A slice of a large group counts as many.
         """
@@ -165,7 +165,7 @@ class GroupExpiration:
         return looked
 
     def _look_through(self, look: _Look, now_ms: int) -> int:
-        """Expire offsets, of a large group those of its next topics; returns for how many groups it counts."""
+        """Expire offsets, in a large group those of its next topics; return the number of groups it counts as."""
         group = self._groups.get(look.group_id)
         if group is None or look.group_id in self._deletions:
             return 1
@@ -182,7 +182,7 @@ class GroupExpiration:
         if gone or after.exists is not before.exists:
             self._groups.history.offsets_expired(look.group_id, gone, now_ms, is_all=not after.exists)
         if after is not before and after.offsets:
-            self._to_sweep.append(_Look(look.group_id, iter((part,))))  # it may have been a slice of them
+            self._to_sweep.append(_Look(look.group_id, iter((part,))))  # it may have been only a slice
         self._groups.refresh(group)
         looked_at = before.offsets.topics() if part is None else part
         return 1 + sum(len(before.offsets.of_topic(each)) for each in looked_at) // RECORDS_PER_GROUP
@@ -197,14 +197,14 @@ class GroupExpiration:
     # -- what goes bit by bit ------------------------------------------------------------------------------
 
     def pending_deletion_of(self, group_id: str) -> PendingDeletion:
-        """Return what has yet to go from a group."""
+        """Return the pending deletion of a group."""
         return self._deletions.get(group_id, NO_PENDING_DELETION)
 
     def _new_deletion(self) -> PendingDeletion:
         return PendingDeletion(most_bytes=max_tombstone_batch_bytes(self._config.message_max_bytes))
 
     def delete_group(self, group_id: str, answer: Answer) -> None:
-        """A group goes slice by slice; answered with None or a KafkaError once it has."""
+        """Delete a group slice by slice; answered with None or a KafkaError at the end."""
         deletion = self._deletions.setdefault(group_id, self._new_deletion())
         deletion.answers.append(answer)
         if not deletion.deletes_group:
@@ -212,17 +212,17 @@ class GroupExpiration:
             self._deletions_at = 0.0
 
     def on_topics_deleted(self, topics: DeletedTopics) -> None:
-        """Topics were deleted: their offsets go, of each group before anything is committed for a successor."""
+        """Delete the offsets of deleted topics, in each group before any commit for a new topic of the name."""
         self.delete_topic_offsets(dict.fromkeys(self._groups.ids() if topics else (), topics))
 
     def delete_topic_offsets(self, topics: Mapping[str, DeletedTopics]) -> None:
-        """The same, of some groups, each its own."""
+        """Delete the offsets of deleted topics in some groups."""
         for group_id, gone in topics.items():
             self._deletions.setdefault(group_id, self._new_deletion()).add_topics(gone)
         self._deletions_at = 0.0
 
     def finish_deletion(self, group: AnyGroup) -> None:
-        """Raises KafkaError unless nothing has to go from a group any longer, or it was little enough to go now."""
+        """Complete a small pending deletion of a group. Raise KafkaError if one remains."""
         deletion = self._deletions.get(group.group_id)
         if deletion is not None and not deletion.deletes_group:
             self._take_slice(group)
@@ -230,7 +230,7 @@ class GroupExpiration:
             raise (deletion and deletion.last_error) or CoordinatorLoadInProgress("offsets are being removed")
 
     def _work_off(self, now: float, most: int) -> int:
-        """Go on with what has to go from some groups; returns for how many it counts."""
+        """Continue the pending deletions of some groups; return the number of groups it counts as."""
         looked, is_at_work = 0, False
         if now < self._deletions_at:
             return looked
@@ -258,12 +258,12 @@ class GroupExpiration:
         return looked
 
     def _put_off(self, group_id: str, deletion: PendingDeletion) -> None:
-        """A deletion that cannot be made now lets all others go first."""
+        """Put a deletion that fails now behind all others."""
         del self._deletions[group_id]
         self._deletions[group_id] = deletion
 
     def _take_slice(self, group: AnyGroup) -> int:
-        """Remove the next slice of what has to go from a group; returns how many offsets it was."""
+        """Remove the next slice of a pending deletion; return the number of offsets."""
         deletion = self._deletions[group.group_id]
         before, self._journal.last_error = group.runner.tail, None
         if not deletion.is_done(before):
@@ -282,7 +282,7 @@ class GroupExpiration:
 
 
 def _parts(group: Group) -> Iterator[Part]:
-    """Yield what is looked through together: all of a small group, about SWEPT_OFFSETS offsets of a large one."""
+    """Yield the parts that are checked together: all of a small group, about SWEPT_OFFSETS offsets of a large group."""
     if len(group.offsets) <= SWEPT_OFFSETS:
         yield None
         return
@@ -318,4 +318,4 @@ def _nothing(_: Group) -> Decision:
 
 
 def _nobody_waits(reply: object) -> None:
-    """Deleted topics and old offsets are tried again with the next sweep."""
+    """Ignore the result: the next sweep retries deleted topics and old offsets."""

@@ -1,10 +1,10 @@
-"""The events of the groups in one partition, with time and reason: a bounded memory, for people who ask why.
+"""The events of the groups in one partition, with time and reason: a bounded memory, for operators.
 
-It decides nothing and nothing rests on it. It is soft: a new coordinator begins with none, and a coordinator that is
-unloaded forgets its own. Heartbeats and commits of members are no events and cost nothing here.
+It is for display only. It is soft: a new coordinator begins empty. Members' heartbeats and commits are no events and
+are free here.
 
-Two bounds stand in this file: `KEPT_OF_GROUP` events of a group, and `MAX_BYTES` of all groups of a broker, beyond
-which those groups go that were quiet for longest. A text of a client is cut to `MAX_TEXT_CHARS`.
+There are two limits: `KEPT_OF_GROUP` events of a group, and `MAX_BYTES` of all groups of a broker. Beyond the latter
+the least recent groups are evicted. A text of a client is cut to `MAX_TEXT_CHARS`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from raftlog.coordinator.moment import Moment
 
 KEPT_OF_GROUP: Final = 60
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Of the events of all groups that a broker coordinates."""
+"""Bytes of the events of all groups that a broker coordinates."""
 
 MAX_TEXT_CHARS: Final = 120
 """Of each text in an event. A character takes four bytes at most."""
 
 MAX_TOPIC_CHARS: Final = 249
-"""Of a topic's name, which nothing longer is."""
+"""The longest possible name of a topic."""
 
 EVENT_BYTES: Final = 400
 """The memory of an event beside its texts."""
@@ -39,10 +39,10 @@ GROUP_BYTES: Final = 400
 """The memory of a group's entry beside its name and events."""
 
 SAME_IN_A_ROW: Final = 5
-"""Events of one kind that stand by themselves; those that follow at once are counted in the last one."""
+"""This many events of one kind are separate; immediate repeats are only counted in the last."""
 
 AT_ONCE_MS: Final = 10_000
-"""After so long an event stands by itself again."""
+"""After this pause an event is separate again."""
 
 NAMED_PARTITIONS: Final = 3
 NAMED_TOPICS: Final = 5
@@ -58,7 +58,7 @@ def _nobody() -> str:
 
 
 class _Events:
-    """Those of one group, the oldest first, in `owner`."""
+    """The events of one group in `owner`, oldest first."""
 
     __slots__ = ("began_ms", "bytes", "events", "forgotten", "group_id", "owner")
 
@@ -72,19 +72,19 @@ class _Events:
 
 
 class HistoryMemory:
-    """The events that a broker keeps, of all partitions. `asked_by` tells on whose behalf a request is handled now."""
+    """The events that a broker keeps, of all partitions. `asked_by` returns the client of the present request."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, asked_by: Callable[[], str] = _nobody) -> None:
         self.bytes = 0
         self.forgotten_until_ms = 0
-        """The last event for which there was no room, and perhaps others before it."""
+        """The time of the last evicted event."""
         self.asked_by = asked_by
         self._max_bytes = max_bytes
         self._groups: dict[_Events, None] = {}
         """In the order of their last event."""
 
     def put(self, kept: _Events, growth: int) -> None:
-        """A group has an event more. Groups that were quiet for longest go if there is no room, itself the last."""
+        """Count one more event of a group. The least recent groups are evicted if there is no room, itself last."""
         self._groups.pop(kept, None)
         self._groups[kept] = None
         self.bytes += growth
@@ -94,41 +94,41 @@ class HistoryMemory:
             oldest.owner.drop(oldest)
 
     def remove(self, kept: _Events) -> None:
-        """A group's events go."""
+        """Remove a group's events."""
         del self._groups[kept]
         self.bytes -= kept.bytes
 
 
 class GroupHistory:
-    """Told of each event by whoever decides it. Events that operators look for are lines of the log as well."""
+    """Receives each event from the code that decides it. Events that operators look for are logged as well."""
 
     def __init__(self, memory: HistoryMemory | None = None) -> None:
         self._memory = memory or HistoryMemory()
         self._groups: dict[str, _Events] = {}
 
     def of(self, group_id: str) -> tuple[list[GroupEvent], int]:
-        """Return the events of a group, the oldest first, and how many older ones were forgotten."""
+        """Return a group's events, oldest first, and how many older events were evicted."""
         kept = self._groups.get(group_id)
         return ([], 0) if kept is None else (list(kept.events), kept.forgotten)
 
     def known_since_ms(self, group_id: str, loaded_at_ms: int) -> int:
-        """Return from when on all events of a group are kept, but for those that `of` counts as forgotten."""
+        """Return since when all events of a group are kept, except for those that `of` counts as evicted."""
         kept = self._groups.get(group_id)
         until_ms = self._memory.forgotten_until_ms
         return max(loaded_at_ms, until_ms if kept is None else min(until_ms, kept.began_ms))
 
     def clear(self) -> None:
-        """Another broker coordinates these groups from now on, and has other events."""
+        """Remove all events: another broker coordinates these groups from now on."""
         for each in tuple(self._groups.values()):
             self.drop(each)
 
     def drop(self, kept: _Events) -> None:
-        """Forget one group's events."""
+        """Remove one group's events."""
         del self._groups[kept.group_id]
         self._memory.remove(kept)
 
     def add(self, group_id: str, event: GroupEvent) -> None:
-        """Keep an event."""
+        """Add an event."""
         assert event.what in GROUP_EVENT_KINDS, event.what
         kept = self._groups.get(group_id)
         if kept is None:
@@ -153,13 +153,13 @@ class GroupHistory:
     # -- members -------------------------------------------------------------------------------------------
 
     def joined(self, group_id: str, who: Who, at: Moment, detail: str = "") -> None:
-        """Somebody is about to be a member."""
+        """A member is about to join."""
         self._add_member("member_joined", group_id, who, at, detail)
 
     def members(
         self, what: str, group_id: str, members: Collection[Who], at: Moment, detail: str = ""
     ) -> None:
-        """The same happened to some members; one line of the log for all."""
+        """The same happened to several members; log one line for all."""
         for each in members:
             self._add_member(what, group_id, each, at, detail)
         first = next(iter(members), None)
@@ -177,7 +177,7 @@ class GroupHistory:
         *,
         leads: bool,
     ) -> None:
-        """A member of a classic group has it rebalance. `had`: its protocols until then."""
+        """A member of a classic group caused a rebalance. `had`: its protocols until then."""
         topics, before = _topics(request.protocols), _topics(had or ())
         if topics is not None and before is not None and topics != before:
             self._add_member("subscription_changed", group_id, member, at, _names(topics), topics=topics)
@@ -198,9 +198,9 @@ class GroupHistory:
     def members_changed(
         self, group: Group, before: Group, at: Moment, *, gone: str = "member_left", detail: str = ""
     ) -> None:
-        """A group of the consumer protocol is another one, or became it, or is one no longer.
+        """Members of a consumer group changed, or the group changed its type.
 
-        `gone` says why whoever is missing went.
+        `gone`: the reason why missing members left.
         """
         group_id, had, has = group.group_id, _members(before), _members(group)
         if not before.exists:
@@ -240,13 +240,13 @@ class GroupHistory:
     # -- the group -----------------------------------------------------------------------------------------
 
     def created(self, group_id: str, at: Moment) -> None:
-        """There is a group of which nothing was known."""
+        """A group without any known state appeared."""
         self._changed("group_created", group_id, at)
 
     def generation_began(
         self, group_id: str, generation: int, members: int, at: Moment, *, took_ms: int = -1
     ) -> None:
-        """A generation, or an epoch, is recorded; `took_ms`: its members were gathered for so long."""
+        """A generation, or an epoch, is recorded; `took_ms`: the duration of the rebalance."""
         what = "generation_began" if members else "group_emptied"
         event = GroupEvent(what, at.now_ms, number=generation, count=members, took_ms=took_ms)
         self.add(group_id, event)
@@ -267,7 +267,7 @@ class GroupHistory:
         self._changed(f"became_{kind}_group", group.group_id, at)
 
     def deleted(self, group_id: str, at: Moment) -> None:
-        """Somebody had a group deleted."""
+        """A client deleted a group."""
         self._changed("group_deleted", group_id, at, by=self._memory.asked_by())
 
     def _changed(self, what: str, group_id: str, at: Moment, by: str = "") -> None:
@@ -279,10 +279,10 @@ class GroupHistory:
     def committed_from_outside(
         self, request: CommitOffsets | TxnOffsetCommit, before: Group, at: Moment
     ) -> None:
-        """Offsets were committed by somebody who is no member.
+        """A client outside the membership committed offsets.
 
-        It is an event if the group has had members. Else a consumer that assigns partitions itself commits so, and a
-        transaction of an old client says nothing of members either.
+        It is an event if the group has had members. Consumers that assign partitions themselves commit this way, as do
+        transactions of old clients.
         """
         if not before.exists:
             self.created(request.group_id, at)
@@ -300,13 +300,13 @@ class GroupHistory:
     def offsets_deleted(
         self, group: Group, before: Group, partitions: Iterable[tuple[str, int]], at: Moment
     ) -> None:
-        """Somebody deleted offsets."""
+        """A client deleted offsets."""
         there = islice((each for each in partitions if before.has(each)), NAMED_PARTITIONS)
         named = [(topic, f"{topic}-{index}") for topic, index in there]
         self._offsets("offsets_deleted", group.group_id, before.offset_count - group.offset_count, named, at)
 
     def offsets_expired(self, group_id: str, count: int, now_ms: int, *, is_all: bool) -> None:
-        """Offsets were older than they are kept; `is_all`: and with the last one the group went."""
+        """Offsets expired; `is_all`: the group was removed with the last."""
         what = "group_expired" if is_all else "offsets_expired"
         self.add(group_id, GroupEvent(what, now_ms, count=count))
         log.info("group_offsets_expired", group=group_id, offsets=count)
@@ -314,7 +314,7 @@ class GroupHistory:
     def _offsets(
         self, what: str, group_id: str, count: int, named: Sequence[tuple[str, str]], at: Moment
     ) -> None:
-        """`named`: the first few partitions, each by its topic and in words."""
+        """`named`: the first few partitions, each with its topic, as text."""
         detail, topics = ", ".join(words for _, words in named), tuple(dict(named))
         by = self._memory.asked_by()
         self.add(group_id, GroupEvent(what, at.now_ms, detail=detail, topics=topics, by=by, count=count))

@@ -1,11 +1,11 @@
 """About how many bytes the groups of one partition take in memory, and whether there is room for more.
 
-A change is weighed by what it touches: a commit into a group with a million offsets costs what it commits. Two limits
-stand here, by one setting. Beyond `raftlog.group.max.bytes` nothing new is let in: no group, and no offset of a
-partition that had none. Beyond twice that nothing grows at all. So groups that exist go on, also where a broker takes
-over the groups of another one that were let in there.
+Counting costs as much as the change: a commit into a group with a million offsets costs what it commits. One setting
+has two limits. Beyond `raftlog.group.max.bytes` new groups, and offsets of partitions without offsets, are refused.
+Beyond twice that any growth is refused. So existing groups continue, even on a broker that takes over another broker's
+groups.
 
-Groups that are loaded are counted and never refused: a node starts however much there is.
+Loaded groups are counted and never refused: a node always starts.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from raftlog.coordinator.group import (
 from raftlog.coordinator.partition_map import PartitionKey
 
 GROUP_BYTES: Final = 1_000
-"""The memory of a group beside all that is counted of it."""
+"""The memory of a group beside what is counted separately."""
 
 OFFSET_BYTES: Final = 400
-"""The memory of an offset beside its text, where each is of another topic; half of it where they are of few."""
+"""The memory of an offset beside its text, for offsets of many topics; half of it for few topics."""
 
 MEMBER_BYTES: Final = 500
 """The memory of a classic member beside its names and bytes."""
@@ -55,10 +55,10 @@ ASSIGNED_TOPIC_BYTES: Final = 300
 """The memory of an assigned topic beside its partitions."""
 
 HARD_LIMIT_FACTOR: Final = 2
-"""So many times `raftlog.group.max.bytes` is where nothing grows any more."""
+"""Any growth is refused beyond this multiple of `raftlog.group.max.bytes`."""
 
 HasMemoryFor = Callable[[int, int], bool]
-"""Whether this broker's groups may take so many bytes more, up to so many in all."""
+"""Whether this broker's groups may take this many more bytes, up to a total."""
 
 
 def _always(growth: int, limit: int) -> bool:
@@ -66,35 +66,35 @@ def _always(growth: int, limit: int) -> bool:
 
 
 class GroupMemory:
-    """Of the groups in one partition. `has_memory_for` asks for all partitions of the broker."""
+    """The memory of the groups in one partition. `has_memory_for` checks all partitions of the broker."""
 
     __slots__ = ("_config", "_growth", "_is_new", "bytes", "has_memory_for")
 
     def __init__(self, config: NodeConfig, may_keep: HasMemoryFor = _always) -> None:
         self.has_memory_for = may_keep
         self.bytes = 0
-        """The bytes that are kept."""
+        """The bytes of committed state."""
         self._config = config
         self._growth = 0
-        """The growth by the change that was weighed last, and whether that is a new group or offset."""
+        """The growth of the change that was measured last, and whether that is a new group or offset."""
         self._is_new = False
 
     def on_loaded(self, group: Group) -> None:
-        """A group was read back."""
+        """Count a loaded group."""
         self.bytes += group_bytes(group)
 
     def measure(self, before: Group, after: Group, records: Iterable[GroupRecord]) -> None:
-        """Note by how much a group grows with these records."""
+        """Measure how much a group grows by these records."""
         self._growth = _growth(before, after, records)
         self._is_new = self._growth > 0 and _is_new(before, records)
 
     def check(self) -> None:
-        """Raise PolicyViolation if there is no room for what was weighed."""
+        """Raise PolicyViolation if there is no room for what was measured."""
         if self._growth > 0:
             self.check_growth(self._growth, is_new=self._is_new)
 
     def check_growth(self, growth: int, *, is_new: bool) -> None:
-        """Raise PolicyViolation if there is no room for so many bytes more. `is_new`: a group, or an offset."""
+        """Raise PolicyViolation if there is no room for this many more bytes. `is_new`: a group, or an offset."""
         most = self._config.raftlog_group_max_bytes
         if not self.has_memory_for(growth, most if is_new else HARD_LIMIT_FACTOR * most):
             raise PolicyViolation(
@@ -103,16 +103,16 @@ class GroupMemory:
             )
 
     def grow(self, growth: int) -> None:
-        """Count bytes that no record tells of."""
+        """Count bytes that are in no record."""
         self.bytes += growth
 
     def commit_measured(self) -> None:
-        """Count what was weighed last: it is in the journal."""
+        """Count what was measured last: it is in the journal."""
         self.bytes, self._growth = self.bytes + self._growth, 0
 
 
 def group_bytes(group: Group) -> int:
-    """Return about how many bytes a group takes, beside what its classic members offer."""
+    """Return about how many bytes a group takes, without its classic members' protocols."""
     found = GROUP_BYTES if group.exists else 0
     found += sum(map(_of_offset, group.offsets.values()))
     found += sum(
@@ -141,9 +141,9 @@ def _growth(before: Group, after: Group, records: Iterable[GroupRecord]) -> int:
 
 
 def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[PartitionKey]:
-    """Yield the partitions that records change and that have a text, or may have one.
+    """Yield the changed partitions that may have a text.
 
-    Few have: ten thousand offsets of a request are looked at in one turn of the loop.
+    Few have: ten thousand offsets of a request are checked in one step of the loop.
     """
     offsets = before.offsets
     for record in records:
@@ -186,7 +186,7 @@ def _sized(entries: Mapping[str, Any], key: str, size: Callable[[Any], int]) -> 
 
 
 def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
-    """Whether records begin a group, or have an offset of a partition that had none."""
+    """Whether records create a group, or an offset of a partition without offsets."""
     if not before.exists:
         return True
     return any(
@@ -198,7 +198,7 @@ def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
 
 
 def _text_at(group: Group, tp: PartitionKey) -> int:
-    """The memory of the texts of a group's offsets of one partition, those included that pend."""
+    """The memory of the texts of a group's offsets of one partition, pending offsets included."""
     committed = group.offsets.get(tp)
     found = 0 if committed is None else len(committed.metadata)
     return found + sum(

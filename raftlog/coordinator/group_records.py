@@ -1,8 +1,8 @@
 """Group records as the keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
 
 Written, as by Apache Kafka 4.1 and later: OffsetCommitKey v1 with OffsetCommitValue v4 (v1 where an expiry is named),
-GroupMetadataKey v2 with GroupMetadataValue v3. Read: those, and the older and newer value versions (0 … 4). Those of
-consumer groups are in `consumer.records`. A key type of a coordinator that is not built here is skipped, not refused.
+GroupMetadataKey v2 with GroupMetadataValue v3. Read: value versions 0 … 4. Consumer groups have
+`consumer.consumer_group_records`. A key type of a coordinator that does not exist here is skipped, not refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OFFSET_KEY_VERSIONS: Final = (0, 1)
 GROUP_KEY_VERSION: Final = 2
 OFFSET_VALUE_VERSION: Final = 4
 EXPIRING_OFFSET_VALUE_VERSION: Final = 1
-"""The only one that can say when an offset expires; it cannot tell a leader epoch or a topic's id."""
+"""Only this version has an expiry; it has neither a leader epoch nor a topic id."""
 
 GROUP_VALUE_VERSION: Final = 3
 FIRST_FLEXIBLE_VERSION: Final = 4
@@ -58,7 +58,7 @@ TOPIC_ID_FIELD: Final = tagged({TOPIC_ID_TAG: bytes(UUID_BYTES)})[:-UUID_BYTES]
 NO_METADATA: Final = compact_string("")
 _OFFSET_HEAD = Struct(">hqi")
 KNOWN_TOPIC_IDS: Final = 10_000
-"""So many topics' ids are one object in all the offsets that name them; the offsets of others take more memory."""
+"""This many topic ids are shared objects in all offsets; beyond it offsets take more memory."""
 
 BATCH_BYTES: Final = 61
 RECORD_BYTES: Final = 20
@@ -89,7 +89,7 @@ def encode(record: GroupRecord) -> KeyValue:
 
 
 def decode(key: bytes | None, value: bytes | None) -> ReadRecord | None:
-    """Return the record, or None for one of an unknown type. Raises CorruptMessage."""
+    """Return the record, or None for an unknown type. Raise CorruptMessage."""
     if key is None:
         return None
     fields = FieldReader(key)
@@ -109,7 +109,7 @@ def encode_all(records: Sequence[GroupRecord]) -> tuple[KeyValue, ...]:
 
 
 def batch_bytes(records: Sequence[GroupRecord]) -> int:
-    """Return what a batch of these takes at most."""
+    """Return the largest size of a batch of these."""
     encoded = encode_all(records)
     return BATCH_BYTES + sum(RECORD_BYTES + len(key) + len(value or b"") for key, value in encoded)
 
@@ -123,7 +123,7 @@ def _offset_key(record: OffsetCommitted | TransactionalOffsetCommitted) -> bytes
 
 @lru_cache(maxsize=1_000)
 def _offset_key_head(group_id: str, topic: str) -> bytes:
-    """The same in all keys of a topic: a commit may be of ten thousand partitions."""
+    """Cached, since all keys of a topic share it: a commit may have ten thousand partitions."""
     return I16.pack(1) + string(group_id) + string(topic)
 
 
@@ -187,8 +187,8 @@ def _value_reader(value: bytes) -> tuple[FieldReader, int]:
 
 
 def _read_offset(value: bytes) -> CommittedOffset:
-    """Versions: 0 offset, metadata, timestamp; 1 adds an expiry; 3 replaces it by the leader epoch; 4 is flexible,
-    and since Apache Kafka 4.1 it may tell the topic's id.
+    """Versions: 0 offset, metadata, timestamp; 1 adds an expiry; 3 replaces it by the leader epoch; 4 is flexible, and
+    since Apache Kafka 4.1 it may have the topic's id.
     """
     fields, version = _value_reader(value)
     offset = fields.int64()
@@ -201,7 +201,7 @@ def _read_offset(value: bytes) -> CommittedOffset:
 
 @lru_cache(KNOWN_TOPIC_IDS)
 def _topic_id(field: bytes) -> UUID | None:
-    """Return the id; None where there is none, or the one that stands for none."""
+    """Return the id; None without an id, or for the zero id."""
     if len(field) not in (0, UUID_BYTES):
         raise CorruptMessage("a topic's id has 16 bytes")
     return UUID(bytes=field) if any(field) else None

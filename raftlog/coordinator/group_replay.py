@@ -1,11 +1,10 @@
-"""Read a partition of `__consumer_offsets` back into groups: the last word on each key counts.
+"""Replays a partition of `__consumer_offsets` into groups: the last record of each key counts.
 
-Offsets that a producer wrote in a transaction pend until its marker comes; in a log that ends before it, they pend on.
+Offsets in a producer's transaction are pending until its marker, also at the end of the log.
 
-An offset tells which topic had the name. A coordinator that reads back knows all of the metadata that an earlier one
-knew: the record that made it the leader is behind what that one had applied, which coordinates no longer once it has
-that record. So what names another topic than the one that is there now is an offset of a deleted one, never of one to
-come.
+An offset has the id of its topic. A new coordinator has applied all metadata that a former coordinator had: the record
+of its leadership is later, and ended the former leadership. So an offset with another id than the present topic belongs
+to a deleted topic, never to a future topic.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from raftlog.records.batch import BatchHeader, Buffer, iter_headers, iter_record
 
 
 class GroupReplay:
-    """Collects records batch by batch; damaged or unknown records are counted and left out."""
+    """Collects records batch by batch; damaged or unknown records are counted and skipped."""
 
     __slots__ = (
         "_books",
@@ -36,10 +35,10 @@ class GroupReplay:
     )
 
     def __init__(self, is_gone: Callable[[str, UUID], bool] = lambda _name, _id: False) -> None:
-        """`is_gone` is asked whether a topic of this name and id is no more."""
+        """`is_gone` returns whether a topic of this name and id is deleted."""
         self._is_gone = is_gone
         self.deleted_topics: dict[str, dict[str, set[UUID]]] = {}
-        """By group and name, the deleted topics of which offsets were read, be they replaced by now."""
+        """By group and name, the deleted topics of the offsets read, even if replaced later."""
         self._memberships: dict[str, Membership] = {}
         self._offsets: dict[str, GroupOffsets[CommittedOffset]] = {}
         self._books: dict[str, ConsumerMembershipBuilder] = {}
@@ -49,13 +48,13 @@ class GroupReplay:
         self.skipped = 0
 
     def feed(self, batches: Buffer) -> int:
-        """Take whole batches as a log returns them; returns the offset to read on from."""
+        """Apply whole batches as a log returns them; return the offset to continue from."""
         for _ in self.feed_stepwise(batches):
             pass
         return self.next_offset
 
     def feed_stepwise(self, batches: Buffer) -> Iterator[None]:
-        """The same record by record; `next_offset` is where to read on from after the last."""
+        """The same record by record; `next_offset` is where to continue after the last."""
         view = memoryview(batches)
         for position, header in iter_headers(view):
             batch = view[position : position + header.length]
@@ -111,7 +110,7 @@ class GroupReplay:
             self.deleted_topics.setdefault(record.group_id, {}).setdefault(record.topic, set()).add(topic_id)
 
     def groups(self) -> Iterator[Group]:
-        """Yield every group that something is left of, by name."""
+        """Yield every non-empty group, by name."""
         for group_id in sorted(self._memberships.keys() | self._offsets.keys() | self._books.keys()):
             membership = self._memberships.get(group_id)
             book = self._books.get(group_id)

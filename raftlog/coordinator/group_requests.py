@@ -1,4 +1,4 @@
-"""The requests to a group's coordinator, and its results. Values only; failures are KafkaErrors."""
+"""The requests to a group's coordinator, and their results. Values only; failures are KafkaErrors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.coordinator.group import CommittedOffset, Member
 
 
 class MemberRef(msgspec.Struct, frozen=True):
-    """A member by what it says of itself; `group_instance_id` makes it a static one (KIP-345)."""
+    """A member's identity in a request; `group_instance_id` makes it static (KIP-345)."""
 
     member_id: str
     group_instance_id: str | None = None
@@ -19,9 +19,9 @@ class MemberRef(msgspec.Struct, frozen=True):
 class JoinGroup(msgspec.Struct, frozen=True):
     """`protocols`: (name, subscription), best first. `may_require_member_id`: JoinGroup v4 and later (KIP-394).
 
-    `may_skip_assignment`: v9 and later, a returning static leader can be told that its assignment stands (KIP-814).
-    `viewer`: the sender, as in ConsumerGroupHeartbeat; others of its group may have expressions.
-    `reason`: why, in the client's words (KIP-800).
+    `may_skip_assignment`: since v9 a response can say to a returning static leader that its assignment stands
+    (KIP-814). `viewer`: the sender, as in ConsumerGroupHeartbeat; other members of its group may have expressions.
+    `reason`: the client's text (KIP-800).
     """
 
     group_id: str
@@ -39,7 +39,7 @@ class JoinGroup(msgspec.Struct, frozen=True):
 
 
 class JoinGroupResult(msgspec.Struct, frozen=True):
-    """`members` is filled for the leader alone, which assigns unless it is to skip that."""
+    """`members` is filled only for the leader, which assigns unless it is to skip that."""
 
     member_id: str
     generation: int
@@ -51,13 +51,13 @@ class JoinGroupResult(msgspec.Struct, frozen=True):
 
 
 class MemberIdRequired(msgspec.Struct, frozen=True):
-    """Come again with this id (error 79): so a client that never comes again leaves no member behind (KIP-394)."""
+    """Join again with this id (error 79): so a client that does not return leaves no member behind (KIP-394)."""
 
     member_id: str
 
 
 class SyncGroup(msgspec.Struct, frozen=True):
-    """`assignments` by member id, from the leader. Protocol type and name None: not said (before v5)."""
+    """`assignments` by member id, from the leader. Protocol type and name None: absent (before v5)."""
 
     group_id: str
     member: MemberRef
@@ -80,7 +80,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 class LeaveGroup(msgspec.Struct, frozen=True):
-    """`reason`: why, in the client's words (KIP-800)."""
+    """`reason`: the client's text (KIP-800)."""
 
     group_id: str
     member: MemberRef
@@ -111,7 +111,7 @@ class CommitOffsets(msgspec.Struct, frozen=True):
 
 
 class TxnOffsetCommit(msgspec.Struct, frozen=True):
-    """Answered with one error code per commit. The partition's place in the transaction is confirmed before."""
+    """Answered with one error code per commit. The partition was verified to be in the transaction."""
 
     group_id: str
     member: MemberRef
@@ -122,10 +122,10 @@ class TxnOffsetCommit(msgspec.Struct, frozen=True):
 
 
 class WriteTxnMarker(msgspec.Struct, frozen=True):
-    """How a transaction ends, as its coordinator has it written; answered with None at commit.
+    """The end of a transaction, as its coordinator decided; answered with None at commit.
 
-    `txn_first_offset`: where it must begin in the partition, or InvalidTxnState; -1: wherever it does. Else
-    `last_sequence` and `last_timestamp` must be those of its producer's last batch, as well.
+    `txn_first_offset`: if not -1, the offset at which it must begin in the partition, else InvalidTxnState. Then
+    `last_sequence` and `last_timestamp` must also be those of its producer's last batch.
     """
 
     producer_id: int

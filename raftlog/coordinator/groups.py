@@ -1,7 +1,7 @@
-"""The groups of one partition, by name: found or begun anew, turned from one type into the other, kept or forgotten.
+"""The groups of one partition, by name: found or created, migrated between the types, kept or dropped.
 
-This is the one place that holds them. The coordinator answers requests about a group, the expiration handles the
-passing of time. Both call `refresh` after it, which answers what is committed and notes what is not.
+Only this module holds them. The coordinator handles requests, the expiration the passing of time. Both then call
+`refresh`, which answers what is committed and notes the rest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AnyGroup = ClassicGroup | ConsumerGroup
 
 
 def check_group_id(group_id: str) -> None:
-    """Raise InvalidGroupId for an id that is too long. Nothing may depend on the id before: hashing it takes time."""
+    """Raise InvalidGroupId for an id that is too long. Check it before any use of the id: hashing takes time."""
     if len(group_id) > NAME_MAX_CHARS:
         raise InvalidGroupId(f"a group id has at most {NAME_MAX_CHARS} characters")
 
@@ -41,9 +41,9 @@ def _always(*asked: int) -> bool:
 
 
 class GroupCapacity(NamedTuple):
-    """The room that is left in this broker: one more group, one more member id that nobody has used yet, more bytes.
+    """The capacity left in this broker: for one more group, one more pending member id, more bytes.
 
-    `history`: for the events of its groups; None: room of its own.
+    `history`: for the events of its groups; None: a memory of its own.
     """
 
     may_add: Callable[[], bool] = _always
@@ -53,7 +53,7 @@ class GroupCapacity(NamedTuple):
 
 
 class Groups:
-    """Those of which something is known, or waited for."""
+    """The groups with state or waiting requests."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Groups:
         self._groups: dict[str, AnyGroup] = {}
         self._waiting: dict[str, AnyGroup] = {}
         self._due: list[tuple[int, str]] = []
-        """A heap of those that wait: the journal's offset that the first of their decisions waits for."""
+        """A heap of waiting groups: the journal offset that their first decision waits for."""
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -87,28 +87,28 @@ class Groups:
         return iter(self._groups.values())
 
     def ids(self) -> list[str]:
-        """Return the names of all."""
+        """Return the names of all groups."""
         return list(self._groups)
 
     def get(self, group_id: str) -> AnyGroup | None:
-        """Return a group of which something is known."""
+        """Return a group with known state."""
         return self._groups.get(group_id)
 
     def recount_memory_bytes(self) -> int:
-        """Weigh all groups anew: what `memory` has counted must be this."""
+        """Recount the memory of all groups: the sum in `memory` must be equal."""
         offered = sum(each.protocol_bytes for each in self if isinstance(each, ClassicGroup))
         return offered + sum(group_bytes(each.runner.tail) for each in self)
 
     def find(self, group_id: str) -> AnyGroup:
-        """Return a group, or an empty one of that name that is kept once something is known of it.
+        """Return a group, or an empty group of that name that is kept once it has state.
 
-        Raises InvalidGroupId for a name that is too long.
+        Raise InvalidGroupId for a name that is too long.
         """
         check_group_id(group_id)
         return self._groups.get(group_id) or self._classic(self._runner(Group(group_id)))
 
     def check_capacity(self, group_id: str) -> None:
-        """Raises PolicyViolation for one group too many."""
+        """Raise PolicyViolation for a group beyond the limit."""
         if group_id in self._groups:
             return
         if not self.capacity.may_add():
@@ -116,7 +116,7 @@ class Groups:
         self.memory.check_growth(GROUP_BYTES, is_new=True)
 
     def load(self, group: Group, *, now: float) -> None:
-        """Take over a group, all of it committed. Every member gets a whole session."""
+        """Take over a committed group. Every member gets a whole session."""
         runner = self._runner(group)
         taken = self._classic(runner) if group.consumer is None else self._consumer(runner)
         self._groups[group.group_id] = taken
@@ -134,14 +134,14 @@ class Groups:
         return after
 
     def _append(self, records: tuple[GroupRecord, ...]) -> int:
-        """Append what was applied just now. Raises PolicyViolation if there is no room for it."""
+        """Append what was applied just now. Raise PolicyViolation if there is no room for it."""
         self.memory.check()
         end_offset = self._journal.append(records)
         self.memory.commit_measured()
         return end_offset
 
     def apply_appended(self, group: AnyGroup, records: tuple[GroupRecord, ...], end_offset: int) -> None:
-        """Apply records to a group that are in the journal already, and settle it."""
+        """Apply records that are in the journal already to a group, and refresh it."""
         group.runner.take(records, end_offset)
         self.memory.commit_measured()
         self.refresh(group)
@@ -155,7 +155,9 @@ class Groups:
         )
 
     def try_upgrade(self, group: ClassicGroup, hear: Callable[[ConsumerGroup], None], at: Moment) -> None:
-        """Let what a classic group may turn into hear a member of the consumer protocol; it is that if it let it in."""
+        """Let a classic group's upgrade handle a member of the consumer protocol; the group changes its type if that
+        succeeds.
+        """
         turned = self._consumer(group.runner, former=group)
         hear(turned)
         if turned.recorded is not None:
@@ -165,7 +167,7 @@ class Groups:
             self.refresh(group, at)
 
     def delete_empty_consumer_group(self, group_id: str) -> None:
-        """A consumer group without members does not stand in the way of a classic one, which counts on from it."""
+        """Delete a consumer group without members: it must not block a classic group, which continues its epochs."""
         group = self._groups.get(group_id)
         state = None if group is None else group.runner.tail.consumer
         if group is None or state is None or state.members:
@@ -180,7 +182,7 @@ class Groups:
     # -- the journal ---------------------------------------------------------------------------------------
 
     def refresh(self, group: AnyGroup, at: Moment | None = None) -> None:
-        """Take a group for what it has become, and answer what is committed.
+        """Note a group's new type, and answer what is committed.
 
         `at` comes with all that may change members.
         """
@@ -189,7 +191,7 @@ class Groups:
             offers, group = group.member_protocols, self._classic(group.runner)
             group.rebalance_after_downgrade(offers, at)
         elif isinstance(group, ConsumerGroup) and group.recorded is None:
-            # it has ended, though not for readers before that is committed
+            # it has ended, though readers still see it before the commit
             group = self._classic(group.runner)
         group.runner.committed(self.committed_offset)
         waits_for = group.runner.waits_for
@@ -203,7 +205,7 @@ class Groups:
             self._groups[group.group_id] = group
 
     def committed(self, end_offset: int) -> None:
-        """The partition's high watermark is at `end_offset`: answer what rests on it."""
+        """Answer the requests that waited for the high watermark `end_offset`."""
         self.committed_offset = end_offset
         while self._due and self._due[0][0] <= end_offset:
             _, group_id = heappop(self._due)
@@ -216,11 +218,11 @@ class Groups:
                 self.refresh(self._groups.get(group_id, group))
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        """The partition is lost: answer all waiting and further requests with `error`."""
         self.history.clear()
         for group in self._groups.values():
             group.on_unloaded(error)
 
 
 def _nobody_waits(reply: object) -> None:
-    """If it could not be ended, the one who joins hears why."""
+    """Ignore the result: if the group could not be ended, the joining client gets the error."""

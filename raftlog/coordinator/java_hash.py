@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group lives in: clients of every language rely on Java's hash."""
+"""The partition of `__consumer_offsets` for a group: clients of every language rely on Java's hash."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _INT_BITS = 32
 
 
 def java_string_hash(text: str) -> int:
-    """Return what Java's `String.hashCode` gives: over UTF-16 code units, wrapped to 32 bits, signed."""
+    """Return the value of Java's `String.hashCode`: over UTF-16 code units, wrapped to 32 bits, signed."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for index in range(0, len(units), 2):

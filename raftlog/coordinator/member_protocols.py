@@ -1,6 +1,7 @@
-"""The protocols that the members of a group offer, and how much of a generation's record and of memory they take.
+"""The protocols that the members of a group offer, and their size in a generation's record and in memory.
 
-Soft: records keep what was chosen of it only. Kept as sums, so that letting one member in does not ask all the others.
+Soft: records keep only the chosen protocol. Sizes are kept as sums, so that admitting a member does not visit all
+others.
 """
 
 from __future__ import annotations
@@ -22,24 +23,27 @@ MEMBER_BYTES: Final = 28
 """The size of a member in a record beside its names and bytes."""
 
 SUBSCRIPTIONS_SHARE: Final = 0.75
-"""Of a record of message.max.bytes; the rest is for assignments. One member's bytes must not fail everybody's join."""
+"""Share of a record of message.max.bytes; the rest is for assignments. A single member's bytes must not fail all
+joins.
+"""
 
 OFFERED_SHARE: Final = 3
-"""The memory of all protocols of all members, times what they may take in a record. Clients offer one to three
-protocols with about the same bytes; a record holds one of them."""
+"""The memory of all members' protocols, as a multiple of their limit in a record. Clients offer one to three protocols
+of about equal size; a record holds only the chosen protocol.
+"""
 
 ProtocolNames = frozenset[str]
 
 ProtocolsByMember = Mapping[str, Protocols]
-"""By member id."""
+"""Protocols by member id."""
 
 
 def _ignore(growth: int) -> None:
-    """For whoever does not count."""
+    """Ignore growth, for callers that do not count."""
 
 
 class MemberProtocols:
-    """Those of all present members. `count(growth)` is told by how many bytes they grow in memory."""
+    """The protocols of all present members. `count(growth)` gets their growth in bytes of memory."""
 
     __slots__ = ("_count", "_names", "_offers", "_recorded", "_sizes", "_total_size", "bytes")
 
@@ -49,7 +53,7 @@ class MemberProtocols:
         """The size of all the protocols."""
         self._offers: dict[str, Protocols] = {}
         self._recorded: set[str] = set()
-        """Members of whom only that is known which records kept."""
+        """Members with only their recorded protocol known."""
         self._sizes: dict[str, int] = {}
         self._total_size = 0
         self._names: Counter[ProtocolNames] = Counter()
@@ -59,7 +63,7 @@ class MemberProtocols:
         return len(self._offers)
 
     def put(self, member: Member, protocols: Protocols) -> None:
-        """A member offers this, in place of what it offered before."""
+        """Set a member's protocols."""
         member_id = member.member_id
         self.drop(member_id)
         self._offers[member_id] = protocols
@@ -73,12 +77,12 @@ class MemberProtocols:
         self._count(growth)
 
     def put_recorded(self, member: Member, protocol: str | None) -> None:
-        """A member is taken over: it offers what was chosen at least."""
+        """Add a member of a loaded group: it offers at least the recorded protocol."""
         self.put(member, ((protocol or "", member.subscription),))
         self._recorded.add(member.member_id)
 
     def drop(self, member_id: str) -> None:
-        """A member is gone; fine if it was never there."""
+        """Remove a member; it need not exist."""
         protocols = self._offers.pop(member_id, None)
         if protocols is None:
             return
@@ -97,40 +101,40 @@ class MemberProtocols:
                 self.drop(member_id)
 
     def of(self, member_id: str) -> Protocols:
-        """The protocols of a present member, as far as they are known."""
+        """The protocols of a present member, as far as known."""
         return self._offers[member_id]
 
     def all(self) -> ProtocolsByMember:
-        """The protocols of each present member, as far as they are known."""
+        """The protocols of each present member, as far as known."""
         return MappingProxyType(self._offers)
 
     def joined_with(self, member_id: str) -> Protocols | None:
-        """All that a member offers; None if it joined another coordinator."""
+        """Return all protocols of a member; None if it joined another coordinator."""
         return None if member_id in self._recorded else self._offers.get(member_id)
 
     def common(self) -> ProtocolNames | None:
-        """The names of protocols that all have; None: there is nobody."""
+        """Return the names of protocols that all members have; None without members."""
         distinct = list(self._names)
         return distinct[0].intersection(*distinct[1:]) if distinct else None
 
     def size_with(self, member: Member, protocols: Protocols) -> int:
-        """Return what the next generation's record takes at most if a member joins (again) with this."""
+        """Return the largest size of the next generation's record if a member joins (again) with these."""
         return (
             self._total_size - self._sizes.get(member.member_id, 0) + member_record_bytes(member, protocols)
         )
 
     def growth_with(self, member_id: str, protocols: Protocols) -> int:
-        """Return by how many bytes all protocols grow in memory if a member joins (again) with these."""
+        """Return by how many bytes of memory all protocols grow if a member joins (again) with these."""
         return _bytes_of(protocols) - _bytes_of(self._offers.get(member_id, ()))
 
 
 def max_generation_bytes(message_max_bytes: int) -> int:
-    """Return what names and subscriptions of a group may take, so that a generation of it can be recorded."""
+    """Return how many bytes a group's names and subscriptions may take in the record of a generation."""
     return int(message_max_bytes * SUBSCRIPTIONS_SHARE)
 
 
 def member_record_bytes(member: Member, protocols: Protocols) -> int:
-    """Return what a member may take in a generation's record: the largest of its subscriptions counts."""
+    """Return a member's largest size in a generation's record, with its largest subscription."""
     names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
     largest = max((len(subscription) for _, subscription in protocols), default=0)
     return MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)

@@ -1,4 +1,4 @@
-"""When something happens, on both clocks."""
+"""A point in time, on both clocks."""
 
 from __future__ import annotations
 

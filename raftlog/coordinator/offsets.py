@@ -1,6 +1,6 @@
 """Decisions about committed offsets: commit, delete, expire, and the end of a group with all it has.
 
-A deleted offset is deleted also where it pends under a transaction; a pending one does not expire.
+A deletion includes pending offsets of transactions; a pending offset does not expire.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ from raftlog.coordinator.transactional_offsets import check_commit_epoch, is_uns
 
 
 def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max: int) -> Decision:
-    """Record offsets; the reply is one error code per commit (OffsetMetadataTooLarge refuses just that one).
+    """Record offsets; the reply is one error code per commit (OffsetMetadataTooLarge refuses only that commit).
 
-    `shown` is the group with a rebalance that is under way. Raises UnknownMemberId, IllegalGeneration,
-    FencedInstanceId, RebalanceInProgress.
+    `shown` is the group with a running rebalance. Raise UnknownMemberId, IllegalGeneration, FencedInstanceId,
+    RebalanceInProgress.
     """
     check_commit(shown, request)
     records = []
@@ -63,7 +63,7 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
 
 
 def check_commit(group: Group, request: CommitOffsets) -> None:
-    """Members commit in their generation; without a generation one may commit while the group has no members."""
+    """Members commit in their generation; clients without a generation may commit while the group has no members."""
     membership, member = group.membership, request.member
     if group.consumer is not None:
         check_consumer_commit(group.consumer, request)
@@ -83,7 +83,7 @@ def check_commit(group: Group, request: CommitOffsets) -> None:
 
 
 def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets) -> None:
-    """Members commit as `check_commit_epoch` says. Raises UnknownMemberId, StaleMemberEpoch (IllegalGeneration for
+    """Members commit as `check_commit_epoch` says. Raise UnknownMemberId, StaleMemberEpoch (IllegalGeneration for
     members of the classic protocol), and UnsupportedVersion for requests that cannot name an epoch.
     """
     if request.generation <= NO_GENERATION and not membership.members:
@@ -97,9 +97,9 @@ def check_consumer_commit(membership: ConsumerMembership, request: CommitOffsets
 
 
 def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, epoch: int) -> None:
-    """Members read what is committed in their own epoch; anybody may who names no member.
+    """Members read committed offsets in their own epoch; clients without a member id may always.
 
-    Raises UnknownMemberId, StaleMemberEpoch, IllegalGeneration.
+    Raise UnknownMemberId, StaleMemberEpoch, IllegalGeneration.
     """
     if not member_id and epoch < 0:
         return
@@ -109,16 +109,17 @@ def check_consumer_fetch(membership: ConsumerMembership, member_id: str | None, 
 
 
 def check_member_epoch(membership: ConsumerMembership, member_id: str, epoch: int) -> None:
-    """Raises StaleMemberEpoch, or IllegalGeneration for members of the classic protocol."""
+    """Raise StaleMemberEpoch, or IllegalGeneration for members of the classic protocol."""
     known = membership.current_assignment_of(member_id).epoch
     if epoch != known:
         raise stale_epoch(membership, member_id, f"is in epoch {known}, not {epoch}")
 
 
 def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group) -> Decision:
-    """Remove offsets (KIP-496); the reply is one error code per partition. A consumer group's own topics are refused.
+    """Remove offsets (KIP-496); the reply is one error code per partition. Topics that a consumer group reads are
+    refused.
 
-    All topics are, while it is unknown what its members read. Raises GroupIdNotFound; NonEmptyGroup for a group with
+    All topics are refused while its members' topics are unknown. Raise GroupIdNotFound; NonEmptyGroup for a group with
     members of another protocol type.
     """
     if not shown.exists:
@@ -136,7 +137,7 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
 
 
 def decide_delete(group: Group, *, shown: Group) -> Decision:
-    """End a group without members, with its offsets. Raises GroupIdNotFound, NonEmptyGroup."""
+    """End a group without members, with its offsets. Raise GroupIdNotFound, NonEmptyGroup."""
     if not shown.exists:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
     if not may_delete(shown):
@@ -145,7 +146,7 @@ def decide_delete(group: Group, *, shown: Group) -> Decision:
 
 
 def may_delete(shown: Group) -> bool:
-    """Whether a group has no members, those included that a rebalance gathers."""
+    """Whether a group has no members, including joining members of a rebalance."""
     return shown.state in (EMPTY, DEAD)
 
 
@@ -158,12 +159,12 @@ def decide_expire_offsets(
     topics: Iterable[str] | None = None,
     most_bytes: int = TOMBSTONE_BATCH_BYTES,
 ) -> Decision:
-    """Forget what nobody needs any longer (KIP-211), and an empty group with its last offset; a batch full at once.
+    """Expire offsets (KIP-211), and an empty group with its last offset; one batch per call.
 
-    `topics`: the only ones that are looked at, None all. `most_bytes`: for the keys of the batch.
+    `topics`: the only topics to check, None: all. `most_bytes`: for the keys of the batch.
 
-    A group without members keeps its offsets for the retention time from when the last one left; one that never had
-    any (assign-only consumers), and topics that a consumer group no longer reads, from the last commit.
+    In a group without members the retention time starts when the last member left. It starts with the last commit in a
+    group that never had members (assign-only consumers), and for topics that a consumer group no longer reads.
     """
     if shown.preparing:
         return Decision()
@@ -185,7 +186,7 @@ def decide_expire_offsets(
 
 
 def _kept_topics(group: Group) -> frozenset[str] | None:
-    """The topics whose offsets do not expire because members read them; None: no offset expires now."""
+    """The topics with unexpiring offsets because members read them; None: no offset expires now."""
     if group.consumer is None and group.membership.members and group.state != STABLE:
         return None
     return read_topics(group)
@@ -202,7 +203,7 @@ def _is_expired(group: Group, committed: CommittedOffset, *, now_ms: int, retent
 
 
 def read_topics(group: Group) -> frozenset[str] | None:
-    """The topics of the members: nothing if there are none, None if that cannot be known."""
+    """The topics of the members: empty without members, None if unknown."""
     if group.consumer is not None:
         return group.consumer.subscribed_topics()
     membership = group.membership
@@ -222,6 +223,6 @@ def _forgotten(group: Group, topic_partitions: Iterable[tuple[str, int]]) -> tup
 
 
 def _ended(group: Group) -> tuple[GroupRecord, ...]:
-    """Tombstones for all that the journal holds of a group."""
+    """Return tombstones for all of a group's keys in the journal."""
     next_state(group.state, ClassicGroupEvent.DELETED)
     return (*_forgotten(group, group.partitions()), *group_tombstones(group))

@@ -1,7 +1,7 @@
-"""Maps from a topic's partitions to something, for groups with very many of them.
+"""Maps by topic and partition, for groups with very many partitions.
 
-A copy shares what nobody changes, topic by topic, so that the next state of a group costs what has changed and not what
-it has. A holder that has copied a map changes the copy alone.
+A copy shares unchanged topics, so that the next state of a group costs only its changes. Changing a copy does not
+affect the original.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PartitionMap(MutableMapping[PartitionKey, Value]):
     def __init__(self, before: Mapping[PartitionKey, Value] | None = None) -> None:
         self._topics: dict[str, dict[int, Value]] = {}
         self._own: set[str] = set()
-        """Topics whose partitions no other map shares."""
+        """Topics with partitions that no other map shares."""
         self._count = 0
         if isinstance(before, PartitionMap):
             before._own.clear()
@@ -70,15 +70,15 @@ class PartitionMap(MutableMapping[PartitionKey, Value]):
         return self._topics[topic]
 
     def topics(self) -> Iterable[str]:
-        """Return the topics of which there is something."""
+        """Return the topics in the map."""
         return self._topics.keys()
 
     def of_topic(self, topic: str) -> Mapping[int, Value]:
-        """Return what there is of one topic, by partition."""
+        """Return the values of one topic, by partition."""
         return self._topics.get(topic, {})
 
     def without(self, topics: Iterable[str], goes: Callable[[str, Value], bool]) -> PartitionMap[Value]:
-        """Return the rest: all but what `goes` of these topics."""
+        """Return the map without the entries of these topics that `goes` selects."""
         rest = PartitionMap(self)
         for topic in topics:
             before = rest._topics.pop(topic, {})

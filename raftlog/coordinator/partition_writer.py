@@ -1,4 +1,4 @@
-"""The partition's journal as groups see it: their records as one batch, in a transaction if they belong to one."""
+"""The partition's journal for groups: appends records as one batch, in a transaction if required."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from raftlog.coordinator.group_records import KeyValue, encode_all
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 
 Append = Callable[[tuple[KeyValue, ...]], int]
-"""Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
+"""Append keys and values as one batch, return the journal's end offset after it; a KafkaError means no append."""
 
 
 class PartitionWriter:
-    """`last_error`: why it took no records, when it last took none; whoever wants to know clears it before."""
+    """`last_error`: the error of the last failed append; callers that want to see it clear it before."""
 
     def __init__(self, append: Append, transactions: TransactionalWriter) -> None:
         self.last_error: KafkaError | None = None
@@ -22,7 +22,7 @@ class PartitionWriter:
         self._transactions = transactions
 
     def append(self, records: tuple[GroupRecord, ...]) -> int:
-        """Append the records of one decision; returns the end offset. Raises KafkaError with nothing appended."""
+        """Append the records of one decision; return the end offset. Raise KafkaError without an append."""
         first = records[0]
         try:
             if isinstance(first, TransactionalOffsetCommitted):

@@ -1,8 +1,8 @@
-"""Deletions from a group that are made bit by bit, because no batch holds their tombstones: deleted topics, or all
-there is.
+"""Deletions from a group in slices, because no batch holds their tombstones: offsets of deleted topics, or the whole
+group.
 
 Each slice is a decision of its own, appended whole or not at all. The rest is soft state: a new coordinator finds a
-group with fewer offsets, which the client deletes again. Those of deleted topics it knows by the topics' ids.
+group with fewer offsets, which the client deletes again. It recognises offsets of deleted topics by the topics' ids.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ TOMBSTONE_BATCH_BYTES: Final = 256 * 1024
 """About what the keys of one batch may take at most."""
 
 SLICE_SHARE: Final = 4
-"""They take so small a part of message.max.bytes at most: a tombstone has more than its key."""
+"""They take at most this part of message.max.bytes: a tombstone is larger than its key."""
 
 KEY_BYTES: Final = 40
 """The size of a tombstone beside its names."""
 
 PAUSE_S: Final = 0.01
-"""Between two slices others have the loop."""
+"""Pause between two slices for other work of the loop."""
 
 RETRY_S: Final = 0.5
-"""A slice that the journal did not take is tried again after this."""
+"""A slice that the journal refused is retried after this."""
 
 
 class TombstoneBatch(NamedTuple):
-    """Partitions whose tombstones go in one batch. `is_all`: there were no others."""
+    """Partitions with tombstones in one batch. `is_all`: there are no others."""
 
     topic_partitions: list[PartitionKey]
     is_all: bool
 
 
 def max_tombstone_batch_bytes(message_max_bytes: int) -> int:
-    """Return what the keys of one batch may take."""
+    """Return how many bytes the keys of one batch may take."""
     return min(TOMBSTONE_BATCH_BYTES, message_max_bytes // SLICE_SHARE)
 
 
 def next_tombstone_batch(
     group_id: str, topic_partitions: Iterable[PartitionKey], *, most_bytes: int = TOMBSTONE_BATCH_BYTES
 ) -> TombstoneBatch:
-    """Return as many partitions as the tombstones of one batch may be about, at least one; no others are looked at."""
+    """Return as many partitions as fit into one batch of tombstones, at least one; it stops there."""
     taken: list[PartitionKey] = []
     left = most_bytes
     base = len(group_id.encode()) + KEY_BYTES
@@ -74,7 +74,7 @@ def next_tombstone_batch(
 
 
 def group_tombstones(group: Group) -> tuple[GroupRecord, ...]:
-    """Return the tombstones of all that the journal holds of a group beside its offsets."""
+    """Return the tombstones of a group's other keys than offsets."""
     described = (GroupChanged(group.group_id, None),) if group.has_metadata else ()
     consumer = () if group.consumer is None else consumer_group_tombstones(group.group_id, group.consumer)
     return (*described, *consumer)
@@ -82,29 +82,29 @@ def group_tombstones(group: Group) -> tuple[GroupRecord, ...]:
 
 @dataclass(slots=True)
 class PendingDeletion:
-    """One group's. `topics`: whose offsets go. `deletes_group`: all goes, and the group with it; then `answers` hear
-    of it.
+    """The pending deletion of one group. `topics`: delete their offsets. `deletes_group`: delete the whole group; then
+    call `answers`.
     """
 
     topics: dict[str, frozenset[UUID | None]] = field(default_factory=dict)
     deletes_group: bool = False
     answers: list[Answer] = field(default_factory=list)
     last_error: KafkaError | None = None
-    """Why the journal took no slice, when it last took none."""
+    """The error of the last slice that the journal refused."""
     most_bytes: int = TOMBSTONE_BATCH_BYTES
     """The size of the keys of one slice."""
 
     def add_topics(self, topics: DeletedTopics) -> None:
-        """The offsets of these topics go too."""
+        """Add topics with offsets to delete."""
         for name, ids in topics.items():
             self.topics[name] = self.topics.get(name, frozenset()).union(ids)
 
     def remaining(self, group: Group) -> Iterator[PartitionKey]:
-        """Yield the partitions that still have to go."""
+        """Yield the partitions that are still to be deleted."""
         return group.partitions() if self.deletes_group else group.partitions_of(self.topics)
 
     def without_deleted(self, group: Group) -> Group:
-        """Return the group without the offsets of deleted topics, as if those were gone already."""
+        """Return the group as if the offsets of deleted topics were gone already."""
         if next(group.partitions_of(self.topics), None) is None:
             return group
         pending = {
@@ -121,7 +121,7 @@ class PendingDeletion:
         return committed.topic_id in self.topics[topic]
 
     def decide_next_batch(self, group: Group) -> Decision:
-        """Remove the next slice; with the last one of a group that ends, the group."""
+        """Remove the next slice; the last slice of a deleted group removes the group."""
         batch = next_tombstone_batch(group.group_id, self.remaining(group), most_bytes=self.most_bytes)
         gone = tuple(OffsetCommitted(group.group_id, *tp, None) for tp in batch.topic_partitions)
         return Decision((*gone, *group_tombstones(group)) if self.deletes_group and batch.is_all else gone)
@@ -130,13 +130,13 @@ class PendingDeletion:
         return not group.exists if self.deletes_group else next(self.remaining(group), None) is None
 
     def cancel_group_deletion(self) -> PendingDeletion:
-        """The group stays after all; return who has to be told. Other deletions stay to be done."""
+        """Keep the group after all; return the callbacks of its deletion. Other deletions continue."""
         wanted = PendingDeletion(deletes_group=self.deletes_group, answers=self.answers)
         self.deletes_group, self.answers = False, []
         return wanted
 
     def answer(self, reply: object) -> None:
-        """Tell everybody who wanted the group gone."""
+        """Answer all requests to delete the group."""
         answers, self.answers = self.answers, []
         for each in answers:
             each(reply)

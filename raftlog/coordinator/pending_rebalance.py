@@ -1,8 +1,7 @@
-"""Soft state of one rebalance: who belongs to the group while it gathers, and whose JoinGroup waits for the others.
+"""Soft state of one rebalance: its members, and the JoinGroup requests that wait for its end.
 
-`classic_group` begins a rebalance and completes it.
-Nothing of it is recorded: a coordinator that fails over goes on from the last generation, and the members, told
-nothing, come again.
+`classic_group` begins a rebalance and completes it. It is not recorded: after a failover the last generation counts,
+and unanswered members join again.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from raftlog.coordinator.group_requests import JoinGroup
 
 
 class ParkedJoin(NamedTuple):
-    """A JoinGroup that is answered when the rebalance ends. `is_new`: no generation had this member yet."""
+    """A JoinGroup that waits for the end of the rebalance. `is_new`: no generation had this member yet."""
 
     request: JoinGroup
     answer: Answer
@@ -25,10 +24,10 @@ class ParkedJoin(NamedTuple):
 
 
 class PendingRebalance:
-    """From the first reason for a rebalance to the record of the next generation.
+    """A rebalance, from its first cause to the record of the next generation.
 
-    `joins` is part of `members`; who is in the latter only has yet to come back. `is_initial`: the group was empty, so
-    it is waited for further members (KIP-134), for `remaining_ms` more at most.
+    Members in `members` but not in `joins` have yet to join again. `is_initial`: the group was empty, so it waits for
+    further members (KIP-134), for `remaining_ms` more at most.
     """
 
     __slots__ = (
@@ -61,7 +60,7 @@ class PendingRebalance:
             before.since_ms,
             self.members,
         )
-        """The members that may speak meanwhile, in the generation before; it shares `members`."""
+        """The members that are accepted meanwhile, in the previous generation; it shares `members`."""
 
     @property
     def is_complete(self) -> bool:
@@ -72,10 +71,10 @@ class PendingRebalance:
         return max((each.rebalance_timeout_ms for each in self.members.values()), default=0)
 
     def park(self, member: Member, join: ParkedJoin) -> ParkedJoin | None:
-        """Let a member wait; returns its former request, if that still waited."""
+        """Park a member's join; return its former join, if that still waited."""
         if self.is_initial and join.is_new and self.joins:
             self.new_member_added = True
-        if not self.members:  # who was here before has left, and took the group's type along
+        if not self.members:  # all former members have left, and the group's type with them
             self.membership = msgspec.structs.replace(
                 self.membership, protocol_type=join.request.protocol_type
             )
@@ -86,14 +85,14 @@ class PendingRebalance:
         return former
 
     def remove(self, member_id: str) -> ParkedJoin | None:
-        """Take a member out; returns its request, if that waited."""
+        """Remove a member; return its waiting join, if any."""
         self.members.pop(member_id, None)
         if self.leader == member_id:
             self.leader = next(iter(self.members), "")
         return self.joins.pop(member_id, None)
 
     def members_not_rejoined(self) -> list[str]:
-        """Dynamic members that did not come back. Static ones may be late (KIP-345)."""
+        """Dynamic members that did not come back. Static members may be late (KIP-345)."""
         return [
             each.member_id
             for each in self.members.values()
@@ -101,5 +100,5 @@ class PendingRebalance:
         ]
 
     def elect(self) -> str:
-        """The leader, or the next of the former members, stays if it came back; else whoever joined first leads."""
+        """Keep the leader, or the next former member, if it came back; else elect the first member to join."""
         return self.leader if self.leader in self.joins else next(iter(self.joins), "")

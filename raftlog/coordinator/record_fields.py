@@ -1,4 +1,4 @@
-"""How fields stand in the keys and values of a coordinator's records: Kafka's primitive types, both encodings.
+"""The fields in keys and values of a coordinator's records: Kafka's primitive types, both encodings.
 
 Functions write; `FieldReader` reads, within bounds. `compact_*` are the flexible versions' (KIP-482).
 """
@@ -23,7 +23,7 @@ Tags = dict[int, bytes]
 
 
 class FieldReader:
-    """Fields one after the other; `flexible` ones have compact lengths and tagged fields (KIP-482)."""
+    """Reads fields in order; `flexible` fields have compact lengths and tagged fields (KIP-482)."""
 
     __slots__ = ("_data", "_position", "flexible")
 
@@ -148,7 +148,7 @@ def compact_array(elements: Iterable[Element], encode: Callable[[Element], bytes
 
 
 def tagged(fields: Mapping[int, bytes]) -> bytes:
-    """Tagged fields by number, those that are empty left out; every flexible structure ends with them."""
+    """Tagged fields by number, without empty fields; every flexible structure ends with them."""
     present = {tag: content for tag, content in fields.items() if content}
     return varint(len(present)) + b"".join(
         varint(tag) + varint(len(content)) + content for tag, content in sorted(present.items())

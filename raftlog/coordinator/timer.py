@@ -1,7 +1,6 @@
-"""Soft state: until when each member's session lasts, which member ids were given out but not yet used, and how long a
-group's rebalance may take.
+"""Soft state: the deadlines of sessions, pending member ids and rebalances.
 
-A new coordinator starts it anew and gives every member a whole session. `*_at` is loop seconds.
+A new coordinator starts anew and gives every member a whole session. `*_at` is loop seconds.
 """
 
 from __future__ import annotations
@@ -13,24 +12,25 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 MAX_PENDING_JOINS: Final = 5_000
-"""Member ids per group that may be given out and not yet used."""
+"""Pending member ids per group: allocated, and not yet used."""
 
 PENDING_JOIN_BYTES: Final = 300
-"""The memory of such an id beside its text: its entries and its key."""
+"""The memory of a pending id beside its text: its entries and its key."""
 
 MIN_STALE_ENTRIES: Final = 1_000
 """Heap entries of ended sessions that are never worth a clean-up."""
 
 
 class TimerKind(IntEnum):
-    """The kind of state that ends at a deadline."""
+    """The kind of a deadline."""
 
     SESSION = 0
     PENDING_JOIN = 1
-    """An id was given out, and nobody has joined with it yet."""
+    """An id was allocated, and no member has joined with it yet."""
     REBALANCE = 2
-    """The time to join again, or to ask for one's assignment; `member_id` is empty. In a consumer group each member
-    has its own: to give up partitions, or what a classic group's has."""
+    """The time to join again, or to sync; `member_id` is empty. In a consumer group each member has its own: to give up
+    partitions, or to join or sync.
+    """
 
 
 class TimerKey(NamedTuple):
@@ -50,25 +50,25 @@ def _always() -> bool:
 
 
 class CoordinatorTimer:
-    """Deadlines. Renewing is a dictionary write: the heap is corrected when an entry comes up."""
+    """Deadlines. Renewing is a dictionary write: a heap entry is corrected when it comes up."""
 
     __slots__ = ("_expected_counts", "_expires_at", "_heap", "may_add_pending_join", "pending_join_bytes")
 
     def __init__(self, may_expect: Callable[[], bool] = _always) -> None:
         self.may_add_pending_join = may_expect
-        """Whether the broker has room for one more id that was given out."""
+        """Whether the broker has room for one more pending id."""
         self.pending_join_bytes = 0
-        """About what the ids take that were given out and not yet used."""
+        """About how many bytes the pending ids take."""
         self._expires_at: dict[TimerKey, float] = {}
         self._heap: list[tuple[float, TimerKey]] = []
         self._expected_counts: dict[str, int] = {}
 
     def __len__(self) -> int:
-        """How many entries are held, those of ended sessions included."""
+        """How many heap entries there are, stale entries included."""
         return len(self._heap)
 
     def schedule(self, key: TimerKey, expires_at: float) -> None:
-        """Begin a session, or let it last longer (or shorter)."""
+        """Start a deadline, or move it."""
         before = self._expires_at.get(key)
         if before is None and key.kind is TimerKind.PENDING_JOIN:
             self._expected_counts[key.group_id] = self.pending_join_count(key.group_id) + 1
@@ -79,13 +79,13 @@ class CoordinatorTimer:
             self._drop_stale()
 
     def _drop_stale(self) -> None:
-        """Ended sessions leave an entry that lasts until its deadline: most of the heap must not be such."""
+        """Rebuild the heap if most entries are stale: each would stay until its deadline."""
         if len(self._heap) > 2 * len(self._expires_at) + MIN_STALE_ENTRIES:
             self._heap = [(at, key) for key, at in self._expires_at.items()]
             heapq.heapify(self._heap)
 
     def cancel(self, key: TimerKey) -> None:
-        """Forget a session; fine if there is none."""
+        """Cancel a deadline; it need not exist."""
         if self._expires_at.pop(key, None) is not None and key.kind is TimerKind.PENDING_JOIN:
             self.pending_join_bytes -= _bytes_of(key)
             left = self._expected_counts[key.group_id] - 1
@@ -104,11 +104,11 @@ class CoordinatorTimer:
         return self._expected_counts.get(group_id, 0)
 
     def next_expiry_at(self) -> float | None:
-        """When to call `pop_expired` next; it may then find nothing."""
+        """Return when to call `pop_expired` next; it may then be empty."""
         return self._heap[0][0] if self._heap else None
 
     def pop_expired(self, now: float, most: int = sys.maxsize) -> list[TimerKey]:
-        """Take out and return the sessions that have ended by `now`, so many of them at most."""
+        """Remove and return the deadlines up to `now`, at most `most`."""
         ended: list[TimerKey] = []
         while self._heap and self._heap[0][0] <= now and len(ended) < most:
             _, key = heapq.heappop(self._heap)
@@ -123,6 +123,6 @@ class CoordinatorTimer:
         return ended
 
     def postpone_all(self, seconds: float) -> None:
-        """Move all deadlines: members are not to blame for a stall of the coordinator's own."""
+        """Extend all deadlines after a stall of the coordinator's own loop."""
         self._expires_at = {key: at + seconds for key, at in self._expires_at.items()}
         self._heap = [(at + seconds, key) for at, key in self._heap]

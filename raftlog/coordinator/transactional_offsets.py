@@ -1,7 +1,7 @@
 """Decisions about offsets that are committed in a producer's transaction (KIP-98, KIP-447).
 
-They are written at once, in the transaction, and count when its marker is committed. Until then who asks for stable
-offsets is told to wait: a consumer that began before them would read records again that the transaction has done.
+They are written at once, in the transaction, and count when its marker is committed. Until then requests for stable
+offsets get UNSTABLE_OFFSET_COMMIT: a consumer that began before them would reprocess the transaction's records.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from raftlog.coordinator.partition_map import PartitionKey
 
 
 class TransactionalWriter(Protocol):
-    """The part of a journal that transactions need; both raise KafkaError with nothing appended."""
+    """The part of a journal that transactions need; both methods raise KafkaError without an append."""
 
     def append_transactional(
         self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
     ) -> int:
-        """Append in a producer's confirmed transaction; returns the journal's end offset after it."""
+        """Append in a producer's confirmed transaction; return the journal's end offset after it."""
 
     def append_end_marker(self, end: WriteTxnMarker) -> int:
-        """Append the transaction's marker unless that is there already; returns the journal's end offset after it."""
+        """Append the transaction's marker unless it exists; return the journal's end offset after it."""
 
 
 class NoTransactions:
-    """Of a coordinator whose journal has none."""
+    """For a coordinator with a journal without transactions."""
 
     def append_transactional(
         self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
@@ -55,8 +55,7 @@ def decide_commit_in_transaction(
 ) -> Decision:
     """Record offsets that wait for the transaction's end; the reply is one error code per commit.
 
-    `shown` is the group with a rebalance that is under way. Raises UnknownMemberId, IllegalGeneration,
-    FencedInstanceId.
+    `shown` is the group with a running rebalance. Raise UnknownMemberId, IllegalGeneration, FencedInstanceId.
     """
     _check(shown, request)
     records = []
@@ -73,9 +72,9 @@ def decide_commit_in_transaction(
 
 
 def _check(group: Group, request: TxnOffsetCommit) -> None:
-    """A zombie of an older generation is refused (KIP-447); producers before that name no member at all.
+    """Refuse a zombie of an older generation (KIP-447); older producers send no member id.
 
-    A rebalance does not hinder who is still in the generation: the transaction's fate is its producer's.
+    During a rebalance members of the generation may commit: the producer decides about the transaction.
     """
     member = request.member
     if request.generation <= NO_GENERATION:
@@ -96,10 +95,10 @@ def _check(group: Group, request: TxnOffsetCommit) -> None:
 
 
 def check_commit_epoch(membership: ConsumerMembership, request: CommitOffsets | TxnOffsetCommit) -> None:
-    """Let a member commit in its epoch, and what it has had since an epoch before also in that (KIP-1251).
+    """Let a member commit in its epoch, or partitions that it has kept since an epoch in that (KIP-1251).
 
-    The heartbeat's answer that has the new epoch may be under way. Raises StaleMemberEpoch, or IllegalGeneration for
-    members of the classic protocol, where that is not so for each partition: nothing is committed then.
+    The response with the new epoch may be in flight. Raise StaleMemberEpoch, or IllegalGeneration for members of the
+    classic protocol, unless that is so for each partition: then all commits are refused.
     """
     member_id, epoch = request.member.member_id, request.generation
     current = membership.current_assignment_of(member_id)
@@ -117,11 +116,11 @@ def check_commit_epoch(membership: ConsumerMembership, request: CommitOffsets | 
 
 
 def stale_epoch(membership: ConsumerMembership, member_id: str, why: str) -> KafkaError:
-    """Return the error for an epoch that a member may not use: members of the classic protocol know another one."""
+    """Return the error for an epoch that a member may not use: members of the classic protocol know another error."""
     is_classic = membership.members[member_id].classic is not None
     return (IllegalGeneration if is_classic else StaleMemberEpoch)(f"member {member_id} {why}")
 
 
 def is_unstable(group: Group, tp: PartitionKey) -> bool:
-    """Whether a transaction that is open may still move this offset (KIP-447)."""
+    """Whether an open transaction may still move this offset (KIP-447)."""
     return any(tp in topic_partitions for topic_partitions in group.pending.values())

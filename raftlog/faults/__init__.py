@@ -1,4 +1,4 @@
-"""Real disks with the faults of simulated ones: troubles while a node runs, and what a power cut takes from its files.
+"""Real disks with the faults of simulated disks: faults while a node runs, and lost writes after a power cut.
 
 | module | duty |
 |---|---|
@@ -8,5 +8,5 @@
 | `power_cut` | takes back what was not durable, or a part of it, once the process is gone |
 | `harm` | damage done to a node's folder from outside: one flipped bit, all data wiped |
 
-A node's disk is troubled(forgetful(real)). None of them knows nodes, processes or who asked for it.
+A node's disk is troubled(forgetful(real)). None of them knows nodes, processes or the source of a fault.
 """

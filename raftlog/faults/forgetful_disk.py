@@ -1,9 +1,9 @@
 """The disk port on real files, which writes down what is not durable yet, so that `power_cut` can take it back.
 
-Each folder has a second one beside it, `<folder>.unsynced`, on the same file system. It keeps removed and replaced
-files for as long as a power cut could bring them back. The one of the first folder also holds the journal. A process
-that is killed loses nothing, since the page cache survives it. Remove `.unsynced` if a folder was meanwhile written
-without this disk, because the journal no longer fits.
+Each folder has a second folder beside it, `<folder>.unsynced`, on the same file system. It keeps removed and replaced
+files for as long as a power cut could bring them back. The first of these also holds the journal. A killed process
+loses no data, since the page cache survives it. Remove `.unsynced` if a folder was meanwhile written without this disk,
+because the journal no longer fits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def journal_of(folders: Sequence[str]) -> Path:
 
 
 class ForgetfulFile(RealFile):
-    """A real file whose unsynced changes are written down."""
+    """A real file with a record of its unsynced changes."""
 
     __slots__ = ("_disk", "_inode")
 
@@ -95,7 +95,7 @@ class ForgetfulFile(RealFile):
         self._disk.note(Synced(self._inode, self.begin_sync(), failed=True))
 
     def begin_sync(self) -> int:
-        """Return the epoch that a sync beginning now makes durable: what changes from now on is of the next one."""
+        """Return the epoch that a sync beginning now makes durable: later changes belong to the next epoch."""
         with self._disk.lock:
             contents = self._disk.contents(self._inode)
             contents.epoch += 1
@@ -131,7 +131,7 @@ class ForgetfulDisk(RealDisk):
         return self._journal.state.names.setdefault(inode, Names())
 
     def _clear_graves(self) -> int:
-        """Remove what a killed process left that nobody needs; returns the first free number."""
+        """Remove unneeded files that a killed process left; return the first free number."""
         needed = self._journal.state.graves()
         found = [path for folder in self.folders for path in aside(folder).iterdir() if path.name.isdecimal()]
         for path in found:

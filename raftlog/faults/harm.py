@@ -16,11 +16,11 @@ from raftlog.storage import log_directory as names
 
 EPOCH_FROM: Final = 12
 EPOCH_END: Final = 16
-"""The position of a batch's leader epoch: no CRC covers it, only its neighbours tell."""
+"""The position of a batch's leader epoch: no CRC covers it, only its neighbours reveal it."""
 
 
 class Guarded(NamedTuple):
-    """Bytes of a batch in which rot must be noticed by whoever reads it."""
+    """Bytes of a batch in which every reader must notice rot."""
 
     base_offset: int
     end_offset: int
@@ -30,8 +30,8 @@ class Guarded(NamedTuple):
 def guarded_batches(segment: bytes) -> list[Guarded]:
     """Return where in a segment's bytes rot must be noticed, batch by batch: its first 16 bytes, then the others.
 
-    Not in the last batch, of which nobody could tell from a torn tail that it was ever whole. Nor in the leader epoch
-    of one at the border of two epochs: there it may rot into one that was possible.
+    Not in the last batch, which may pass for a torn tail. Nor in the leader epoch of a batch at the border of two
+    epochs: there it may rot into another valid epoch.
     """
     batches: list[tuple[int, BatchHeader]] = []
     try:
@@ -103,7 +103,7 @@ def _flip(path: Path, position: int, bit: int) -> None:
 def wipe(folders: Sequence[str]) -> None:
     """Empty a node's folders, its metadata log and its identity included; the node must not run.
 
-    Nothing is left to be synced: a journal of unsynced changes would be about files that are gone.
+    The journal of unsynced changes is removed too: it would be about files that are gone.
     """
     for folder in map(Path, folders):
         shutil.rmtree(aside(str(folder)), ignore_errors=True)

@@ -1,9 +1,9 @@
-"""Faults that a node does to itself on request, since nobody outside can: its disk's and its wall clock's.
+"""Faults that a node injects into itself on request, since no other process can: of its disk and its wall clock.
 
-Which there are says `raftlog.base.faults`. A node offers them with `raftlog server --enable-faults` only. With it the
-disk also writes down what it has not synced (`raftlog.faults.forgetful_disk`), which is what a power cut needs. A node
-that once ran so must go on so, or lose its `<log dir>.unsynced`. How requests arrive (lines on standard input, HTTP) is
-not known here.
+`raftlog.base.faults` lists them. A node offers them with `raftlog server --enable-faults` only. With it the disk also
+writes down what it has not synced (`raftlog.faults.forgetful_disk`), which is what a power cut needs. A node that once
+ran so must go on so, or lose its `<log dir>.unsynced`. How requests arrive (lines on standard input, HTTP) is not known
+here.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class NodeFaults:
         return list(self._active.values())
 
     def inject(self, fault: NodeFault) -> None:
-        """Let a fault begin; one of the same name is replaced."""
+        """Begin a fault; replace a fault of the same name."""
         name = name_of(fault)
         self._active = {**self._active, name: fault}
         self._act()
@@ -73,7 +73,7 @@ class NodeFaults:
         log.warning("fault_injected", fault=name, **details)
 
     def heal(self, name: str = ALL) -> None:
-        """Let a fault end, or all; nothing happens if there is none of that name."""
+        """End a fault, or all; ignore an unknown name."""
         healed = [each for each in self._active if name in (each, ALL)]
         self._active = {each: fault for each, fault in self._active.items() if each not in healed}
         self._act()

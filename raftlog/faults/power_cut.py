@@ -1,8 +1,8 @@
 """A power cut for files that a killed process left: what was not durable is lost, torn, or survives, by chance.
 
-Each outcome is one that POSIX allows. Of a file's unsynced writes a prefix survives, the last one torn, or any of
-their sectors. The gaps between them beyond the durable end are zeros, or garbage. Of a folder's unsynced changes of
-names a prefix survives. Synced bytes are never touched.
+POSIX allows each outcome. Of a file's unsynced writes a prefix survives, the last one torn, or any of their sectors.
+The gaps between them beyond the durable end are zeros, or garbage. Of a folder's unsynced changes of names a prefix
+survives. Synced bytes are never touched.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ SECTOR_BYTES: Final = 512
 MERCILESS_SHARE: Final = 0.25
 """Of power cuts take all that they may."""
 GARBAGE_SHARE: Final = 0.25
-"""Of torn files have garbage instead of zeros where a write was lost and a later one was not."""
+"""Share of torn files with garbage instead of zeros where a write was lost before a later write."""
 
 
 class Loss(NamedTuple):
     """The changes that a power cut took."""
 
     files: int
-    """Files whose contents are not what they were."""
+    """Files with changed contents."""
     names: int
     """Changes of names that were undone."""
 
@@ -42,10 +42,10 @@ class _Redo(NamedTuple):
 
 
 def cut_power(folders: Sequence[str], chance: random.Random | None) -> Loss:
-    """Roll the data folders of a node, whose process is gone, back to what a power cut leaves.
+    """Roll the data folders of an ended node back to what a power cut leaves.
 
-    `folders` are those its disk was made with; without a journal nothing happens. Without chance nothing survives that
-    need not, as in a share of all power cuts anyway.
+    `folders` are its disk's folders; without a journal they stay unchanged. Without chance only durable data survives,
+    as in a share of all power cuts anyway.
     """
     unsynced = load(journal_of(folders))
     if chance is not None and chance.random() < MERCILESS_SHARE:
@@ -97,7 +97,7 @@ def _walk(root: str) -> Iterator[str]:
 
 
 def _cut_file(path: str, changes: list[Changed], chance: random.Random | None) -> bool:
-    """Take all changes back, and let survive of them what chance says (None: nothing); returns whether all did."""
+    """Undo all changes of a file, except what chance lets survive (None: none); return whether all survived."""
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         before = os.pread(fd, os.fstat(fd).st_size, 0)

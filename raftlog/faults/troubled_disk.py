@@ -1,6 +1,6 @@
 """The disk port with a device behind it that can be slow, full or failing: `trouble` says which, at any time.
 
-A failed sync loses what it should have made durable, for good, as on Linux: the forgetful disk below is told so.
+A failed sync loses what it should have made durable, for good, as on Linux: the forgetful disk below records that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class DiskTrouble(NamedTuple):
     slow_s: float = 0.0
     """Every sync takes this much longer, seconds."""
     full: bool = False
-    """Nothing more fits: writes that need room fail with ENOSPC."""
+    """The disk is full: writes that need room fail with ENOSPC."""
     failing: str = ""
     """"read", "write" or "sync": such operations fail with EIO. "open", in simulations only: it fails with EMFILE."""
 
@@ -88,7 +88,7 @@ class TroubledFile:
 
 
 class TroubledDisk:
-    """A `Disk` whose device is as `trouble` says."""
+    """A `Disk` with the faults in `trouble`."""
 
     def __init__(self, disk: ForgetfulDisk) -> None:
         self._disk = disk

@@ -2,8 +2,8 @@
 
 The journal holds undo information only: what was in a file before each unsynced write, what names a folder had before
 each unsynced change. Ordering law: a change is written down before it is made (the creation of a name: right after,
-when its inode is known), a sync after it succeeded. So whenever the process is killed, what the journal calls unsynced
-includes all that is, and never what somebody was told is durable.
+when its inode is known), a sync after it succeeded. So whenever the process is killed, the journal lists all unsynced
+changes, and none that was reported as durable.
 
 It knows inodes, positions and names; it opens no file but its own journal.
 """
@@ -60,7 +60,7 @@ class Synced(msgspec.Struct, tag="s", array_like=True):
 
 
 class Named(msgspec.Struct, tag="n", array_like=True):
-    """A name appeared in a folder: a new file or folder, or one that had another name in the same folder."""
+    """A name appeared in a folder: a new file or folder, or a renamed file in the same folder."""
 
     folder: int
     epoch: int
@@ -69,7 +69,7 @@ class Named(msgspec.Struct, tag="n", array_like=True):
     former: str = ""
     """The name it had before; "" for a new file or folder."""
     grave: str = ""
-    """Path at which lies what had this name before; "" if nothing had."""
+    """Path of the file that had this name before; "" if none."""
 
 
 class Removed(msgspec.Struct, tag="r", array_like=True):
@@ -113,7 +113,7 @@ class Contents:
         self.changes: list[Changed] = []
 
     def add(self, change: Changed) -> None:
-        """Take note of a change; one that goes on where the last one ended, at the end of the file, is joined to it."""
+        """Record a change; join it to the last if it continues it at the end of the file."""
         self.epoch = max(self.epoch, change.epoch)
         last = self.changes[-1] if self.changes else None
         if last is not None and _goes_on(last, change):
@@ -156,7 +156,7 @@ class Names:
         self.changes.append(change)
 
     def sync(self, synced: FolderSynced) -> list[str]:
-        """Forget the changes that a sync covered; returns the graves that nobody needs any more."""
+        """Forget the changes that a sync covered; return the graves that are no longer needed."""
         durable = [change for change in self.changes if change.epoch <= synced.epoch]
         self.changes = [change for change in self.changes if change.epoch > synced.epoch]
         return [change.grave for change in durable if change.grave]
@@ -200,7 +200,7 @@ class Unsynced:
 
 
 def load(path: Path) -> Unsynced:
-    """Return what a journal says; nothing if there is none. A last record that is not whole was never acted upon."""
+    """Return the changes in a journal; none without a journal. An incomplete last record was never acted upon."""
     unsynced = Unsynced()
     try:
         journal = path.read_bytes()

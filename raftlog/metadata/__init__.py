@@ -1,1 +1,1 @@
-"""Cluster state as an immutable image, the records that change it, its snapshot. Not: who decides."""
+"""Cluster state as an immutable image, the records that change it, and its snapshot. Not: how changes are decided."""

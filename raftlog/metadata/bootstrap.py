@@ -1,8 +1,8 @@
-"""The metadata that a cluster has from its first moment: what `raftlog format` left beside the metadata log.
+"""The first metadata of a cluster, which `raftlog format` left beside the metadata log.
 
 Kafka calls it bootstrap metadata (`bootstrap.checkpoint`). The first controller commits its own file's records in the
-batch that names the cluster, so they count once. Each node removes its file once that batch is committed.
-Must not know: who decides.
+batch that names the cluster, so they count once. Each node removes its file once that batch is committed. Must not
+know: how changes are decided.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.metadata.metadata_records import ScramCredentialChanged
 BOOTSTRAP: Final = "raftlog-bootstrap.json"
 VERSION: Final = 1
 MOST_BYTES: Final = 1 << 20
-"""Of the file: some thousand credentials, which fit in one batch of the metadata log."""
+"""The most bytes of the file: some thousand credentials, which fit in one batch of the metadata log."""
 
 
 class BootstrapUnusable(Exception):
@@ -34,7 +34,7 @@ class _File(msgspec.Struct, frozen=True):
 
 
 def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChanged]) -> None:
-    """Write the credentials that a new cluster is to have, durably. The file lets its readers try passwords."""
+    """Write the first credentials of a new cluster durably. Readers of the file could guess passwords offline."""
     disk.mkdir(folder)
     content = msgspec.json.encode(_File(VERSION, tuple(scram)))
     assert len(content) <= MOST_BYTES, "the caller limits how many users there are"
@@ -42,7 +42,7 @@ def write_bootstrap(disk: Disk, folder: str, scram: Iterable[ScramCredentialChan
 
 
 def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...]:
-    """Return what a new cluster is to have; nothing where there is no file. Raises BootstrapUnusable."""
+    """Return the first credentials of a new cluster; empty without a file. Raise BootstrapUnusable."""
     path = f"{folder}/{BOOTSTRAP}"
     if not disk.exists(path):
         return ()
@@ -59,7 +59,7 @@ def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...
 
 
 def remove_bootstrap(disk: Disk, folder: str) -> bool:
-    """Remove the file, durably, and return whether there was one. Raises OSError."""
+    """Remove the file durably, and return whether it existed. Raise OSError."""
     path = f"{folder}/{BOOTSTRAP}"
     if not disk.exists(path):
         return False

@@ -1,6 +1,6 @@
-"""Why a batch of metadata records was decided: said by the controller, which alone knows, and kept with the batch.
+"""Why a batch of metadata records was decided: recorded by the controller, which alone knows, with the batch.
 
-A cause changes nothing: replay passes it over, and batches without one (older ones) are fine.
+A cause has no effect on the state: replay ignores it, and older batches have none.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from raftlog.base.types import NO_BROKER
 
 
 class Cause(msgspec.Struct, frozen=True, array_like=True):
-    """One cause. `kind` is a key of CAUSE_SENTENCES; `broker_id` is whom it is about.
+    """One cause. `kind` is a key of CAUSE_SENTENCES; `broker_id` is its subject.
 
-    `detail`: what the sentences have no room for. `by`: the principal that asked for it, "" if that is not known.
+    `detail`: more than fits in a sentence. `by`: the principal that requested it, "" if unknown.
     """
 
     kind: str
@@ -58,11 +58,11 @@ CAUSE_SENTENCES: Final[dict[str, str]] = {
     "acls_deleted": "somebody deleted access rules",
     "credentials_altered": "somebody changed users' passwords",
 }
-"""A sentence for each kind. `{broker}` and `{detail}` are the cause's, and so is somebody, where it says who."""
+"""A sentence for each kind. `{broker}` and `{detail}` are the cause's; so is the principal, if it has a place."""
 
 
 def describe_cause(cause: Cause) -> str:
-    """Return a cause as a sentence without its end; of a kind that this version does not know, what there is."""
+    """Return a cause as a sentence without its end; for an unknown kind, with what the cause holds."""
     sentence = CAUSE_SENTENCES.get(cause.kind)
     if sentence is None:
         return " ".join(filter(None, (cause.kind.replace("_", " "), cause.detail)))

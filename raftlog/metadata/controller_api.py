@@ -1,4 +1,4 @@
-"""The requests to the active controller, and its replies: the words between brokers and the controller.
+"""The requests to the active controller, and its replies: the messages between brokers and the controller.
 
 Values only. They travel as MessagePack over the authenticated controller listener, or by call when both are one
 node. A failure of the whole request is an `ErrorReply`; failures per item are `error_code` in the reply's items (0 is
@@ -22,7 +22,7 @@ from raftlog.security.scram import ScramCredential
 
 
 class ByClient(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that a person or a program causes. `by`: the principal, for the history; "" where nobody logged in."""
+    """A request of a client. `by`: the principal, for the history; "" if the client is not authenticated."""
 
     by: str = ""
 
@@ -31,7 +31,7 @@ class PreviousOpening(msgspec.Struct, frozen=True):
     """The processes that had a log directory open before, as the directory itself names them.
 
     `clean_epoch`: the broker epoch in the clean-shutdown marker, -1 without one. `incarnations`: the ids written there,
-    one of which the cluster registered last.
+    which include the last registered incarnation.
     """
 
     clean_epoch: int = -1
@@ -39,7 +39,7 @@ class PreviousOpening(msgspec.Struct, frozen=True):
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, tag="register_broker"):
-    """`previous`: one for each log directory, in their order; none from releases before 0.4.0 (KIP-966)."""
+    """`previous`: an opening for each log directory, in their order; none from releases before 0.4.0 (KIP-966)."""
 
     broker_id: int
     incarnation_id: UUID
@@ -61,10 +61,10 @@ class BrokerRegistration(msgspec.Struct, frozen=True, tag="broker_registration")
 class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
     """Sent every broker.heartbeat.interval.ms. `metadata_offset`: the offset of the sender's published image.
 
-    `damaged`: (topic id, partition) of the sender's replicas that are thought in sync but lack records they once had.
-    `late_ms`: how late the sender's event loop has been; a slow one is given more time to be heard of.
-    `lacks_room`: a log directory is full, so that the sender shall lead only what no other broker can lead.
-    `wall_clock_ms`, `clock_state`: the sender's clock, and how far it trusts it; releases before 0.4.0 leave them out.
+    `damaged`: (topic id, partition) of the sender's replicas that are in the ISR but lack records they once had.
+    `late_ms`: the lateness of the sender's event loop, which extends its session. `lacks_room`: a log directory is
+    full, so the sender shall lead only what no other broker can lead. `wall_clock_ms`, `clock_state`: the sender's
+    clock and its trust in it; releases before 0.4.0 omit them.
     """
 
     broker_id: int
@@ -81,7 +81,7 @@ class BrokerHeartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
 
 
 class BrokerHeartbeatReply(msgspec.Struct, frozen=True, tag="heartbeat_reply"):
-    """`clocks`: those of the other brokers, compared with the sender's; None from releases before 0.4.0."""
+    """`clocks`: the other brokers' clocks, compared with the sender's; None from releases before 0.4.0."""
 
     is_caught_up: bool
     is_fenced: bool
@@ -127,7 +127,7 @@ class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_repl
 class NewTopic(msgspec.Struct, frozen=True):
     """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1.
 
-    `topic_id` is chosen by who asks, so that a repeated request finds its own topic (metadata.repeats).
+    The sender chooses `topic_id`, so that a repeated request finds its own topic (`metadata.request_retries`).
     """
 
     name: str
@@ -157,7 +157,7 @@ class CreateTopicsReply(msgspec.Struct, frozen=True, tag="create_topics_reply"):
 
 
 class TopicRef(msgspec.Struct, frozen=True):
-    """A topic by name or by id (exactly one is set)."""
+    """A topic by name or by id; exactly one field is set."""
 
     name: str | None = None
     topic_id: UUID | None = None
@@ -179,7 +179,7 @@ class TopicResults(msgspec.Struct, frozen=True, tag="topic_results"):
 
 
 class NewPartitions(msgspec.Struct, frozen=True):
-    """Grow a topic to `total` partitions; `assignments[i]` are the replicas of the i-th new one, or None."""
+    """Grow a topic to `total` partitions; `assignments[i]` are the replicas of the i-th new partition, or None."""
 
     name: str
     total: int
@@ -252,7 +252,9 @@ class ElectionResults(msgspec.Struct, frozen=True, tag="election_results"):
 
 
 class Reassignment(msgspec.Struct, frozen=True):
-    """Have `replicas` hold a partition, in this order of preference; None cancels what is under way (KIP-455)."""
+    """Reassign a partition to `replicas`, in this order of preference; None cancels a running reassignment
+    (KIP-455).
+    """
 
     topic: str
     partition: int
@@ -278,7 +280,7 @@ class PartitionResults(msgspec.Struct, frozen=True, tag="partition_results"):
 
 
 class ListReassignments(msgspec.Struct, frozen=True, tag="list_reassignments"):
-    """`partitions` None: all. A partition that is not there or not reassigned is passed over."""
+    """`partitions` None: all. A partition that does not exist or is not reassigned is skipped."""
 
     partitions: tuple[tuple[str, int], ...] | None = None
 
@@ -306,15 +308,15 @@ class LeadershipTransfer(msgspec.Struct, frozen=True):
 
 
 class TransferLeaderships(ByClient, frozen=True, tag="transfer_leaderships"):
-    """Answered by PartitionResults; that it leads already is success."""
+    """Answered by PartitionResults; it is a success if the replica leads already."""
 
     transfers: tuple[LeadershipTransfer, ...]
 
 
 class DrainBroker(ByClient, frozen=True, tag="drain_broker"):
-    """Have a broker lead nothing that another can lead, from now on and through restarts; or no longer so.
+    """Drain a broker of all leaderships that another broker can take, through restarts too; or end the drain.
 
-    Answered by BrokerDrain. Asked again it changes nothing and tells how far it is.
+    Answered by BrokerDrain. A repeated request only reports the progress.
     """
 
     broker_id: int
@@ -322,7 +324,7 @@ class DrainBroker(ByClient, frozen=True, tag="drain_broker"):
 
 
 class BrokerDrain(msgspec.Struct, frozen=True, tag="broker_drain"):
-    """`leaderships`: partitions that the broker leads still, since no other replica of theirs is in sync."""
+    """`leaderships`: partitions that the broker still leads, since no other replica is in sync."""
 
     broker_id: int
     draining: bool
@@ -349,7 +351,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 
 class FeatureUpdate(msgspec.Struct, frozen=True):
-    """Have a feature's level be this one; only what names itself a downgrade may lower it (KIP-778)."""
+    """Set a feature's level; only a request marked as a downgrade may lower it (KIP-778)."""
 
     name: str
     level: int
@@ -406,7 +408,7 @@ class AclDeletions(msgspec.Struct, frozen=True, tag="acl_deletions"):
 
 
 class ScramAlteration(msgspec.Struct, frozen=True):
-    """A user's new credential for one mechanism; None removes the one that there is."""
+    """A user's new credential for one mechanism; None removes the present credential."""
 
     user: str
     mechanism: str
@@ -420,7 +422,7 @@ class AlterScramCredentials(ByClient, frozen=True, tag="alter_scram_credentials"
 
 
 class CreateToken(msgspec.Struct, frozen=True, tag="create_token"):
-    """Make a delegation token. `token_id` is chosen by who asks, so that a repeated request finds its own token.
+    """Create a delegation token. The sender chooses `token_id`, so that a repeated request finds its own token.
 
     `max_lifetime_ms` up to 0: as the settings say. Answered by TokenTimes, as the next two.
     """
@@ -433,7 +435,7 @@ class CreateToken(msgspec.Struct, frozen=True, tag="create_token"):
 
 
 class RenewToken(msgspec.Struct, frozen=True, tag="renew_token"):
-    """Have a token expire so long from now; `period_ms` up to 0: as the settings say. `principal` asks for it."""
+    """Extend a token by `period_ms` from now; up to 0: as configured. `principal` requests it."""
 
     token_id: str
     principal: str
@@ -441,7 +443,7 @@ class RenewToken(msgspec.Struct, frozen=True, tag="renew_token"):
 
 
 class ExpireToken(msgspec.Struct, frozen=True, tag="expire_token"):
-    """Have a token expire so long from now, if `period_ms` is negative at once. `principal` asks for it."""
+    """Expire a token in `period_ms` from now, at once if negative. `principal` requests it."""
 
     token_id: str
     principal: str
@@ -449,7 +451,7 @@ class ExpireToken(msgspec.Struct, frozen=True, tag="expire_token"):
 
 
 class TokenTimes(msgspec.Struct, frozen=True, tag="token_times"):
-    """Wall milliseconds by the controller's clock. `expires_ms` -1: it is gone since an unknown time."""
+    """Wall milliseconds by the controller's clock. `expires_ms` -1: it has expired at an unknown time."""
 
     issued_ms: int
     expires_ms: int
@@ -457,7 +459,7 @@ class TokenTimes(msgspec.Struct, frozen=True, tag="token_times"):
 
 
 class QuotaAlteration(msgspec.Struct, frozen=True):
-    """Changes of some quotas of one entity; None removes one."""
+    """Changes of some quotas of one entity; None removes a quota."""
 
     entity: Entity
     values: tuple[tuple[str, float | None], ...]
@@ -469,7 +471,7 @@ class AlterClientQuotas(msgspec.Struct, frozen=True, tag="alter_client_quotas"):
 
 
 class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
-    """Count partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
+    """Charge partitions that a client is about to create or delete (KIP-599). `sizes`: of each part of its request."""
 
     user: str
     client_id: str
@@ -478,7 +480,7 @@ class ChargeMutations(msgspec.Struct, frozen=True, tag="charge_mutations"):
 
 
 class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
-    """Which parts may go on, and for how long the client is to wait."""
+    """Which parts may go on, and the client's throttle time."""
 
     allowed: tuple[bool, ...]
     throttle_ms: int = 0
@@ -511,7 +513,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, tag="error"):
-    """The whole request failed; NOT_CONTROLLER is retried by the sender with the new controller."""
+    """The whole request failed; the sender retries NOT_CONTROLLER at the new controller."""
 
     error_code: int
     message: str | None = None
@@ -567,7 +569,9 @@ Reply = (
 
 
 class Submit(Protocol):
-    """Ask the active controller, wherever it is. Raises KafkaError (retriable when no majority answers in time)."""
+    """Send a request to the active controller, wherever it is. Raise KafkaError (retriable when no majority answers in
+    time).
+    """
 
     def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
 

@@ -1,6 +1,6 @@
 """The settings of one broker as they are at this moment: default < file < all brokers' < the broker's own (KIP-226).
 
-Code that acts on a setting which a running broker can change keeps no copy of it, and asks here each time.
+Code that uses a dynamic setting keeps no copy of it, and reads it here each time.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Features: what a cluster does in one way or another, by levels that all its brokers must support (KIP-584).
+"""Features: cluster-wide behaviour by levels that all its brokers must support (KIP-584).
 
-A broker tells the levels that it supports when it registers. The level in force is the initial one until somebody
-changes it by UpdateFeatures; the image holds only levels that were changed. Clients read both in ApiVersions.
+A broker registers the levels that it supports. The initial level is in force until UpdateFeatures changes it; the image
+holds only changed levels. Clients read both in ApiVersions.
 
 `raftlog.metadata.version` is about nodes, not clients: a node writes and sends only what all nodes know at its level.
-Apache Kafka's metadata.version cannot say that, since its numbers are those of Kafka's releases, and the tools read
-them so.
+Apache Kafka's metadata.version cannot serve here, since its numbers are those of Kafka's releases, and tools read them
+so.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
 CLIENT_RULES: Final = "raftlog.client.rules"
 CLIENT_CERTIFICATES: Final = "raftlog.client.certificates"
 """The demands of a broker on clients, as it registers them: 1 if it has an authorizer, 1 if a listener of it demands
-certificates. A controller that is no broker judges by them. No client sees them, and no request changes them.
+certificates. A controller without the broker role uses them. They are hidden from clients, and no request changes them.
 """
 
 
 class Feature(NamedTuple):
-    """One feature: the levels that this release supports, and the one in force in a new cluster.
+    """One feature: the levels that this release supports, and the initial level of a new cluster.
 
-    `initial` must stay as it is in later releases: clusters that never changed it would change by themselves.
+    `initial` must stay the same in later releases: it would change in clusters that never set it.
     """
 
     name: str
@@ -60,7 +60,7 @@ KAFKAS_ALONE: Final[Mapping[str, int]] = MappingProxyType(
     }
 )
 """The other features of Apache Kafka 4.3, and the level that each has at that release. `kafka-features upgrade
---release-version` asks for them together with `metadata.version`, and would end with an error.
+--release-version` asks for them together with `metadata.version`, and would fail otherwise.
 """
 
 SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
@@ -72,7 +72,7 @@ _INITIAL: Final = {each.name: each.initial for each in FEATURES}
 
 
 def finalized_level(image: MetadataImage, name: str) -> int:
-    """Return the finalized level of a feature; 0 for one that nobody knows."""
+    """Return the finalized level of a feature; 0 for an unknown feature."""
     level = image.features.get(name)
     return _INITIAL.get(name, 0) if level is None else level
 
@@ -85,7 +85,7 @@ def check_group_version(image: MetadataImage) -> None:
 
 
 def unsupported_reason(features: tuple[SupportedFeature, ...], name: str, level: int) -> str | None:
-    """Return the end of a sentence that says why whoever supports `features` lacks a level, or None if it does not."""
+    """Return the end of a sentence with the reason why `features` lack a level, or None if they support it."""
     found = next((each for each in features if each.name == name), None)
     if found is None:
         return f"does not support {name}"
@@ -104,14 +104,14 @@ def unsupported_by_broker(image: MetadataImage, name: str, level: int) -> str | 
 
 
 class UnsupportedMetadata(ValueError):
-    """The cluster's metadata is a newer release's, or a much older one's; the message says what to do."""
+    """The cluster's metadata is a newer release's, or a much older release's; the message says what to do."""
 
 
 def check_levels(features: tuple[SupportedFeature, ...], image: MetadataImage) -> None:
-    """Raise UnsupportedMetadata if whoever supports `features` cannot read metadata of an image's level.
+    """Raise UnsupportedMetadata if `features` do not support metadata of an image's level.
 
-    Levels of other features concern brokers only, and may have been lowered by a later record: a broker that lacks one
-    in force cannot register.
+    Levels of other features concern brokers only, and a later record may have lowered them. A broker that lacks a
+    finalized level cannot register.
     """
     level = image.features.get(RAFTLOG_METADATA_VERSION)
     reason = None if level is None else unsupported_reason(features, RAFTLOG_METADATA_VERSION, level)
@@ -129,12 +129,14 @@ def client_demands(*, rules: bool, certificates: bool) -> tuple[SupportedFeature
 
 
 def have_rules(image: MetadataImage) -> bool:
-    """Return whether rules decide in this cluster: there are some, or a broker has an authorizer."""
+    """Return whether ACLs are enforced in this cluster: some exist, or a broker has an authorizer."""
     return bool(image.acls) or any(_registered(each, CLIENT_RULES) for each in image.brokers.values())
 
 
 def may_demand_certificate(broker: BrokerState) -> bool:
-    """Return whether a client may need a certificate at a TLS listener of a broker; True if it registered nothing."""
+    """Return whether a client may need a certificate at a TLS listener of a broker; True if it registered no
+    demands.
+    """
     return _registered(broker, CLIENT_CERTIFICATES) != 0
 
 

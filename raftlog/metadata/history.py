@@ -1,8 +1,8 @@
 """The changes of partitions and brokers, with time and causes: a bounded memory of applied batches.
 
-Every node has its own, derived from the batches that it applies, so all tell the same. It reaches back to the last
-snapshot that this node started from or was sent, since a snapshot says what is and not what was. And it keeps the last
-few changes of each thing. It decides nothing and nothing rests on it.
+Every node derives its own from the batches that it applies, so all agree. It reaches back to the last snapshot that
+this node loaded, since a snapshot has only the present state. And it keeps the last few changes of each thing. It is
+for display only.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from raftlog.metadata.metadata_records import (
 KEPT_OF_PARTITION: Final = 16
 KEPT_OF_BROKER: Final = 64
 MAX_PARTITION_CHANGES: Final = 100_000
-"""Changes of partitions that are kept, of all together; beyond it those go whose partition was quiet for longest."""
+"""Changes of partitions that are kept in all; the partitions without a change for longest are evicted."""
 
 State = TypeVar("State")
 
 
 class AppliedBatch(NamedTuple):
-    """One batch: when (wall ms of the controller's clock, 0: not said), by whom, because of what.
+    """One batch: its time (wall ms of the controller's clock, 0: unknown), its controller and its causes.
 
     `partitions`: how many partitions it changed.
     """
@@ -47,7 +47,7 @@ class AppliedBatch(NamedTuple):
 
 
 class Change(NamedTuple, Generic[State]):
-    """One thing before and after one batch; None: it was not there."""
+    """One thing before and after one batch; None if it did not exist."""
 
     batch: AppliedBatch
     old: State | None
@@ -71,7 +71,7 @@ class History:
 
     def __init__(self, most_kept: int = MAX_PARTITION_CHANGES) -> None:
         self.since_offset = 0
-        """Metadata records before this one are not told of."""
+        """Metadata records before this offset are not covered."""
         self._most_kept = most_kept
         self._kept = 0
         self._partitions: dict[tuple[UUID, int], list[Change[PartitionState]]] = {}
@@ -97,25 +97,25 @@ class History:
         }
 
     def fencing(self, broker_id: int, offset: int) -> Change[BrokerState] | None:
-        """Return the change that took a broker out of service, if it was so before a metadata offset."""
+        """Return the change that took a broker out of service, if it was fenced before a metadata offset."""
         changes = [each for each in self._brokers.get(broker_id, ()) if each.batch.offset < offset]
         if not changes or _is_in_service(changes[-1].new):
             return None
         return next((each for each in reversed(changes) if _is_in_service(each.old)), changes[-1])
 
     def counts(self, broker_id: int) -> LeadershipCounts:
-        """Return what befell the partitions that a broker leads."""
+        """Return the counts of changes for the partitions that a broker leads."""
         return self._counts[broker_id]
 
     def reset_to(self, image: MetadataImage) -> None:
-        """A snapshot took the place of what was applied: what led there is not known."""
+        """Forget all changes: a snapshot replaced the state, without its history."""
         self.since_offset = image.offset
         self._partitions.clear()
         self._brokers.clear()
         self._kept = 0
 
     def add_batch(self, old: MetadataImage, new: MetadataImage, batch: Batch) -> None:
-        """Take note of an applied batch; O(its records)."""
+        """Record an applied batch; O(its records)."""
         partitions: dict[tuple[UUID, int], None] = {}
         brokers: dict[int, None] = {}
         for record in batch.records:

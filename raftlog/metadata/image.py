@@ -1,7 +1,7 @@
 """The cluster's state as a value: frozen, structurally shared, equal on every node at equal offsets.
 
-An image knows nothing of who decides or how it came here. `raftlog.metadata.record_replay` makes the next one from
-records; listeners get `(old, new)` and compare; a loaded snapshot is just a bigger difference.
+An image does not know how it was decided or received. `raftlog.metadata.record_replay` makes the next one from records;
+listeners get `(old, new)` and compare; a loaded snapshot is just a bigger difference.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SupportedFeature(msgspec.Struct, frozen=True, array_like=True):
 
 
 _WRITTEN_VERSION: Final = 8
-"""The UUID version of an incarnation that its log directories name (RFC 9562: free for a meaning of one's own)."""
+"""The UUID version of an incarnation that its log directories name (RFC 9562: free for custom meanings)."""
 _VERSION_BIT, _VARIANT_BIT = 76, 62
 
 
@@ -69,32 +69,32 @@ class BrokerState(msgspec.Struct, frozen=True, array_like=True):
     in_controlled_shutdown: bool = False
     directory_ids: tuple[UUID, ...] = ()
     draining: bool = False
-    """It shall lead only what nobody else can lead, through restarts too, until somebody takes that back."""
+    """Whether the broker shall lead only what no other broker can lead, through restarts, until an operator ends it."""
     features: tuple[SupportedFeature, ...] = ()
-    """None of a broker of a release that told none."""
+    """Empty for a broker of a release that registers none."""
 
     @property
     def wrote_incarnation(self) -> bool:
-        """Whether its log directories name its incarnation; those of a release before 0.4.0 do not."""
+        """Whether its log directories name its incarnation; older releases than 0.4.0 do not."""
         return self.incarnation_id.version == _WRITTEN_VERSION
 
     def endpoint(self, listener: str | None) -> Endpoint | None:
-        """Return the endpoint of a listener name, or None. None names the first: a controller may know no name."""
+        """Return the endpoint of a listener name, or None. None selects the first: a controller may know no name."""
         return next((each for each in self.endpoints if listener in (each.listener, None)), None)
 
 
 class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     """One partition: isr ⊆ replicas, leader ∈ isr or NO_BROKER.
 
-    `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last
-    in-sync replica came back with another disk or lacks records, so only an unclean election may choose a leader; one
-    that has some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last
-    unclean election, whose leader takes its log as it is. The isr may hold fenced brokers, but only while none of its
-    members is known to be alive.
+    `leader_epoch` grows with every leader election, `partition_epoch` with every change. `isr_lost`: the last in-sync
+    replica came back with another disk or lacks records, so only an unclean election may choose a leader. A replica
+    with some of its records leads until then, for reading only. `unclean_epoch`: the leader epoch of the last unclean
+    election, which accepted its leader's log. The isr may hold fenced brokers, but only while none of its members is
+    known to be alive.
 
-    While it is reassigned (KIP-455) `replicas` are all that hold it: first those that it shall have, then those that
-    go. `adding_replicas` came with the reassignment, `removing_replicas` go with it; a replica that one reassignment
-    added and the next one does not want is both.
+    During a reassignment (KIP-455) `replicas` are all replicas: first the target replicas, then the leaving replicas.
+    `adding_replicas` came with the reassignment, `removing_replicas` leave with it. A replica that one reassignment
+    added and the next does not want is in both.
     """
 
     replicas: tuple[int, ...]
@@ -119,19 +119,19 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def original_replicas(self) -> tuple[int, ...]:
-        """The replicas were the reassignment cancelled: those that it began with, perhaps in another order."""
+        """The replicas after a cancelled reassignment: the original replicas, perhaps in another order."""
         return without(self.replicas, self.adding_replicas)
 
     def effective_min_isr(self, min_insync: int) -> int:
         """Return how many replicas must be in sync for acks=all: the topic's min.insync.replicas.
 
-        A partition that had fewer replicas before its reassignment began needs no more than those: a replica that is
-        being added must not make too few of those that were enough.
+        A partition with fewer replicas before its reassignment needs only that many: an added replica must not raise
+        the requirement.
         """
         return min(min_insync, len(self.original_replicas))
 
     def is_under_min_isr(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
-        """Whether the leader refuses acks=all; `isr`: a newer one, of which the leader knows that it is committed."""
+        """Whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed."""
         return len(self.isr if isr is None else isr) < self.effective_min_isr(min_insync)
 
 
@@ -149,7 +149,7 @@ class TopicState(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """How much an image holds of what the controller bounds. Replay keeps it up to date, record by record."""
+    """The amounts of metadata in an image that the controller limits. Replay keeps it up to date, record by record."""
 
     partitions: int = 0
     configs: int = 0
@@ -159,7 +159,7 @@ class Usage(msgspec.Struct, frozen=True):
     subscriptions: int = 0
     """Client metrics subscriptions."""
     security: int = 0
-    """Rules, credentials and client quotas."""
+    """ACLs, credentials and client quotas."""
     tokens: int = 0
     """Delegation tokens."""
     size_bytes: int = 0
@@ -184,22 +184,23 @@ class MetadataImage(msgspec.Struct, frozen=True):
     configs: Mapping[tuple[str, str], Mapping[str, str]] = {}
     next_producer_id: int = 0
     topics_offset: int = 0
-    """After the last record that made, widened or deleted a topic: who looks at that only compares this, and has
-    nothing to do when leaders or in-sync replicas change."""
+    """After the last record that created, extended or deleted a topic: a listener for topics compares only this, and
+    ignores changes of leaders or ISRs.
+    """
     usage: Usage = Usage()
     features: Mapping[str, int] = {}
-    """The levels of features that somebody changed (see `raftlog.metadata.features`)."""
+    """The levels of changed features (see `raftlog.metadata.features`)."""
     features_epoch: int = 0
-    """After the last record that changed one of them."""
+    """After the last record that changed a feature."""
     unregistered_directories: Mapping[int, tuple[UUID, ...]] = {}
     """Log directories of brokers that were unregistered while they were the last in sync somewhere."""
 
     acls: Mapping[Acl, bool] = {}
-    """A set; the values mean nothing."""
+    """A set; the values have no meaning."""
     scram: Mapping[tuple[str, str], ScramCredential] = {}
     """By user and mechanism."""
     tokens: Mapping[str, DelegationToken] = {}
-    """Delegation tokens by their ids, expired ones too until the controller removes them."""
+    """Delegation tokens by their ids; expired tokens stay until the controller removes them."""
     quotas: Mapping[Entity, Mapping[str, float]] = {}
     voters: Mapping[int, UUID] = {}
     """The directory that votes under each voter's id, as far as recorded."""
@@ -220,7 +221,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
         return self.configs.get((resource_type, name), {})
 
     def broker_configs(self, broker_id: int) -> Mapping[str, str]:
-        """Return the dynamic configs of one broker: its own over those of all brokers."""
+        """Return the dynamic configs of one broker: its own over the cluster-wide default."""
         of_all, own = self.config("broker", ""), self.config("broker", str(broker_id))
         return {**of_all, **own} if own else of_all
 
@@ -233,8 +234,8 @@ def changed_partitions(
 ) -> Iterator[tuple[TopicPartition, TopicState | None, PartitionState | None, PartitionState | None]]:
     """Yield (partition, its topic in `new`, old state, new state) for each partition that differs.
 
-    A topic that was deleted and made again under one name (another id) appears twice: gone, then new. A topic may have
-    fewer partitions in `new` only where that is older than `old`.
+    A topic that was deleted and recreated (another id) appears twice: removed, then new. A topic may have fewer
+    partitions in `new` only where that is older than `old`.
     """
     for name in changed_keys(old.topics, new.topics):
         before, topic = old.topics.get(name), new.topics.get(name)

@@ -1,7 +1,7 @@
-"""The metadata image that this node has applied, and who hears of a newer one.
+"""The metadata image that this node has applied, and its listeners.
 
 Ordering law: batches are applied in log order, each whole or not at all. Listeners get `(old, new)` once per loop
-iteration at most, so a long replay is one change to them. Knows nothing of who decides or how batches arrive.
+iteration at most, so a long replay is one change to them. It does not know how batches are decided or received.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ class MetadataLoader:
         self._immediate: list[Callable[[MetadataImage], None]] = []
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(old, new)` after changes, old being the image it last heard of."""
+        """Call `listener(old, new)` after changes, where `old` is the image of its last call."""
         self._listeners.append(listener)
 
     def subscribe_each(self, listener: Callable[[MetadataImage], None]) -> None:
-        """Call `listener(image)` for each applied batch, before anybody else: the controller answers its callers so."""
+        """Call `listener(image)` for each applied batch, before all other listeners: the controller answers its callers
+        from it.
+        """
         self._immediate.append(listener)
 
     def apply(self, data: bytes) -> None:
         """Apply one committed batch. A batch whose fence does not match is skipped, on every node alike.
 
-        Raises UnsupportedMetadata for what another release wrote and this one does not know, as `restore`.
+        Raise UnsupportedMetadata for records that only another release knows, as does `restore`.
         """
         batch = decode_batch(data)
         image = apply_batch(self.image, batch)
@@ -66,7 +68,7 @@ class MetadataLoader:
         return lambda: encode_image(image)
 
     def restore(self, data: bytes) -> None:
-        """Take a snapshot's image for the present one."""
+        """Replace the image by a snapshot's."""
         image = decode_image(data)
         self._check(image)
         self.history.reset_to(image)

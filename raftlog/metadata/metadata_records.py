@@ -24,7 +24,7 @@ UNCHANGED_LEADER = -2
 
 
 class ClusterNamed(msgspec.Struct, frozen=True, tag=1, array_like=True):
-    """The first decision of all: which cluster this is."""
+    """The first record of all: the cluster's id."""
 
     cluster_id: str
 
@@ -58,7 +58,7 @@ class BrokerChanged(msgspec.Struct, frozen=True, tag=4, array_like=True):
 
 
 class BrokerUnregistered(msgspec.Struct, frozen=True, tag=5, array_like=True):
-    """A broker is forgotten, except for these log directories: those of the last replica in sync of a partition."""
+    """A broker is forgotten, except for log directories in which it held the last in-sync replica of a partition."""
 
     broker_id: int
     broker_epoch: int
@@ -107,7 +107,7 @@ class ConfigChanged(msgspec.Struct, frozen=True, tag=10, array_like=True):
 
 
 class ProducerIdsAllocated(msgspec.Struct, frozen=True, tag=11, array_like=True):
-    """Producer ids below `next_producer_id` are given out."""
+    """Producer ids below `next_producer_id` are allocated."""
 
     broker_id: int
     next_producer_id: int
@@ -187,7 +187,8 @@ Record = (
 class Batch(msgspec.Struct, frozen=True, array_like=True):
     """One entry that the quorum replicates. `base_offset` is the metadata offset of its first record.
 
-    `at_ms` (wall time, 0: not said) and `causes` tell people why; they change nothing, and older batches lack them.
+    `at_ms` (wall time, 0: unknown) and `causes` are for people; they do not affect the state, and older batches lack
+    them.
     """
 
     controller_epoch: int
@@ -207,7 +208,7 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def decode_batch(data: bytes | memoryview) -> Batch:
-    """Raises UnsupportedMetadata for what this release does not know, msgspec.DecodeError for damaged bytes."""
+    """Raise UnsupportedMetadata for records unknown to this release, msgspec.DecodeError for damaged bytes."""
     if bytes(data[:1]) != _VERSION:
         raise UnsupportedMetadata(f"metadata batch version {bytes(data[:1])!r} is unknown to this release")
     try:

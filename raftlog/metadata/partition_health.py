@@ -1,4 +1,4 @@
-"""How a partition stands to its replication: what health, metrics and the command line say of it, by one rule."""
+"""The health of a partition's replication, by one rule for health checks, metrics and the command line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from raftlog.metadata.image import PartitionState
 
 
 class PartitionHealth(NamedTuple):
-    """How one partition stands to its replication."""
+    """The health of one partition's replication."""
 
     under_replicated: bool
-    """Some replica that shall stay is not in the ISR."""
+    """Some target replica is not in the ISR."""
     under_min_isr: bool
-    """acks=all is refused, by the leader or for want of one."""
+    """acks=all is refused, by the leader or because there is no leader."""
     at_min_isr: bool
-    """The next replica that fails makes it so."""
+    """One more failed replica makes it under min ISR."""
 
 
 def partition_health(state: PartitionState, min_insync: int) -> PartitionHealth:
@@ -27,7 +27,7 @@ def partition_health(state: PartitionState, min_insync: int) -> PartitionHealth:
 
 
 def is_under_replicated(state: PartitionState) -> bool:
-    """Say whether some replica that shall stay is not in the ISR, or the partition does not serve."""
+    """Return whether some target replica is not in the ISR, or the partition is offline."""
     return not _serves(state) or any(each not in state.isr for each in state.target_replicas)
 
 

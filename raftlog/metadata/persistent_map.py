@@ -1,8 +1,8 @@
-"""A mapping that shares all but what changed with the one it was made from: a hash trie (a HAMT, as Clojure's maps).
+"""A persistent mapping, which shares unchanged parts with its former version: a hash trie (a HAMT, as Clojure's maps).
 
-A change of one entry copies the nodes on the way to it, about a hundred references, however many entries there are;
-the difference of two versions costs what differs. Up to LEAF_MOST entries it is one dict, in the order of insertion.
-Beyond that the order is one of hashes that do not depend on the process, so that a simulation stays deterministic.
+A change of one entry copies the nodes on its path, about a hundred references in a map of any size. The difference of
+two versions costs what differs. Up to LEAF_MOST entries it is one dict, in the order of insertion. Beyond that it is
+ordered by hashes that do not depend on the process, so that a simulation stays deterministic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 Default = TypeVar("Default")
 
 LEAF_MOST: Final = 64
-"""Entries of one leaf; a larger one is split."""
+"""Entries of one leaf; a larger leaf is split."""
 FANOUT_BITS: Final = 5
 FANOUT: Final = 1 << FANOUT_BITS
 MERGED_BELOW: Final = LEAF_MOST // 4
@@ -24,7 +24,7 @@ MERGED_BELOW: Final = LEAF_MOST // 4
 HASH_BITS: Final = 32
 
 REMOVED: Final[Any] = object()
-"""The value, among changes, of a key that is to go."""
+"""The value, among changes, of a key to remove."""
 
 _Leaf = dict[Any, Any]
 _Node = Any
@@ -32,7 +32,7 @@ _Node = Any
 
 
 class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
-    """An immutable mapping; `updated` returns the next one."""
+    """An immutable mapping; `updated` returns a changed copy."""
 
     __slots__ = ("_count", "_root")
 
@@ -72,7 +72,7 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
             yield from leaf
 
     def items(self) -> ItemsView[Key, Value]:
-        """Return all entries; O(entries) even before they are looked at, unless they are few."""
+        """Return all entries; O(entries) before the first is returned, unless they are few."""
         return _flat(self._root).items()
 
     def values(self) -> ValuesView[Value]:
@@ -84,12 +84,12 @@ class PersistentMap(Mapping[Key, Value], Generic[Key, Value]):
 
 
 def persistent(entries: Mapping[Key, Value]) -> PersistentMap[Key, Value]:
-    """Return a mapping as a persistent one; O(1) if it is."""
+    """Return a mapping as a PersistentMap; O(1) if it is a PersistentMap."""
     return entries if isinstance(entries, PersistentMap) else PersistentMap(entries)
 
 
 def changed_keys(old: Mapping[Key, Any], new: Mapping[Key, Any]) -> Iterator[Key]:
-    """Yield each key that only one of them has, or whose value is another object; O(difference) of shared maps."""
+    """Yield each key that is only in `old` or `new`, or has a different value object; O(difference) of shared maps."""
     yield from _changed(_root_of(old), _root_of(new))
 
 
@@ -147,7 +147,7 @@ def _flat(node: _Node) -> _Leaf:
 
 
 def _updated(node: _Node, changes: Mapping[Any, Any], shift: int) -> tuple[_Node, int]:
-    """Return the node after the changes, and how many entries it has more. `shift`: bits of hashes used above it."""
+    """Return the changed node, and by how many entries it grew. `shift`: bits of hashes used above it."""
     if type(node) is not tuple:
         leaf = dict(node)
         for key, value in changes.items():

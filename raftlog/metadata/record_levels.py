@@ -1,8 +1,8 @@
 """The metadata records that a cluster may write, by its level of raftlog.metadata.version.
 
-A node must never write a record that another one does not know. A kind of record that came after 0.2.0 has its level
+A node must never write a record that another node does not know. A kind of record that came after 0.2.0 has its level
 here, and so must a new field of an older kind. It is written once the level is finalized, which all nodes must support.
-`tests/metadata/test_record_levels.py` has what each level knows, and fails for what has none.
+`tests/metadata/test_record_levels.py` lists what each level knows, and fails for a record without a level.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
         VoterRegistered: 2,
     }
 )
-"""The levels of records. Those that are not here are written at each level."""
+"""The levels of records. Other records are written at each level."""
 
 REQUESTS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
     {
@@ -72,7 +72,7 @@ REQUESTS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
 
 
 def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
-    """Raise UnsupportedVersion if the cluster's level does not allow one of some records yet."""
+    """Raise UnsupportedVersion if the cluster's level does not allow some of the records yet."""
     level = finalized_level(image, RAFTLOG_METADATA_VERSION)
     if level < NEWEST_METADATA_LEVEL:
         for each in records:
@@ -84,7 +84,7 @@ def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
 def check_request(image: MetadataImage, request: Request) -> None:
     """Raise UnsupportedVersion if the cluster's level does not allow a request yet.
 
-    A controller of 0.2.0 would refuse a new level as well, but without the names of the brokers that lack it.
+    A controller of 0.2.0 would also refuse a new level, but would not name the brokers that lack it.
     """
     if isinstance(request, UpdateFeatures):
         _check_raise(image, request)

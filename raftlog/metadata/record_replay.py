@@ -1,12 +1,12 @@
 """The only interpreter of each metadata record, the same on every node.
 
-A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries the
-epoch of the controller that decided it and the offset at which it was decided, and both must be the image's. A
-controller's own `ControllerElected` comes alone and is fenced by its epoch only, because a new controller cannot know
-how much of its predecessor's tail lies before it in the journal. The part of that tail behind it is skipped.
+A batch is applied whole or, when its fence does not match the image, skipped whole. The fence: a batch carries its
+controller's epoch and the offset at which it was decided. Both must equal the image's. A controller's own
+`ControllerElected` comes alone and is fenced by its epoch only. A new controller cannot know how much of its
+predecessor's tail lies before it in the journal. The part of that tail behind it is skipped.
 
-Knows nothing of who decides: records that contradict the image (an unknown broker, a partition out of line) are a
-broken invariant of ours, and raise AssertionError or LookupError.
+Replay does not know how records were decided. Records that contradict the image (an unknown broker, a partition out of
+order) are a broken invariant of ours, and raise AssertionError or LookupError.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def apply_batch(image: MetadataImage, batch: Batch) -> MetadataImage | None:
 
 
 def matches(image: MetadataImage, batch: Batch) -> bool:
-    """Say whether a batch's fence (controller epoch, base offset) is that of the image."""
+    """Return whether a batch's fence (controller epoch, base offset) is that of the image."""
     if batch.records and isinstance(batch.records[0], ControllerElected):
         elected = batch.records[0]
         return (
@@ -94,7 +94,9 @@ def matches(image: MetadataImage, batch: Batch) -> bool:
 
 
 class _Part(Generic[Key, Value]):
-    """One mapping of the image, with what changed of it; `build` makes the next mapping, or returns the same one."""
+    """One mapping of the image and its changes; `build` returns the next mapping, or the same object without
+    changes.
+    """
 
     __slots__ = ("_changes", "_shared")
 
@@ -192,7 +194,7 @@ class _Builder:
         )
 
     def usage(self) -> Usage:
-        """Return how much the image holds; the same object if nothing of it changed."""
+        """Return the image's usage; the same object if it did not change."""
         before = self.image.usage
         after = Usage(
             partitions=self.partition_count,
@@ -206,7 +208,7 @@ class _Builder:
         return before if after == before else after
 
     def topics_changed(self) -> None:
-        """Topics are others after this record."""
+        """Note that this record changed topics."""
         self.topics_offset = self.offset + 1
 
     def partitions_of(self, topic_id: UUID) -> list[PartitionState]:
@@ -378,13 +380,13 @@ class _Builder:
             self.quotas.pop(entity)
 
     def security_changed(self, count: int, size_bytes: int) -> None:
-        """Count rules, credentials and quotas that came or went."""
+        """Count ACLs, credentials and quotas that were added or removed."""
         self.security_count += count
         self.size_bytes += size_bytes
 
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
-    """Return a partition after one record. An election is unclean if the isr does not vouch for its leader."""
+    """Return a partition after one record. An election is unclean if the leader is not from the ISR."""
     elected = record.leader != UNCHANGED_LEADER
     uncleanly = record.leader >= 0 and (
         record.leader not in state.isr or (state.isr_lost and record.isr_lost is False)

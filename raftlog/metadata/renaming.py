@@ -1,4 +1,4 @@
-"""Another id of the cluster in metadata that is written already: for a copy of a cluster that is to be another one."""
+"""Changes the cluster id in written metadata, for a copy of a cluster that becomes a cluster of its own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from raftlog.metadata.metadata_records import ClusterNamed, decode_batch, encode
 from raftlog.metadata.snapshot import decode_image, encode_image
 
 RENAMED_SINCE = 1
-"""The level from which on brokers tell clusters apart by their ids, see `broker.links.peer_auth`."""
+"""The level since which brokers distinguish clusters by their ids, see `broker.links.peer_auth`."""
 
 
 def check_renaming(image: MetadataImage) -> None:
-    """Raise UnsupportedVersion if a copy of a cluster with another id would not be kept apart from it.
+    """Raise UnsupportedVersion if brokers would not distinguish a copy of a cluster by its id.
 
-    Raises UnsupportedMetadata for the metadata of a newer release, part of which would be lost.
+    Raise UnsupportedMetadata for the metadata of a newer release, part of which would be lost.
     """
     check_levels(SUPPORTED_FEATURES, image)
     level = finalized_level(image, RAFTLOG_METADATA_VERSION)
@@ -34,7 +34,7 @@ def check_renaming(image: MetadataImage) -> None:
 
 
 def rename_in_batch(written: bytes, cluster_id: str) -> bytes:
-    """Return an encoded batch that names the cluster so, if it names it at all."""
+    """Return an encoded batch with its cluster id, if any, replaced."""
     batch = decode_batch(written)
     if not any(isinstance(each, ClusterNamed) for each in batch.records):
         return written
@@ -45,5 +45,5 @@ def rename_in_batch(written: bytes, cluster_id: str) -> bytes:
 
 
 def rename_in_image(written: bytes, cluster_id: str) -> bytes:
-    """Return an encoded image of a cluster that is called so."""
+    """Return an encoded image with the cluster id replaced."""
     return encode_image(replace(decode_image(written), cluster_id=cluster_id))

@@ -1,9 +1,9 @@
-"""Asked twice, done once: requests that a broker repeats because a connection or a controller broke under them.
+"""Idempotent retries: requests that a broker repeats after it lost a connection or a controller.
 
-The first asking may have been carried out, and its answer lost. Creating then finds the topic that it made itself:
-whoever asks chooses the topic's id, so that the controller can tell, and that of a delegation token. Deleting a topic,
-a rule or a user finds nothing, and cancelling a reassignment finds none: that is success for who saw it before.
-Everything else that is asked is fenced by epochs, or harmless to repeat. Only values here.
+The first attempt may have been carried out, and its answer lost. A repeated creation then finds its own topic or
+delegation token, since the sender chooses the id. A repeated deletion of a topic, an ACL or a user finds it missing, as
+does a repeated cancellation of a reassignment. That is a success if the sender saw it exist before. All other requests
+are fenced by epochs, or harmless to repeat. Only values here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def make_idempotent(request: Request, new_topic_id: Callable[[], UUID]) -> Reque
 
 
 def first_attempt_reply(request: Request, reply: Reply, before: MetadataImage) -> Reply:
-    """Return what the answer to a repeated request means to who asked once, having seen `before`."""
+    """Return the reply that the first attempt would have got, by the answer to a repeated request and the image
+    before.
+    """
     if isinstance(request, DeleteTopics) and isinstance(reply, TopicResults):
         seen = {ref: topic for ref in request.topics if (topic := _topic(ref, before))}
         return TopicResults(tuple(_deleted(result, seen) for result in reply.results))
@@ -89,7 +91,7 @@ def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResul
 
 
 def _removed(asked: AclFilter, deletion: AclDeletion, before: MetadataImage) -> AclDeletion:
-    """Return a deletion with every rule that matched before the first attempt: any attempt may have removed it."""
+    """Return a deletion with every ACL that matched before the first attempt: any attempt may have removed it."""
     seen = (acl for acl in before.acls if asked.matches(acl))
     return AclDeletion(tuple(dict.fromkeys((*deletion.matches, *seen))))
 

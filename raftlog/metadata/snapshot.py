@@ -22,7 +22,7 @@ from raftlog.security.scram import ScramCredential
 from raftlog.security.tokens import DelegationToken
 
 MAX_IMAGE_BYTES: Final = 512 * 1024 * 1024
-"""Largest encoded image. The controller lets in only what keeps below it: a larger one is in no snapshot."""
+"""Largest encoded image. The controller refuses growth beyond it: a larger image has no snapshot."""
 
 _VERSION = b"\x01"
 
@@ -85,8 +85,8 @@ def encode_image(image: MetadataImage) -> bytes:
 def decode_image(data: bytes | memoryview) -> MetadataImage:
     """Return the image of `encode_image`'s bytes.
 
-    Raises UnsupportedMetadata for what this release does not know, msgspec.DecodeError for damaged bytes. A newer
-    release's snapshot may have more fields, which are passed over: the finalized levels tell whether that is safe.
+    Raise UnsupportedMetadata for what this release does not know, msgspec.DecodeError for damaged bytes. A newer
+    release's snapshot may have more fields, which are ignored: the finalized levels show whether that is safe.
     """
     if bytes(data[:1]) != _VERSION:
         raise UnsupportedMetadata(f"metadata snapshot version {bytes(data[:1])!r} is unknown to this release")

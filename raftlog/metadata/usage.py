@@ -16,7 +16,7 @@ from raftlog.security.quotas import Entity
 from raftlog.security.tokens import DelegationToken
 
 BASE_BYTES: Final = 256
-"""Of an image that holds nothing. `Usage.size_bytes` does not count them."""
+"""Of an empty image. `Usage.size_bytes` does not include them."""
 TOPIC_BYTES: Final = 32
 PARTITION_BYTES: Final = 56
 REPLICA_BYTES: Final = 20
@@ -71,7 +71,7 @@ def broker_bytes(broker: BrokerState | RegisterBroker) -> int:
 
 
 def acl_bytes(acl: Acl) -> int:
-    """Return the bytes of a rule."""
+    """Return the bytes of an ACL."""
     return _ACL_BYTES + sum(map(text_bytes, (acl.resource_name, acl.principal, acl.host)))
 
 

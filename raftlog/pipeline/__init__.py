@@ -1,6 +1,6 @@
 """`format("raftlog")`: topics as Spark tables and streams, read and written without a jar, on a stock client library.
 
-The room speaks to clusters by the wire only. Nothing here may assume that driver and executors share a machine.
+The room uses clusters only by the wire protocol. Driver and executors may be on different machines.
 """
 
 from __future__ import annotations

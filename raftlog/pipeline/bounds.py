@@ -42,7 +42,7 @@ def _named(lookup: Lookup, offsets: Offsets) -> Offsets:
 
 
 def _inside(lookup: Lookup, offsets: Offsets, *, given: Offsets) -> Offsets:
-    """Tell of offsets that the log has not (any more), and move them to the nearest that it has."""
+    """Report offsets outside the log, and move them to the nearest inside."""
     numbered = [at for at, offset in given.items() if offset >= 0]
     low, high = lookup.earliest(numbered), lookup.latest(numbered)
     found = dict(offsets)

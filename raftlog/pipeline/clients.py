@@ -35,7 +35,7 @@ CONSUMERS_ONLY: Final = (
 )
 """Settings that an admin client warns about."""
 QUIET: Final = {"log_level": "2", "log.connection.close": "false"}
-"""Idle clients would tell of every node that ends; what keeps a query from going on is raised."""
+"""Idle clients would log every node that ends; errors that stop a query are raised."""
 HEALING: Final = frozenset(
     {
         "_TRANSPORT",
@@ -61,11 +61,13 @@ HEALING: Final = frozenset(
 
 _consumers: dict[tuple[tuple[str, str], ...], Inbox] = {}
 _producers: dict[tuple[tuple[str, str], ...], Outbox] = {}
-"""The idle clients of this process, by settings: connecting takes longer than a small batch. At most one of each."""
+"""The idle clients of this process, by settings: connecting takes longer than a small batch. At most one client for
+each.
+"""
 
 
 class Administrator:
-    """An admin client, made when it is first needed, whose questions are asked again while an error may pass."""
+    """An admin client, created on first use, with retries of temporary errors."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -75,16 +77,16 @@ class Administrator:
     def ask(
         self, question: Callable[[Any], R], what: str, *, doing: str = "read", topics: Iterable[str] = ()
     ) -> R:
-        """Return the answer to a question, for which there is half a minute. `what` is the name of the question.
+        """Return the answer to a question within half a minute. `what` is the name of the question.
 
-        Raises OptionFaults for settings that the library does not know, Refused, or RuntimeError. `topics` are those
-        that a right may be missing on, the one that `doing` needs.
+        Raise OptionFaults for settings that the library does not know, Refused, or RuntimeError. `topics`: the topics
+        for which authorization may be missing, as `doing` requires.
         """
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + PATIENCE_S
         while True:
-            if self._client is None:  # not `or`: a client with nothing in its queue is false
+            if self._client is None:  # not `or`: a client with an empty queue is false
                 self._client = self._new_client()
             client = self._client
             try:
@@ -142,7 +144,7 @@ def refusal(error: Any, message: Any, settings: Mapping[str, str]) -> str:
 
 
 def borrow_outbox(settings: Mapping[str, str]) -> Outbox:
-    """Return an idle producer of this process with these settings, or a new one. Raises OptionFaults."""
+    """Return an idle producer of this process with these settings, or a new producer. Raise OptionFaults."""
     return _producers.pop(_key(settings), None) or Outbox(settings)
 
 
@@ -160,7 +162,7 @@ def consumer_settings(settings: Mapping[str, str], group_id_prefix: str) -> dict
         "queued.max.messages.kbytes": str(QUEUE_KBYTES),
         "queued.min.messages": "100000",
         "fetch.queue.backoff.ms": "5",  # how soon to look again whether the queue has room
-        "fetch.wait.max.ms": "20",  # a range is there already: nobody waits long for new records
+        "fetch.wait.max.ms": "20",  # a range is there already: no long wait for new records
         "group.id": group_id_prefix,
     }
     decided = {
@@ -184,7 +186,7 @@ class Inbox:
 
 
 def borrow_inbox(settings: Mapping[str, str]) -> Inbox:
-    """Return an idle consumer of this process with these settings, or a new one. Raises OptionFaults."""
+    """Return an idle consumer of this process with these settings, or a new consumer. Raise OptionFaults."""
     return _consumers.pop(_key(settings), None) or Inbox(settings)
 
 

@@ -1,4 +1,4 @@
-"""The columns of a topic, as Spark and as Arrow see them: those of Spark's Kafka source."""
+"""The columns of a topic, for Spark and Arrow, the same as in Spark's Kafka source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Which of librdkafka's settings a query may not choose: they reach beyond the query, into the machines that run it.
 
-They load code, run programs, read files, or send credentials to an address of the query's choice. Clients of Kafka
-have had holes of each kind (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). The owner of the Spark installation may
-allow single ones by name, in the environment of the driver: a query cannot set that.
+They load code, run programs, read files, or send credentials to an address of the query's choice. Clients of Kafka have
+had holes of each kind (CVE-2023-25194, CVE-2024-31141, CVE-2025-27817). The owner of the Spark installation may allow
+single settings by name, in the environment of the driver: a query cannot set that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REACHES: Final = (
 
 
 def reach_of(name: str) -> str | None:
-    """Return what a setting of librdkafka reaches beyond the query, None if nothing or if it is allowed here."""
+    """Return what a setting of librdkafka affects beyond the query, None if it does not or is allowed here."""
     name = name.lower()
     if name in {each.strip().lower() for each in os.environ.get(ALLOW, "").split(",")}:
         return None

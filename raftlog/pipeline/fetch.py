@@ -1,7 +1,7 @@
-"""A task on an executor: it reads one range of offsets into Arrow batches, nothing before it, nothing after it.
+"""A task on an executor: it reads exactly one range of offsets into Arrow batches.
 
-Offsets without a record (compacted away, aborted, markers) are passed over. The task goes on asking
-after the cluster has said that a partition ends before the range does: a new leader may say so for a moment.
+Offsets without a record (compacted away, aborted, markers) are skipped. The task keeps asking if a partition ends
+before the range does: a new leader may report that for a moment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raftlog.pipeline.options import ReadOptions
 BATCH_ROWS: Final = 20_000
 BATCH_BYTES: Final = 8 << 20
 FIRST_ROWS: Final = 64
-"""A first batch is small, since nothing is known of the size of records then."""
+"""A first batch is small, since the size of records is unknown then."""
 _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 POLL_S: Final = 0.05
 SETTLE_S: Final = 5.0
@@ -32,7 +32,7 @@ NO_RIGHT_ON_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
 
 
 class Stalled(RuntimeError):
-    """Nothing came of a range for kafkaConsumer.pollTimeoutMs, though the cluster said that there is something."""
+    """No records of a range arrived for kafkaConsumer.pollTimeoutMs, though the cluster has some."""
 
 
 def read_range(options: ReadOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -143,7 +143,7 @@ class _Reading:
         elif error.name() in DENIED:
             raise denied(self.options.client, "read", [self.wanted.at.topic])
         elif error.name() == NO_RIGHT_ON_GROUP:
-            pass  # librdkafka looks for the group's coordinator, which nobody here needs
+            pass  # librdkafka looks for the group's coordinator, which is not needed here
         elif error.fatal() or error.name() not in clients.HEALING:
             raise KafkaException(error)
 

@@ -1,8 +1,8 @@
 """Reads a range straight from the partition's leader: whole record batches, made Arrow columns by `record_columns`.
 
-This is the fast path of `fetch`, for plain connections and nothing unusual. Settings that only librdkafka knows, an
-error, a slow or dead leader, or an answer without a whole batch end it without a word. Then `fetch` goes on with
-librdkafka at the position reached. librdkafka knows how to wait, to retry and to say what is wrong.
+This is the fast path of `fetch`, for plain connections in the usual case. Settings that only librdkafka knows, an
+error, a slow or dead leader, or a response without a whole batch end it silently. Then `fetch` continues with
+librdkafka at the position reached. librdkafka implements waits, retries and error messages.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from raftlog.records.batch import iter_headers
 KNOWN_SETTINGS: Final = frozenset(
     {"bootstrap.servers", "isolation.level", "log_level", "log.connection.close", "security.protocol"}
 )
-"""Settings that this path keeps. Any other one is librdkafka's, and so is the reading then."""
+"""Settings that this path supports. With any other setting librdkafka reads."""
 FETCH_BYTES: Final = 4 << 20
 """The bytes that one fetch asks for, at most; a single batch may be larger (KIP-74)."""
 LEAST_FETCH_BYTES: Final = 64 << 10
@@ -49,7 +49,7 @@ NO_SESSION: Final = (0, -1)
 _INCIDENTS: Final = (OSError, KafkaError, struct.error, ValueError, OverflowError)  # the last: no such port
 
 _idle: dict[tuple[str, TopicPartition], Leader] = {}
-"""Idle connections of this process to leaders: a trigger of a stream reads what the one before it read."""
+"""Idle connections of this process to leaders: each trigger of a stream reads from the same leaders."""
 MAX_IDLE: Final = 64
 
 
@@ -67,7 +67,7 @@ class Fetched(NamedTuple):
 
 
 def can_read(settings: Mapping[str, str]) -> bool:
-    """Whether the client library's settings ask for nothing that this path does not do."""
+    """Whether this path supports all of the client library's settings."""
     return (
         KNOWN_SETTINGS.issuperset(settings)
         and settings.get("security.protocol", "plaintext").lower() == "plaintext"
@@ -129,7 +129,7 @@ class LeaderReading:
 
 
 def visible_batches(batches: Iterable[Batch], aborted: Iterable[tuple[int, int]]) -> list[Batch]:
-    """Return the batches with records for readers: no markers, and nothing of aborted transactions (KIP-98)."""
+    """Return the batches with records for readers: without markers and aborted transactions (KIP-98)."""
     found = []
     to_begin = sorted(aborted, key=lambda each: each[1], reverse=True)
     producers: set[int] = set()
@@ -268,7 +268,7 @@ class Answer:
         return found
 
     def string(self) -> str:
-        """Return the next string, an empty one for null."""
+        """Return the next string, empty for null."""
         (size,) = self.numbers(">h")
         return str(self.rest(max(0, size)), "utf-8")
 
@@ -280,7 +280,7 @@ class Answer:
 
 
 def find_leader(servers: str, at: TopicPartition) -> Leader:
-    """Return a connection to the leader, whose address the first server that answers tells. Raises Unusual."""
+    """Return a connection to the leader, by the response of the first server that answers. Raise Unusual."""
     for server in servers.split(","):
         host, _, port = server.strip().rpartition(":")
         if not port.isdecimal():

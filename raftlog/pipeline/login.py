@@ -14,7 +14,7 @@ HIDDEN: Final = "[hidden]"
 SECRET: Final = re.compile(
     r".*(password|passphrase|secret|token|jaas|credential).*|ssl\.key(store)?\.(pem|key)"
 )
-"""Names of settings whose values are shown to nobody."""
+"""Names of settings with hidden values."""
 
 _TEXTS: Final = {
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -30,7 +30,7 @@ _FILES: Final = {
     "ssl.key.location": "ssl.key.pem",
     "ssl.truststore.location": "ssl.truststore.certificates",
 }
-"""Settings that name a file, and those that have its text."""
+"""Settings that name a file, and the settings with its text."""
 _JAAS: Final = re.compile(r'\s*([\w.]+)\s+required((?:\s+\w+="(?:[^"\\]|\\.)*")*)\s*;\s*')
 _JAAS_OPTION: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _MODULES: Final = {
@@ -128,7 +128,7 @@ DENIED: Final = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_
 HOPELESS: Final = frozenset({"_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED"})
 """librdkafka's errors of a connection that come again with every attempt."""
 PATIENT_FOR: Final = 5
-"""So many logins may fail with none that works in between: a user who was just made is not known to every broker."""
+"""Logins that may fail in a row: a new user is not known to every broker at once."""
 
 
 def who(settings: Mapping[str, object]) -> str:
@@ -155,7 +155,7 @@ class Door:
         self._failures = 0
 
     def check(self) -> None:
-        """Raise Refused, saying who is not let in where and why, if logins keep failing."""
+        """Raise Refused, with user, server and reason, if logins keep failing."""
         if self._failures >= PATIENT_FOR:
             servers = self._settings["bootstrap.servers"]
             said = f"{servers} does not let {who(self._settings)} in: {self._reason}"
@@ -163,7 +163,7 @@ class Door:
 
 
 def denied(settings: Mapping[str, object], doing: str, topics: Iterable[str]) -> Refused:
-    """Return the error of a user who has not the right to read, write or create topics."""
+    """Return the error of a user without authorization to read, write or create topics."""
     names = ", ".join(sorted(set(topics)))
     right = {"read": "READ (and DESCRIBE)", "write": "WRITE (and DESCRIBE)", "create": "CREATE"}[doing]
     return Refused(f"{who(settings)} may not {doing} topic {names}: this needs the right {right} on it")

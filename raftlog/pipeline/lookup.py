@@ -19,7 +19,7 @@ from raftlog.pipeline.options import ReadOptions
 
 ATTEMPT_S: Final = 10.0
 NEW_TOPIC_S: Final = 1.0
-"""How long a node may not know of a topic that another one has just made."""
+"""How long a node may not know a topic that another node has just created."""
 INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state"})
 
 
@@ -84,7 +84,7 @@ class Lookup:
 
     @property
     def unseen(self) -> str:
-        """The other reason why a topic is not seen: a cluster shows none to a user who may not describe it."""
+        """The other reason for a missing topic: a cluster hides topics from users without DESCRIBE."""
         client = self.options.client
         return f", or {who(client)} has not the right DESCRIBE on it" if "sasl.username" in client else ""
 

@@ -117,7 +117,7 @@ def _loaded(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
 def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
     """Return ends that take `most` offsets in all, from each partition in proportion to what it has.
 
-    Each partition that has something gives at least one, so it may be more than `most` by the number of partitions.
+    Each non-empty partition gives at least one offset, so it may be more than `most` by the number of partitions.
     """
     ends = dict(end)
     total = waiting(start, end)
@@ -131,7 +131,7 @@ def limited(start: Offsets, end: Offsets, most: int) -> Offsets:
 
 
 def waiting(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets lie between two positions; a partition that went backwards counts nothing."""
+    """Return how many offsets lie between two positions; a partition that went backwards counts 0."""
     return sum(max(0, end[at] - start[at]) for at in end)
 
 
@@ -165,7 +165,7 @@ def _pieces(each: Range, most_records: int | None) -> int:
 
 
 def _counts(ranges: Sequence[Range], wanted: int) -> list[int]:
-    """Return into how many pieces to cut each range: the one with the largest pieces is cut further."""
+    """Return into how many pieces to cut each range: the range with the largest pieces is cut further."""
     counts = [max(1, wanted * each.size // max(1, sum(r.size for r in ranges))) for each in ranges]
     while sum(counts) < wanted:
         index = max(range(len(ranges)), key=lambda i: ranges[i].size / counts[i])

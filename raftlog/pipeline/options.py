@@ -1,7 +1,8 @@
-"""The options of `format("raftlog")`: those of Spark's Kafka source and sink, checked, all faults told together.
+"""The options of `format("raftlog")`: the same as of Spark's Kafka source and sink, validated, with all faults reported
+together.
 
-Names are case-insensitive. `kafka.*` goes to the client library without the prefix, but for what the source decides and
-what reaches beyond the query (`deployment`).
+Names are case-insensitive. `kafka.*` goes to the client library without the prefix, except for settings that the source
+decides, or that reach beyond the query (`deployment`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class OptionFaults(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions: of these topics, of the topics whose whole name matches a pattern, or just these partitions."""
+    """The partitions to read: of these topics, of topics with names that match a pattern, or just these partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -120,7 +121,7 @@ class AtOffsets:
 
 @dataclass(frozen=True, slots=True)
 class AtTimes:
-    """The first offset whose timestamp (ms since 1970) is not before the common or the partition's own time."""
+    """The first offset with a timestamp (ms since 1970) at or after the common or the partition's own time."""
 
     common_ms: int | None
     own_ms: Offsets
@@ -232,7 +233,7 @@ class _Given:
             raise OptionFaults(self.faults)
 
     def reject_unknown(self, doing: str) -> None:
-        """Note options that nobody knows, with the name that was probably meant."""
+        """Note unknown options, with the name that was probably meant."""
         names = {name.lower(): name for name in self.known}
         everybody = {name.lower(): name for name in (*SHARED, *READ, *WRITE)}
         for name in self.options:
@@ -356,7 +357,7 @@ def _check_mode(given: _Given, start: Bound, end: Bound, mode: Mode | None) -> N
 
 
 def _check_order(given: _Given, start: Bound, end: Bound) -> None:
-    """Note partitions whose end is given before their start; what only the log can compare is compared later."""
+    """Note partitions with an end before their start; offsets that need the log are compared later."""
     match start, end:
         case AtOffsets(first), AtOffsets(last):
             option, other = "startingOffsets", "endingOffsets"

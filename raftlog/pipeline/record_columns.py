@@ -75,7 +75,7 @@ def to_arrow(batches: Sequence[Batch], wanted: Range, schema: pa.Schema) -> pa.R
 
 
 def _record_count(batch: Batch) -> int:
-    """Return how many records a header tells; no more than it has offsets, whatever a broken node says."""
+    """Return how many records a header declares; no more than it has offsets, even from a broken node."""
     header = batch.header
     if header.record_count > header.last_offset - header.base_offset + 1:
         raise CorruptMessage(f"the batch at offset {header.base_offset} tells of more records than offsets")
@@ -135,7 +135,7 @@ def _read_bodies(plain: bytes, headers: Sequence[BatchHeader], bodies: Integers)
     def of_batches(numbers: Iterable[int]) -> Integers:
         return np.repeat(np.array(list(numbers), np.int64), counts)
 
-    deltas_ms, position = _read_varints(octets, bodies + 1)  # behind a byte of attributes that nobody uses
+    deltas_ms, position = _read_varints(octets, bodies + 1)  # after a byte of attributes, which is unused
     offset_deltas, position = _read_varints(octets, position)
     keys, position = _read_extents(octets, position)
     values, position = _read_extents(octets, position)
@@ -192,8 +192,8 @@ def _column(name: str, fields: Fields, wanted: Range) -> pa.Array:
     return _repeated(name, wanted, len(fields.offsets))
 
 
-# Arrays are made of buffers: `pa.array` and `pa.repeat` look whether they were given a pandas object, and import pandas
-# for that, which takes a new worker of Spark longer than a small batch.
+# Arrays are made of buffers: `pa.array` and `pa.repeat` check for pandas objects, and import pandas for that. In a new
+# Spark worker that takes longer than a small batch.
 
 
 def _repeated(name: str, wanted: Range, count: int) -> pa.Array:
@@ -218,7 +218,7 @@ def _of_numbers(
 
 
 def _binary(plain: bytes, begins: Integers, sizes: Integers) -> pa.Array:
-    """Return the bytes at each place. Arrow copies them: every second one of an array that has the gaps as well."""
+    """Return the bytes at each place. Arrow copies them: every second item of an array that has the gaps as well."""
     count = len(begins)
     edges: np.ndarray[Any, Any] = np.empty(2 * count, np.int32)
     edges[0::2] = begins

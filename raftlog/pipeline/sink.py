@@ -1,6 +1,7 @@
-"""Rows to records: an idempotent producer takes Arrow batches, and nothing is told before all replicas have it.
+"""Rows to records: an idempotent producer takes Arrow batches, and success is reported when all in-sync replicas have
+them.
 
-At least once: a task that Spark runs again sends its rows again. Columns and rules are those of Spark's Kafka sink.
+At least once: a task that Spark runs again sends its rows again. Columns and rules are as in Spark's Kafka sink.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class _Writing:
         self._check()
 
     def drop(self) -> None:
-        """Let go of what is not sent: after a failure nothing more is to be written."""
+        """Drop unsent records: after a failure no more may be written."""
         self._producer.purge()
         self._producer.flush(FLUSH_S)
 

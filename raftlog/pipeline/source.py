@@ -19,7 +19,7 @@ from raftlog.pipeline.stream import stream_reader
 
 
 class RaftlogDataSource(DataSource):
-    """Topics as tables and streams; the columns and options are those of Spark's Kafka source and sink."""
+    """Topics as tables and streams; with the columns and options of Spark's Kafka source and sink."""
 
     @classmethod
     def name(cls) -> str:
@@ -44,7 +44,7 @@ class RaftlogDataSource(DataSource):
 
 
 def _with_columns(options: ReadOptions, schema: StructType) -> ReadOptions:
-    """Return options that read these columns only. Spark tells no Python source which columns a query needs."""
+    """Return options that read only these columns. Spark does not pass a query's columns to Python sources."""
     if not are_columns(schema, include_headers=options.include_headers):
         fixed = spark_schema(include_headers=options.include_headers).simpleString()
         raise OptionFaults([f"schema: the columns are fixed ({fixed}); some may be left out, no other given"])

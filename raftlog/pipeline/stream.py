@@ -1,7 +1,7 @@
-"""The stream reader: what each trigger reads. Its position is what Spark hands in, its own memory a convenience.
+"""The stream reader: what each trigger reads. Its position comes from Spark; its own memory is only a cache.
 
-A partition that appears is read from its first offset. One that vanishes, or whose log ends before our position,
-is a loss of data, told with the topic, the partition and the offsets.
+A new partition is read from its first offset. A missing partition, or a log that ends before our position, is a loss of
+data, reported with the topic, the partition and the offsets.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class PlainStreamReader(DataSourceStreamReader):
         return offsets
 
     def _newest(self, known: Offsets) -> Offsets:
-        """Return the end of every partition, asked again a few times while one is missing or behind what is known."""
+        """Return the end of every partition, with a few retries while a partition is missing or behind known
+        offsets.
+        """
         for attempt in range(self.options.fetch_offset_retries + 1):
             if attempt:
                 time.sleep(self.options.fetch_offset_retry_ms / 1_000)

@@ -1,6 +1,6 @@
-"""Kafka frames and messages ⇄ objects, every version, on kio schemas. Must not know what a request is for."""
+"""Kafka frames and messages ⇄ objects, every version, on kio schemas. It must not know the purpose of a request."""
 
 from raftlog.base import import_without
 
-# All of kio rests on this module, which loads Hypothesis where that is installed: two fifths of a node's start there.
+# All of kio uses this module, which loads Hypothesis if it is installed: two fifths of a node's start then.
 import_without("hypothesis", "kio.static._phantom")

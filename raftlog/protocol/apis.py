@@ -195,7 +195,7 @@ def _parse(line: str) -> Api:
 APIS: Final[dict[int, Api]] = {api.key: api for api in map(_parse, _TABLE.strip().splitlines())}
 """Every API that the schema knows, by key, with the versions that kio can express.
 
-InitProducerId ends at 5: Kafka calls 6 unstable, and serves it only where `unstable.api.versions.enable` says so.
+InitProducerId ends at 5: Kafka calls 6 unstable, and serves it only with `unstable.api.versions.enable`.
 """
 
 FLEXIBLE_FROM: Final[dict[int, int]] = {api.key: api.flexible_from for api in APIS.values()}
@@ -228,6 +228,6 @@ def advertised_versions(keys: Iterable[int]) -> tuple[VersionRange, ...]:
 
 
 def is_flexible(api_key: int, version: int) -> bool:
-    """Say whether a version uses compact and tagged fields; an unknown API does not."""
+    """Return whether a version uses compact and tagged fields; False for an unknown API."""
     api = APIS.get(api_key)
     return api is not None and version >= api.flexible_from

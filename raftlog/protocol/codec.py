@@ -42,9 +42,9 @@ class RequestHeader(NamedTuple):
 
 
 def decode_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    """Return a request's header and where its body starts. Raises InvalidRequest when the header is cut off.
+    """Return a request's header and where its body starts. Raise InvalidRequest when the header is cut off.
 
-    An unknown API is taken to have header version 1, which all versions start with.
+    An unknown API is assumed to have header version 1, which all versions start with.
     """
     try:
         api_key, version, correlation_id, size = _HEADER.unpack_from(frame)
@@ -76,13 +76,13 @@ def skip_tagged(frame: memoryview, position: int) -> int:
 
 
 def request_type(api_key: int, version: int) -> KioType:
-    """Return kio's class of a request. Raises UnsupportedVersion if there is none."""
+    """Return kio's class of a request. Raise UnsupportedVersion if there is none."""
     _require(api_key, version)
     return message_type(api_key, version, "request")
 
 
 def response_type(api_key: int, version: int) -> KioType:
-    """Return kio's class of a response. Raises UnsupportedVersion if there is none."""
+    """Return kio's class of a response. Raise UnsupportedVersion if there is none."""
     _require(api_key, version)
     return message_type(api_key, version, "response")
 
@@ -102,7 +102,7 @@ def decode_request(
 ) -> Any:
     """Decode the body that starts at `position`; bytes behind it are ignored.
 
-    Durations are ints of milliseconds. Raises InvalidRequest for malformed bytes, TooManyElements for more than
+    Durations are ints of milliseconds. Raise InvalidRequest for malformed bytes, TooManyElements for more than
     `parts_max` elements of arrays, UnsupportedVersion for a version without schema.
     """
     return read_message(request_type(api_key, version), buffer, position, parts_max=parts_max)
@@ -154,9 +154,9 @@ def encode_response_incrementally(
 
 
 def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
-    """Return a length still to be filled in, and the response header.
+    """Return a length placeholder and the response header.
 
-    ApiVersions keeps header version 0, since who asks may not know ours (KIP-511).
+    ApiVersions keeps header version 0, since the client may not know ours (KIP-511).
     """
     out = bytearray(_CORRELATION.pack(0, correlation_id))
     if version >= FLEXIBLE_FROM[api_key] and api_key != API_VERSIONS:
@@ -165,7 +165,7 @@ def response_head(api_key: int, version: int, correlation_id: int) -> bytearray:
 
 
 def encode_entity(entity: Any) -> PreEncoded:
-    """Return a message or a part of one as bytes, to be kept and sent many times."""
+    """Return a message or a part of a message as bytes, to be sent many times."""
     kind: KioType = type(entity)
     out = bytearray()
     entity_writer(kind)(out, entity)
@@ -186,9 +186,9 @@ def encode_request(header: RequestHeader, message: Any) -> bytes:
 
 
 def error_response(api_key: int, version: int, error_code: int, message: str | None = None) -> Any | None:
-    """Return a response that says nothing but an error of the whole request, or None if the API has no place.
+    """Return a response with only an error of the whole request, or None if the API has no place for it.
 
-    A version without schema is answered in the nearest one that has.
+    A version without schema is answered in the nearest version that has a schema.
     """
     api = APIS[api_key]
     version = min(max(version, api.min_version), api.max_version)

@@ -1,6 +1,6 @@
-"""Fetch by hand, versions 4 to 18, equal to kio byte by byte. The client's end is in `fetch_client`.
+"""Hand-written Fetch, versions 4 to 18, equal to kio byte by byte. The client's end is in `fetch_client`.
 
-Records are never copied: a response is a list of buffers, only small ones are merged into what goes before.
+Records are never copied: a response is a list of buffers, and only small buffers are merged into their predecessors.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FIRST_REPLICA_STATE_VERSION: Final = 15
 FIRST_ENDPOINTS_VERSION: Final = 16
 
 MERGE_BELOW_BYTES: Final = 2048
-"""Records smaller than this are copied behind the head: cheaper than one more buffer for the socket."""
+"""Records smaller than this are copied behind the head: cheaper than another buffer for the socket."""
 
 _i16 = Struct(">h")
 _i32 = Struct(">i")
@@ -70,7 +70,7 @@ TopicKey = str | UUID
 
 
 class FetchPartition(NamedTuple):
-    """A client's request for one partition; -1 where the version or client says nothing."""
+    """A client's request for one partition; -1 where the version or client leaves a field out."""
 
     partition: int
     current_leader_epoch: int
@@ -83,7 +83,7 @@ class FetchPartition(NamedTuple):
 class FetchRequest:
     """`topics`: [(name or id, [FetchPartition])]; `forgotten`: [(name or id, (partition, ...))] (KIP-227).
 
-    `parts`: how many topics and partitions it names.
+    `parts`: the number of topics and partitions.
     """
 
     topics: list[tuple[TopicKey, list[FetchPartition]]]
@@ -124,7 +124,7 @@ class FetchedPartition(NamedTuple):
 def decode_fetch(
     buffer: memoryview, position: int, version: int, *, parts_max: int = MAX_PRODUCE_ELEMENTS
 ) -> FetchRequest:
-    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyElements."""
+    """Decode a request body that ends with the buffer. Raise InvalidRequest if malformed, TooManyElements."""
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
             return _decode_flexible(buffer, position, version, parts_max)
@@ -313,7 +313,7 @@ def encode_fetch_response(
 ) -> list[Buffer]:
     """Return the whole frame as buffers to be written in order. Throttle time is always 0.
 
-    Records of MERGE_BELOW_BYTES and more are listed as given; they must not change until written.
+    Records of MERGE_BELOW_BYTES and more are not copied; they must not change until written.
     """
     if len(topics) == 1 and len(topics[0][1]) == 1 and not endpoints and version >= FIRST_TOPIC_ID_VERSION:
         single = _encode_single(correlation_id, topics[0], error_code, session_id)
@@ -356,7 +356,7 @@ def _encode_single(
 
 
 def encode_throttled(version: int, correlation_id: int, session_id: int, throttle_ms: int) -> list[Buffer]:
-    """Return the frame of a response that tells of no partition, only how long its client is throttled (KIP-219)."""
+    """Return the frame of a response without partitions, only with the client's throttle time (KIP-219)."""
     (frame,) = encode_fetch_response(version, correlation_id, (), session_id=session_id)
     assert isinstance(frame, bytearray)
     _i32.pack_into(frame, len(response_head(API_KEY, version, correlation_id)), throttle_ms)
@@ -369,7 +369,7 @@ def _write_flexible(
     version: int,
     topics: Sequence[tuple[TopicKey, Sequence[FetchedPartition]]],
 ) -> bytearray:
-    """Returns the buffer that what follows goes to; full ones are in `buffers`."""
+    """Return the buffer for what follows; full buffers are in `buffers`."""
     pack = _RESULT_V5.pack
     write_length(out, len(topics))
     for topic, results in topics:
@@ -425,7 +425,7 @@ def _write_legacy(
     version: int,
     topics: Sequence[tuple[TopicKey, Sequence[FetchedPartition]]],
 ) -> bytearray:
-    """Returns the buffer that what follows goes to; full ones are in `buffers`."""
+    """Return the buffer for what follows; full buffers are in `buffers`."""
     layout, width = (_RESULT_V5, 5) if version >= 5 else (_RESULT_V4, 4)
     out += _i32.pack(len(topics))
     for topic, results in topics:

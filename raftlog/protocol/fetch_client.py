@@ -47,7 +47,7 @@ _new = tuple.__new__
 
 
 class FetchResponse(NamedTuple):
-    """`topics`: [(topic id, [Fetched])], whose records are slices of the frame."""
+    """`topics`: [(topic id, [Fetched])], with records that are slices of the frame."""
 
     correlation_id: int
     error_code: int
@@ -58,7 +58,7 @@ class FetchResponse(NamedTuple):
 def encode_fetch_request(
     version: int, correlation_id: int, request: FetchRequest, *, client_id: str = "raftlog"
 ) -> bytes:
-    """Return the whole frame of a request whose topics are ids. `version` is 13 or more."""
+    """Return the whole frame of a request with topic ids. `version` is 13 or more."""
     assert version >= FIRST_TOPIC_ID_VERSION
     name = client_id.encode()
     if version >= single_fetch.FIRST_REQUEST_VERSION:
@@ -87,7 +87,9 @@ def encode_fetch_request(
 
 
 def _encode_single(version: int, correlation_id: int, request: FetchRequest, name: bytes) -> bytes | None:
-    """Return the frame of a replica's request that names one partition and nothing else, None for any other."""
+    """Return the frame of a replica's request for a single partition without other fields, None for any other
+    request.
+    """
     topics = request.topics
     if len(topics) != 1 or len(topics[0][1]) != 1 or request.forgotten or request.rack_id:
         return None
@@ -146,7 +148,7 @@ def _write_tags(out: bytearray, version: int, request: FetchRequest) -> None:
 def decode_fetch_response(frame: memoryview) -> FetchResponse:
     """Decode a response frame (without its length prefix) of version 13 or more.
 
-    Raises InvalidRequest when the bytes lie: the peer is broken and its connection should close.
+    Raise InvalidRequest if malformed: the peer is broken and its connection should close.
     """
     try:
         return _decode(frame)

@@ -1,7 +1,6 @@
 """The format of a frame: a big-endian i32 length, then that many bytes.
 
-Knows nothing of what is inside but its first field. A length that cannot be one means that framing is lost: the
-connection must close.
+It knows only the first field of a frame. An impossible length means that framing is lost: the connection must close.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _HTTP_STARTS: Final = frozenset(
 
 
 class FramingLost(Exception):
-    """The bytes are no Kafka frames; the message is a reason for the log."""
+    """The bytes are not Kafka frames; the message is a reason for the log."""
 
 
 def frame_length(buffer: Buffer, position: int, max_bytes: int) -> int:
-    """Return the length of the frame whose four-byte prefix is at `position`.
+    """Return the length of the frame with its four-byte prefix at `position`.
 
-    `max_bytes` is socket.request.max.bytes. Raises FramingLost for a length that is not in 1..max_bytes.
+    `max_bytes` is socket.request.max.bytes. Raise FramingLost for a length that is not in 1..max_bytes.
     """
     length: int = _LENGTH.unpack_from(buffer, position)[0]
     if 0 < length <= max_bytes and length < _SMALLEST_FOREIGN_LENGTH:
@@ -47,7 +46,7 @@ def frame_length(buffer: Buffer, position: int, max_bytes: int) -> int:
 
 
 def api_key_at(buffer: Buffer, position: int, size: int) -> int:
-    """Return the API key of the frame of `size` bytes whose prefix is at `position`; -1: it is too short for one."""
+    """Return the API key of the frame of `size` bytes with its prefix at `position`; -1 if it is too short."""
     return int(_KEY.unpack_from(buffer, position + PREFIX_BYTES)[0]) if size >= _KEY.size else -1
 
 

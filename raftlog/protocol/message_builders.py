@@ -1,8 +1,8 @@
 """Builders of messages that let one piece of code serve every version of an API.
 
-`make = response_shapes(api_key, version)`, then `make.MetadataResponseTopic(name=..., topic_id=...)`: fields
-that this version does not have are dropped, fields not given get the schema's default (zero, empty, null), a
-name that no version has is a TypeError.
+`make = response_shapes(api_key, version)`, then `make.MetadataResponseTopic(name=..., topic_id=...)`: fields that this
+version does not have are dropped. Fields not given get the schema's default (zero, empty, null). A name that no version
+has is a TypeError.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def request_builders(api_key: int, version: int) -> MessageBuilders:
 
 
 def build_response(api_key: int, version: int, **fields: Any) -> Any:
-    """Build the response message itself from those of `fields` that this version has."""
+    """Build the response message itself from the `fields` that this version has."""
     entity = message_type(api_key, version, "response")
     return getattr(response_builders(api_key, version), entity.__name__)(**fields)
 
@@ -72,7 +72,7 @@ def _builder(api_key: int, version: int, direction: Direction, entity_name: str)
 
 @cache
 def _refuse_misspelt(api_key: int, direction: Direction, entity_name: str, names: frozenset[str]) -> None:
-    """Newer versions are looked at first, and only until all names are found: importing them all takes long."""
+    """Newer versions are searched first, and only until all names are found: importing them all takes long."""
     missing = set(names)
     entity_is_known = False
     api = APIS[api_key]

@@ -1,7 +1,7 @@
 """The metrics that clients push (KIP-714): OpenTelemetry's MetricsData v1, read with bounds.
 
 Only what Kafka's clients send is read: gauges and sums, each point a number with attributes. Histograms and summaries
-are counted and passed over. Protobuf is a sequence of tagged fields, so what is not wanted costs its tag and length.
+are counted and skipped. Protobuf is a sequence of tagged fields, so an unused field costs its tag and length.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final, Literal, NamedTuple, cast
 from raftlog.base.errors import InvalidRecord
 
 MAX_FIELDS: Final = 15_000
-"""Of one push, however deep; about two microseconds each. Fields behind them are not read."""
+"""Fields of one push, at any depth; about two microseconds each. Further fields are not read."""
 
 FIELDS_AT_ONCE: Final = 1_000
 """Fields that are read between two pauses."""
 
 MAX_ATTRIBUTES: Final = 100
-"""Of one point or resource. Attributes behind them are not read."""
+"""Of one point or resource. Further attributes are not read."""
 
 VARINT_BYTES: Final = 10
 
@@ -32,14 +32,16 @@ _SIGNED = Struct("<q")
 _U64: Final = 1 << 64
 
 Field = tuple[int, int | memoryview]
-"""A field's number, and its value: an int, or the bytes of what is longer or fixed."""
+"""A field's number, and its value: an int, or the bytes of a longer or fixed-width value."""
 
 
 Kind = Literal["counter", "gauge"]
 
 
 class DataPoint(NamedTuple):
-    """One number of one metric. `kind`: a counter's number only grows. `delta`: it is what was added since the last."""
+    """One number of one metric. `kind`: a counter's number only grows. `delta`: the number is the growth since the last
+    point.
+    """
 
     name: str
     kind: Kind
@@ -49,11 +51,11 @@ class DataPoint(NamedTuple):
 
 
 class _TooMany(Exception):
-    """The fields are used up."""
+    """The limit of fields is reached."""
 
 
 class MetricsReader:
-    """Reads one MetricsData. `skipped`: what has no place here, and 1 for all that is behind the last field."""
+    """Reads one MetricsData. `skipped`: unsupported metrics, plus 1 for all that is after the last field."""
 
     def __init__(self, encoded: bytes) -> None:
         self._encoded = memoryview(encoded)
@@ -69,7 +71,7 @@ class MetricsReader:
     def points(self) -> Iterator[tuple[tuple[tuple[str, str], ...], DataPoint] | None]:
         """Yield (attributes of the resource, point) as they are read, and None for a pause after FIELDS_AT_ONCE.
 
-        Raises InvalidRecord for what is malformed.
+        Raise InvalidRecord if malformed.
         """
         try:
             for number, resource_metrics in self._fields(self._encoded):
@@ -143,7 +145,7 @@ class MetricsReader:
                 yield from self._point(name, kind, delta, _bytes(point))
 
     def _point(self, name: str, kind: Kind, delta: bool, encoded: memoryview) -> Iterator[DataPoint | None]:
-        """Yield the point if it has a finite number: a rate of nothing is none."""
+        """Yield the point if it has a finite number."""
         value = math.nan
         attributes: list[tuple[str, str]] = []
         for number, field in self._fields(encoded):
@@ -168,7 +170,7 @@ class MetricsReader:
         return tuple(found)
 
     def _attribute(self, encoded: memoryview) -> Iterator[tuple[str, str]]:
-        """Yield (name, value) of an attribute whose value is a text, a number or a truth."""
+        """Yield (name, value) of an attribute with a string, number or boolean value."""
         name, text = "", None
         for number, value in self._fields(encoded):
             if number == 1:

@@ -1,6 +1,6 @@
 """Kafka's primitive types for the hand-written codecs: positions in, positions out, no objects in between.
 
-Readers raise IndexError or struct.error beyond the end of the buffer; a slice is checked before it is taken.
+Readers raise IndexError or struct.error beyond the end of the buffer; the bounds of a slice are checked before.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ MULTIBYTE: Final = 0x7F
 """A compact length of this and above takes more than one byte."""
 
 MAX_PRODUCE_ELEMENTS: Final = 20_000
-"""Topics and partitions that one Produce or Fetch request may name together: ten thousand topics of one partition
-each, say. They are decoded in one turn of the event loop, a microsecond or two each."""
+"""Topics and partitions that one Produce or Fetch request may name together: ten thousand topics of one partition each,
+say. They are decoded in one step of the event loop, a microsecond or two each.
+"""
 
 _uuids: dict[bytes, UUID] = {}
 
@@ -50,7 +51,7 @@ def too_long_error(length: int, longest: int) -> InvalidRequest:
 
 
 TAGS_MAX_BYTES: Final = 16 * 1024
-"""Of the tagged fields of all topics and partitions of a request; brokers and clients send none."""
+"""Bytes of the tagged fields of all topics and partitions of a request; brokers and clients send none."""
 
 
 def check_element_count(count: int, parts_max: int) -> None:
@@ -60,9 +61,9 @@ def check_element_count(count: int, parts_max: int) -> None:
 
 
 def skip_tagged_fields(buffer: memoryview, position: int, tags_left: list[int]) -> int:
-    """Return the position behind the tagged fields of a topic or partition. Raises TooManyElements.
+    """Return the position behind the tagged fields of a topic or partition. Raise TooManyElements.
 
-    `tags_left`: how many bytes those of the rest of the request may take; one number, counted down.
+    `tags_left`: the bytes left for tagged fields of the request, counted down.
     """
     end = skip_tagged(buffer, position)
     tags_left[0] -= end - position
@@ -111,9 +112,9 @@ def read_compact_length(buffer: memoryview, position: int) -> tuple[int, int]:
 def read_compact_string(
     buffer: memoryview, position: int, longest: int = NAME_MAX_CHARS
 ) -> tuple[str | None, int]:
-    """Return a string, None for null, and the position behind it. InvalidRequest for one of over `longest` bytes.
+    """Return a string, None for null, and the position behind it. InvalidRequest if it exceeds `longest` bytes.
 
-    No topic has a longer name than the default, so such a name is refused before it is kept or told again.
+    No topic has a longer name than the default, so such a name is refused before it is stored or repeated.
     """
     length = buffer[position] - 1
     position += 1
@@ -152,7 +153,7 @@ def read_count(buffer: memoryview, position: int) -> tuple[int, int]:
 
 
 def read_uuid(buffer: memoryview, position: int) -> tuple[UUID, int]:
-    """Return a uuid, the same object each time for the last few thousand different ones."""
+    """Return a uuid, as the same object for the last few thousand different values."""
     end = position + 16
     raw = bytes(buffer[position:end])
     found = _uuids.get(raw)
@@ -207,7 +208,7 @@ def write_leader(leader: tuple[int, int]) -> bytes:
 
 
 def write_endpoints(out: bytearray, endpoints: Sequence[Endpoint]) -> None:
-    """Append the tagged fields of a response whose only one is NodeEndpoints, tag 0."""
+    """Append the tagged fields of a response with only NodeEndpoints, tag 0."""
     data = bytearray()
     write_length(data, len(endpoints))
     for node_id, host, port, rack in endpoints:

@@ -1,4 +1,4 @@
-"""Produce by hand, versions 0 to 13, equal to kio byte by byte: the hottest codec of the broker.
+"""Hand-written Produce, versions 0 to 13, equal to kio byte by byte: the hottest codec of the broker.
 
 Records are slices of the received frame, never copied. Versions 0 to 2 are decoded only so that they can be
 answered with UNSUPPORTED_VERSION (they are advertised for old librdkafka, see `apis`).
@@ -89,7 +89,7 @@ class ProducedPartition(NamedTuple):
 
 
 def decode_produce(buffer: memoryview, position: int, version: int) -> ProduceRequest:
-    """Decode a request body that ends with the buffer. Raises InvalidRequest when the bytes lie, TooManyElements."""
+    """Decode a request body that ends with the buffer. Raise InvalidRequest if malformed, TooManyElements."""
     try:
         if version >= FIRST_FLEXIBLE_VERSION:
             return _decode_flexible(buffer, position, version)
@@ -183,7 +183,7 @@ def encode_produce_response(
     throttle_ms: int = 0,
     endpoints: Sequence[Endpoint] = (),
 ) -> bytes:
-    """Return the whole frame. `endpoints` are those of the leaders that results name (version 10 and up)."""
+    """Return the whole frame. `endpoints`: the leaders that results name (version 10 and up)."""
     out = response_head(0, version, correlation_id)
     if version >= FIRST_FLEXIBLE_VERSION:
         _write_flexible(out, version, topics)

@@ -1,7 +1,7 @@
 """Tagged fields that raftlog's nodes add to Kafka's messages, for each other only.
 
-A reader that does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field goes to a
-whole message: entities within one keep the classes of their schema.
+A reader that does not know a tag skips it (KIP-482), so clients and their tools are not concerned. A field is added to
+a whole message: entities within keep the classes of their schema.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _OWN: Final = {
         ("last_timestamp", i64, _field("int64", i64(NO_TIMESTAMP), 2)),
     ),
 }
-"""By the message's name. `open_since`: where the transactions to be ended must begin; -1: wherever they do, and the
-others say nothing. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written.
+"""By the message's name. `open_since`: where the transactions to end must begin; -1: anywhere, and the other fields are
+ignored. `last_sequence` and `last_timestamp`: of the last batch that their producer may have written.
 
-`tell_history`: of the only group that is asked about. `history`: its `GroupHistoryAnswer` as JSON.
+`tell_history`: whether to return the history of the only requested group. `history`: its `GroupHistoryAnswer` as JSON.
 """
 
 
 @cache
 def with_raftlog_fields(entity: Any) -> Any:
-    """Return a message's class with the fields that are raftlog's own, or the class itself if there are none."""
+    """Return a message's class with the fields that are raftlog's own, or the class itself without such fields."""
     own = _OWN.get(entity.__name__)
     if own is None or not entity.__flexible__:
         return entity

@@ -1,11 +1,11 @@
 """Bytes of a message → kio dataclass with plain ints, built once per entity from its schema.
 
 kio's own reader is not fit for bytes from the network. It reserves memory by declared array lengths, aborts the process
-if that fails, and refuses unknown tagged fields. Law: nothing is allocated for an element before its bytes were seen,
-and what a message may cost in objects is bounded by its size.
+if that fails, and refuses unknown tagged fields. Law: an element is allocated only after its bytes were seen, and a
+message's size limits the memory of its objects.
 
-A message is read at once (`read_message`), or, where it may have very many elements, piece by piece
-(`read_message_incrementally`): whoever reads it so can do other things between two pieces.
+A message is read at once (`read_message`). If it may have very many elements, it is read piece by piece
+(`read_message_incrementally`), so that the caller can yield between two pieces.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.schema import FIXED, Field, KioType, Schema, schema_of
 
 OBJECT_BYTES_PER_RECEIVED_BYTE: Final = 8
-"""The bytes of decoded objects for each byte received, above the allowance that every message has."""
+"""The bytes of decoded objects for each byte received, beyond every message's allowance."""
 
 BASE_OBJECT_BYTES: Final = 1 << 20
 MAX_OBJECT_BYTES: Final = 64 << 20
-"""The bytes of the objects of any one message at most, so that decoding never holds up the loop for long."""
+"""The bytes of the objects of any one message at most, so that decoding never blocks the loop for long."""
 
 STRING_MAX_BYTES: Final = 32_767
-"""The longest string of the protocol in any version, also where the wire's length could tell a longer one."""
+"""The longest string of the protocol in any version, although the wire's length could express more."""
 
 TAGS_MAX: Final = 64
 """Tagged fields of one entity or header; the protocol has three at most."""
@@ -45,11 +45,11 @@ _i32 = struct.Struct(">i")
 
 
 class TooManyElements(InvalidRequest):
-    """All arrays of the message together have more elements than whoever reads it takes."""
+    """All arrays of the message together have more elements than the caller allows."""
 
 
 class Cursor:
-    """A position in a message, what its objects may still cost in bytes, and how many array elements it may have."""
+    """A position in a message, the bytes left for its objects, and the array elements left."""
 
     __slots__ = ("budget_bytes", "buffer", "end", "parts_left", "position")
 
@@ -64,7 +64,7 @@ class Cursor:
         )
 
     def take(self, size: int) -> memoryview:
-        """Return the next `size` bytes. Raises InvalidRequest if they are not there."""
+        """Return the next `size` bytes. Raise InvalidRequest at the end."""
         start = self.position
         if size < 0 or size > self.end - start:
             raise InvalidRequest(f"{size} bytes declared where {self.end - start} are left")
@@ -72,13 +72,13 @@ class Cursor:
         return self.buffer[start : start + size]
 
     def charge(self, count: int, cost: int) -> None:
-        """Note `count` objects of `cost` bytes. Raises InvalidRequest when the message costs too much."""
+        """Charge `count` objects of `cost` bytes. Raise InvalidRequest if the message exceeds its limit."""
         self.budget_bytes -= count * cost
         if self.budget_bytes < 0:
             raise InvalidRequest("the message has more elements than its size allows")
 
     def begin_array(self, count: int, cost: int) -> None:
-        """Note an array of `count` elements of `cost` bytes each, which take at least a byte of the message each."""
+        """Charge an array of `count` elements of `cost` bytes each, which take at least a byte of the message each."""
         if count > self.end - self.position:
             raise InvalidRequest(f"{count} elements declared in {self.end - self.position} bytes")
         self.parts_left -= count
@@ -119,11 +119,11 @@ def read_message(
     is_asked_for: bool = False,
     parts_max: int = NO_LIMIT,
 ) -> Any:
-    """Decode a message. Raises InvalidRequest, saying what is wrong with it.
+    """Decode a message. Raise InvalidRequest with the reason.
 
-    `is_asked_for`: an answer to a question of ours. One of very many small parts may cost what any message may.
-    `parts_max`: TooManyElements is raised for more elements of all arrays together.
-    Bytes behind it are ignored, as Kafka does: librdkafka 2.16 leaves three when it asks for all topics.
+    `is_asked_for`: a response to our request. With very many small parts it may cost as much as any message.
+    `parts_max`: raise TooManyElements for more elements of all arrays together. Bytes behind it are ignored, as Kafka
+    does: librdkafka 2.16 leaves three when it asks for all topics.
     """
     cursor = _cursor(buffer, position, is_asked_for, parts_max)
     with _faults(entity):
@@ -140,8 +140,8 @@ def read_message_incrementally(
 ) -> IncrementalRead:
     """Decode a message as `read_message` does, and stop after each element of its arrays.
 
-    An element that has no array of entities or strings is one piece. So are an entity that may be null, tagged fields
-    and an array of numbers.
+    An element without an array of entities or strings is one piece. So are a nullable entity, tagged fields and an
+    array of numbers.
     """
     cursor = _cursor(buffer, position, is_asked_for, parts_max)
     with _faults(entity):
@@ -167,7 +167,7 @@ def _faults(entity: KioType) -> Iterator[None]:
 
 @cache
 def incremental_entity_reader(entity: KioType) -> IncrementalReader:
-    """Return what reads the same as `entity_reader`, piece by piece."""
+    """Return the function that reads like `entity_reader`, piece by piece."""
     schema = schema_of(entity)
     if not any(map(_has_pieces, schema.fields)):
         return _as_one_piece(entity_reader(entity))
@@ -264,7 +264,7 @@ def _defaults_of(schema: Schema) -> dict[str, Any]:
 
 
 def _end_reader(schema: Schema) -> Step:
-    """The tagged fields behind an entity's ordinary ones."""
+    """Read the tagged fields after an entity's ordinary fields."""
     if not schema.is_flexible:
         return lambda cursor, values: None
     tagged = {
@@ -328,7 +328,7 @@ def _field_reader(field: Field, *, flexible: bool, tagged: bool) -> Read:
 
 
 def _nullable_entity_reader(read_entity: Read) -> Read:
-    """KIP-893: an i8 in front says whether the struct is there."""
+    """KIP-893: a leading i8 says whether the struct is present."""
 
     def read(cursor: Cursor) -> Any:
         return read_entity(cursor) if cursor.take(1)[0] < 0x80 else None
@@ -393,7 +393,7 @@ def _array_reader(field: Field, flexible: bool) -> Read:
 
 
 def _array_beginning(field: Field, flexible: bool) -> Callable[[Cursor], int | None]:
-    """Return what reads how many elements an array has, None for null."""
+    """Return the function that reads an array's length, None for null."""
     length = _length_reader(flexible, wide=True)
     nullable, cost = field.is_nullable, 40 if field.entity is None else 8
 
@@ -439,7 +439,7 @@ def _to_str(data: memoryview) -> str:
 
 
 def read_tag_count(cursor: Cursor) -> int:
-    """Return how many tagged fields follow. Raises InvalidRequest for very many: each takes time, known or not."""
+    """Return how many tagged fields follow. Raise InvalidRequest for very many: each takes time, known or not."""
     count = cursor.varint()
     if count > TAGS_MAX:
         raise InvalidRequest(f"{count} tagged fields in one place, more than {TAGS_MAX}")

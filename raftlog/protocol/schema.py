@@ -1,4 +1,4 @@
-"""Kafka's message schemas, read off kio's dataclasses into what reader and writer are built from.
+"""Kafka's message schemas, derived from kio's dataclasses, for building readers and writers.
 
 kio modules are imported when first asked for, one API version at a time, since importing all takes seconds.
 Values here are the wire's: durations and timestamps are ints of milliseconds, error codes are ints.
@@ -21,7 +21,7 @@ from raftlog.protocol.raftlog_fields import with_raftlog_fields
 Direction = Literal["request", "response"]
 
 KioType = Any
-"""A kio dataclass. (mypy does not take `type[Any]` for hashable, which caches want.)"""
+"""A kio dataclass. (mypy does not consider `type[Any]` hashable, which caches require.)"""
 
 FIXED: Final[dict[str, str]] = {
     "bool": "?",
@@ -54,7 +54,7 @@ _ZERO: Final[dict[str, Any]] = {
 class Field(NamedTuple):
     """One field of an entity. `kind` is a wire type or "entity"; `tag` None means an ordinary field.
 
-    `default` is what the wire omits for a tagged field, and what `shapes` fills in.
+    `default` is omitted on the wire for a tagged field, and filled in by `message_builders`.
     """
 
     name: str
@@ -76,13 +76,14 @@ class Schema(NamedTuple):
 
 
 _importing = threading.Lock()
-"""kio's packages import their modules, and we its modules, so two threads could wait for each other: CPython notices,
-and refuses one of the imports."""
+"""kio's packages import their modules, and we its modules, so two threads could deadlock: CPython detects that, and
+fails one import.
+"""
 
 
 @cache
 def message_type(api_key: int, version: int, direction: Direction) -> KioType:
-    """Return kio's class of a whole message. Raises KeyError for an API or version without schema."""
+    """Return kio's class of a whole message. Raise KeyError for an API or version without schema."""
     api = APIS[api_key]
     if not api.handles(version):
         raise KeyError(f"{api.name} has no version {version}")
@@ -153,7 +154,7 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 
 def to_wire(kind: str, value: Any) -> Any:
-    """Return milliseconds for a duration or timestamp (-1 for a missing one), anything else as it is."""
+    """Return milliseconds for a duration or timestamp (-1 if missing), any other value unchanged."""
     if isinstance(value, datetime.timedelta):
         return round(value / _MILLISECOND)
     if isinstance(value, datetime.datetime):

@@ -1,7 +1,7 @@
-"""Fetch of one partition: what a follower asks for, and is told, record by record. One struct call for each message.
+"""Fetch of one partition, the usual message of a follower: one struct call for each message.
 
-Only layouts, for `fetch` and `fetch_client`: whatever does not fit is None here, and is for their general codecs.
-Topics are ids.
+Only layouts, for `fetch` and `fetch_client`: other messages return None here, and use their general codecs. Topics are
+ids.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _BODY: Final = "iiibii B 16s B iiqiqi 7B iqB"
 _REQUEST: Final = Struct(f">{_BODY}")
 _HEADER: Final = "ihhih"
 _AROUND: Final = (2, 2, 0, 0, 1, 1, 1, 1, 13, 0)
-"""One topic, one partition; no tags of either; nothing forgotten, no rack; one tag, 1, of 13 bytes that end with 0."""
+"""One topic, one partition, without tags; no forgotten topics, no rack; one tag, 1, of 13 bytes that end with 0."""
 _RESULT: Final = "i B4x hi B 16s B ihqqq B i"
-"""The throttle time, always 0, is of no interest."""
+"""The throttle time, always 0, is ignored."""
 _FRAME: Final = Struct(f">i {_RESULT}")
 _RESPONSE: Final = Struct(f">{_RESULT}")
 _RESPONSE_BYTES: Final = _RESPONSE.size
@@ -29,16 +29,16 @@ _LENGTH: Final = Struct(">i")
 _END: Final = b"\0\0\0"
 _END_BYTES: Final = len(_END)
 _SHORT: Final = tuple(bytes((size + 1,)) for size in range(MULTIBYTE))
-"""The compact length of so many bytes."""
+"""The compact length of this many bytes."""
 _LONGEST: Final = 0x3FFE
-"""The length of more bytes takes more than two."""
+"""The compact length of more bytes takes more than two bytes."""
 _requests: dict[bytes, Struct] = {}
 
 
 def pack_request(version: int, correlation_id: int, name: bytes, *, asked: tuple[Any, ...]) -> bytes:
     """Return the whole frame of a client of that name.
 
-    `asked`: what stands from max_wait_ms to session_epoch; topic; partition; the replica's id and broker epoch.
+    `asked`: the fields from max_wait_ms to session_epoch; topic; partition; the replica's id and broker epoch.
     """
     head, topic, partition, replica = asked
     layout = _requests.get(name)
@@ -50,7 +50,7 @@ def pack_request(version: int, correlation_id: int, name: bytes, *, asked: tuple
 
 
 def unpack_request(buffer: memoryview, position: int) -> tuple[Any, ...] | None:
-    """Return what `pack_request` takes as `asked`."""
+    """Return the `asked` of `pack_request`."""
     if len(buffer) - position != _REQUEST.size:
         return None
     found = _REQUEST.unpack_from(buffer, position)
@@ -62,7 +62,7 @@ def unpack_request(buffer: memoryview, position: int) -> tuple[Any, ...] | None:
 def pack_response(
     correlation_id: int, error_code: int, session_id: int, *, topic: bytes, result: tuple[Any, ...]
 ) -> bytes | None:
-    """Return the whole frame of an answer whose `result` has records, few bytes, and nothing rare."""
+    """Return the whole frame of a response with a `result` that has records, few bytes, and no rare fields."""
     index, code, high_watermark, stable, start, records, aborted, preferred, diverging, leader = result
     if records is None or aborted is not None or diverging is not None or leader is not None:
         return None

@@ -1,7 +1,7 @@
-"""The throttle time of a response that is encoded already (KIP-13, KIP-219).
+"""The throttle time of an encoded response (KIP-13, KIP-219).
 
-Quotas are asked when a response is ready, so that what it took counts. Produce and Fetch have codecs of their own,
-which are told the throttle time.
+Quotas are charged when a response is ready, so that its cost counts. Produce and Fetch have codecs of their own, with
+the throttle time as a parameter.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _i32 = Struct(">i")
 def with_throttle_time(
     frame: bytes | bytearray, api_key: int, version: int, throttle_ms: int
 ) -> bytes | bytearray:
-    """Return a response's frame with at least this throttle time, unless its version has no place for one."""
+    """Return a response's frame with at least this throttle time, if its version has the field."""
     place = _place(api_key, version)
     if place is None:
         return frame
@@ -33,9 +33,9 @@ def with_throttle_time(
 
 @cache
 def _place(api_key: int, version: int) -> int | None:
-    """Return the position of the throttle time, negative from the frame's end; None where there is none to be found.
+    """Return the position of the throttle time, negative from the frame's end; or None.
 
-    It is the first field, or the last one, or comes behind an error code. ApiVersions has it before tagged fields.
+    It is the first field, the last, or comes after an error code. ApiVersions has it before tagged fields.
     """
     schema = schema_of(message_type(api_key, version, "response"))
     names = [each.name for each in schema.fields]

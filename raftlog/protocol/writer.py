@@ -27,7 +27,7 @@ _TIMES = frozenset({"timedelta_i32", "timedelta_i64", "datetime_i64"})
 
 
 class PreEncoded(bytes):
-    """An entity or whole message that is bytes already: taken wherever the thing itself would be."""
+    """An encoded entity or message, accepted in place of the object."""
 
 
 def write_varint(out: bytearray, value: int) -> None:
@@ -71,10 +71,10 @@ def entity_writer(entity: KioType) -> Write:
 
 @cache
 def incremental_entity_writer(entity: KioType) -> IncrementalWriter:
-    """Return what writes the same bytes as `entity_writer`, and stops behind each entity that is in an array.
+    """Return the function that writes the same bytes as `entity_writer`, and stops after each entity in an array.
 
-    So a message of any size can be written a little at a time, by who has other things to do. An entity that has no
-    array of entities is one piece, however many strings it has; so is one that may be null.
+    So a message of any size can be written in small steps. An entity without arrays of entities is one piece, however
+    many strings it has; so is a nullable entity.
     """
     schema = schema_of(entity)
     if not any(map(_has_pieces, schema.fields)):
@@ -104,7 +104,7 @@ def incremental_entity_writer(entity: KioType) -> IncrementalWriter:
 
 
 def _has_pieces(field: Field) -> bool:
-    """Whether a field may hold very many entities: in an array, or in one that has an array."""
+    """Whether a field may hold very many entities: in an array, or in an entity with an array."""
     if field.entity is None or (field.is_nullable and not field.is_array):
         return False
     return field.is_array or any(map(_has_pieces, schema_of(field.entity).fields))
@@ -140,7 +140,7 @@ def _field_pieces(field: Field, flexible: bool) -> IncrementalWriter:
 
 
 def _end_writer(schema: Schema) -> Write:
-    """The tagged fields behind an entity's ordinary ones."""
+    """Write the tagged fields after an entity's ordinary fields."""
     tagged = _tagged(schema)
 
     def write(out: bytearray, message: Any) -> None:
@@ -235,7 +235,7 @@ def _field_writer(field: Field, *, flexible: bool) -> Write:
 
 
 def _nullable_entity_writer(write_entity: Write) -> Write:
-    """KIP-893: an i8 in front says whether the struct is there."""
+    """KIP-893: a leading i8 says whether the struct is present."""
 
     def write(out: bytearray, entity: Any) -> None:
         if entity is None:

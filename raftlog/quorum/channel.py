@@ -1,19 +1,18 @@
 """One mutually authenticated, framed connection between two nodes of a cluster.
 
 Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
-(the listener's proof, and a reason if it refuses). Before that proof the listener says nothing that depends on the
-secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame carries a
-MAC over its sequence number and bytes, so that a frame can be neither forged, nor replayed, nor left out. These MACs
-authenticate, and hide nothing, which is for TLS below (`ChannelTls`). The proofs are then bound to the listener's
-certificate.
+(the listener's proof, and a reason if it refuses). Before that proof the listener sends only what does not depend on
+the secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame
+carries a MAC over its sequence number and bytes. So frames cannot be forged, replayed or dropped. MACs authenticate,
+but do not encrypt, which is left to TLS below (`ChannelTls`). The proofs are then bound to the listener's certificate.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
-A listener also lets Kafka clients in (KIP-919) if it was told who serves them. Behind the length, Kafka's frame begins
+A listener also accepts Kafka clients (KIP-919) if it has a server for them. Behind the length, Kafka's frame begins
 with an API key below 256, so with a zero byte. A hello begins with the head of a msgpack array.
 
-A channel is a `Guard`: what fails while it acts on a peer's bytes closes it and is logged once. Its timer ends with it,
-whether or not its transport tells of the end (uvloop closes a connection that is cancelled while it is made, silently).
+A channel is a `Guard`: an exception while it handles a peer's bytes closes it and is logged once. Its timer ends with
+it, even if its transport does not report the end (uvloop is silent when a connection is cancelled while it is made).
 """
 
 from __future__ import annotations
@@ -62,10 +61,10 @@ log = get_logger("quorum")
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 MAX_HANDSHAKE_BYTES: Final = 4 * 1024
 HANDSHAKE_SECONDS: Final = 3.0
-"""How long a node tries to connect and to prove itself, before it tries anew."""
+"""Timeout of a node's attempt to connect and authenticate, before it retries."""
 
 ACCEPT_SECONDS: Final = 10.0
-"""How long a listener lets it try: slow nodes know that they are, and take more than that time."""
+"""Timeout of the listener for that: slow nodes extend their own."""
 
 _MAC_BYTES: Final = 16
 PROTOCOL: Final = 2
@@ -98,15 +97,15 @@ OnKafkaClient = Callable[[asyncio.Transport, bytes], None]
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Our identity to peers. `cluster_id` may be unknown (None) until the first metadata is there."""
+    """Our identity to peers. `cluster_id` may be unknown (None) until the first metadata arrives."""
 
     node_id: int
     secret: bytes
     cluster_id: Callable[[], str | None]
     nonce_source: Random = field(default_factory=SystemRandom)
-    """The source of nonces."""
+    """One side refused the other; the message has the reason."""
     lateness: Lateness = field(default_factory=Lateness)
-    """Of this node's loop: a slow one takes longer to connect."""
+    """Of this node's loop: a slow node gets longer to connect."""
     tls: ChannelTls | None = None
     """None: controllers' listeners speak no TLS."""
     levels: Levels = Levels()  # noqa: RUF009 (immutable)
@@ -128,10 +127,10 @@ def _why_not(identity: Identity, node_id: int, cluster_id: str) -> str | None:
 
 
 def _keep_alive(sock: Any) -> None:
-    """Have the kernel find out about a peer whose machine is gone, in about 20 s."""
+    """Have the kernel detect a peer on a dead machine, in about 20 s."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
-    with suppress(OSError):  # the peer has reset it already: the transport is about to tell
+    with suppress(OSError):  # the peer has reset it already: the transport is about to report that
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, seconds in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 3), ("TCP_KEEPCNT", 3)):
             if hasattr(socket, option):
@@ -143,17 +142,16 @@ def _ignored(_told: object) -> None:
 
 
 def _mac(keyed: hmac.HMAC, sequence: int, payload: bytes) -> bytes:
-    """Return the MAC of a frame. A copy costs a fifth of looking up the algorithm and taking in the key again."""
+    """Return the MAC of a frame. A copy costs a fifth of setting up the algorithm and the key again."""
     mac = keyed.copy()
     mac.update(_SEQUENCE.pack(sequence) + payload)
     return mac.digest()[:_MAC_BYTES]
 
 
 class Channel(asyncio.Protocol, Guard):
-    """One end. Subclasses say what follows each handshake message; both ends are alike once open.
+    """One end. Subclasses handle the handshake messages; both ends are alike once open.
 
-    Once open it is given to its user, who says by `attach` who gets its frames and its end; frames that came before
-    wait for that.
+    The user of an open channel calls `attach` for its frames and its end; earlier frames wait for that.
     """
 
     def __init__(self, identity: Identity) -> None:
@@ -194,11 +192,11 @@ class Channel(asyncio.Protocol, Guard):
             self._loop.call_soon(self.guarded(on_lost, self.close_reason or HUNG_UP))
 
     def detach(self) -> None:
-        """Have nobody called any more."""
+        """Stop all calls of `attach`."""
         self._on_frame, self._on_lost = _ignored, _ignored
 
     def send(self, payload: bytes) -> None:
-        """Queue one frame; silently nothing once closed."""
+        """Queue one frame; ignored once closed."""
         if self._transport is None or not self.opened or self.close_reason is not None:
             return
         assert len(payload) <= MAX_FRAME_BYTES
@@ -208,7 +206,7 @@ class Channel(asyncio.Protocol, Guard):
         self._write(b"".join([_LENGTH.pack(len(payload) + _MAC_BYTES), payload, mac]))
 
     def close(self, reason: str) -> None:
-        """Close at once, dropping what is queued; the end is told from the loop."""
+        """Close at once, dropping what is queued; the end is reported from the loop."""
         if self.close_reason is None:
             self.close_reason = reason
         self._stop_timeout()
@@ -310,11 +308,11 @@ class Channel(asyncio.Protocol, Guard):
         raise NotImplementedError
 
     def _failed(self, reason: str) -> None:
-        """It ended before it was open."""
+        """Handle an end before it was open."""
         raise NotImplementedError
 
     def _ended(self) -> None:
-        """It ended, open or not."""
+        """Handle the end, open or not."""
 
     def _take_frame(self, frame: bytes) -> None:
         payload, mac = frame[:-_MAC_BYTES], frame[-_MAC_BYTES:]
@@ -333,7 +331,7 @@ class Channel(asyncio.Protocol, Guard):
         return None if self._transport is None else self._transport.get_extra_info("ssl_object")
 
     def _write(self, data: bytes) -> None:
-        """Write, unless the transport is closing: uvloop raises for one that is closed, told or not."""
+        """Write, unless the transport is closing: uvloop raises for a closed transport, reported or not."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
@@ -344,7 +342,7 @@ class Channel(asyncio.Protocol, Guard):
         return frame
 
     def _refuse(self, reason: str, *, tell: bool = True) -> None:
-        """Tell the peer why, and close once that is sent."""
+        """Send the peer the reason, and close once that is sent."""
         if self.close_reason is not None:
             return
         if tell and not self.opened:
@@ -373,12 +371,14 @@ def _out_of_bounds(length: int, limit: int) -> str:
 
 
 def _purpose(reason: str) -> bytes:
-    """Return the purpose of a verdict's proof, which covers the reason to refuse, if there is one."""
+    """Return the purpose of a verdict's proof, which covers the reason to refuse, if any."""
     return LISTENER + reason.encode()
 
 
 class OutboundChannel(Channel):
-    """The end that connected. `ready` completes when open, or fails with Refused. `dial` bounds its handshake."""
+    """The end that connected. `ready` completes when open, or fails with HandshakeRefused. `dial` bounds its
+    handshake.
+    """
 
     def __init__(
         self,
@@ -398,10 +398,10 @@ class OutboundChannel(Channel):
         self._foreign = False
 
     def abandon(self) -> None:
-        """Close for good: nobody waits for it any more, and its transport may never tell its end."""
+        """Close for good: no caller waits for it, and its transport may never report its end."""
         self.close("not needed any more")
         if self.ready.done() and not self.ready.cancelled():
-            self.ready.exception()  # fetched, so that it is not reported as one that nobody saw
+            self.ready.exception()  # retrieved, so that it is not reported as an unhandled exception
         self.ready.cancel()
 
     def _begin(self) -> None:
@@ -505,7 +505,7 @@ class InboundChannel(Channel):
                 super()._take_frames()
 
     def _hand_over(self, on_kafka: OnKafkaClient) -> None:
-        """Give the connection to those who serve Kafka clients; from now on it holds no place of this listener."""
+        """Hand the connection to the server of Kafka clients; it no longer occupies a place of this listener."""
         assert self._transport is not None
         self._stop_timeout()
         self._ended()
@@ -578,9 +578,9 @@ async def dial(
 ) -> OutboundChannel:
     """Connect and authenticate, within `seconds` or HANDSHAKE_SECONDS. `admit` may return a reason to refuse a peer.
 
-    Raises OSError (refused, unreachable, TimeoutError) or Refused.
+    Raise OSError (refused, unreachable, TimeoutError) or HandshakeRefused.
 
-    The channel is this call's until it returns: whatever happens to its transport meanwhile, none is left behind.
+    The call owns the channel until it returns, and closes it on every failure.
     """
     loop = asyncio.get_running_loop()
     channel = OutboundChannel(identity, kind, expect=expect, admit=admit)

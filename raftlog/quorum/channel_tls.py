@@ -1,6 +1,6 @@
-"""TLS below channels: what this room needs of those who have certificates, and what operators are told of mismatches.
+"""TLS below channels: what this room needs from certificates, and messages for operators about TLS mismatches.
 
-Must not know certificates and files: `broker.links.tls` and `broker.network.tls` do, and `control.py` hands them in.
+Must not know certificates and files: `broker.links.tls` and `broker.network.tls` do, and `control.py` passes them in.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 _ALERT, _HANDSHAKE = 0x15, 0x16
-"""The first bytes of TLS. As the first of a length each is more than any limit."""
+"""The first bytes of TLS. As the first byte of a length, each exceeds any limit."""
 
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
-"""OpenSSL's reasons where the other end answers something else than TLS."""
+"""OpenSSL's reasons where the other end does not answer with TLS."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelTls:
-    """TLS of the controllers' listeners, where they speak it; this room knows no certificates."""
+    """TLS of the controllers' listeners, if enabled; this room knows no certificates."""
 
     dial_options: Callable[[], Awaitable[dict[str, Any]]]
     """Return options of `create_connection`. Raises ConnectionError."""
@@ -28,7 +28,7 @@ class ChannelTls:
 
 
 def tls_mismatch(first: int, opened: bool) -> str | None:
-    """Return what is wrong if a frame begins as TLS does, where the other end speaks TLS and this one does not."""
+    """Return the error if a frame begins as TLS does: the other end speaks TLS and this end does not."""
     if opened or first not in (_ALERT, _HANDSHAKE):
         return None
     return (
@@ -38,7 +38,7 @@ def tls_mismatch(first: int, opened: bool) -> str | None:
 
 
 def why_hung_up(tls: ChannelTls | None) -> str:
-    """Return for an operator what it may mean that a listener hung up at the first message."""
+    """Return for an operator the likely reason why a listener closed at the first message."""
     if tls is None:
         return (
             " at the first message; if that lasts, its listener speaks TLS, and this node was told otherwise "

@@ -1,8 +1,8 @@
-"""`ControllerClient`: asks the active controller, wherever it is at the moment.
+"""`ControllerClient`: sends requests to the active controller, wherever it is at the moment.
 
-By call when this node leads, else over an authenticated channel. It follows leader hints and tries again, within its
-time, after NOT_CONTROLLER and after a broken connection. Either may hide that the request was carried out: requests to
-the controller are fenced by epochs or harmless to repeat, and who asks is told that it was repeated.
+By call when this node leads, else over an authenticated channel. It follows leader hints and retries, within its
+timeout, after NOT_CONTROLLER and after a broken connection. Either may hide that the request was carried out. Requests
+to the controller are fenced by epochs or harmless to repeat, and the caller learns that it was repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RETRY_MAX_SECONDS: Final = 0.1
 
 
 class ControllerNodeProvider(Protocol):
-    """A `Quorum` or an `Observer`: who this node is, and whom it believes to lead."""
+    """A `Quorum` or an `Observer`: this node's identity, and its view of the leader."""
 
     node_id: int
     voters: dict[int, tuple[str, int]]
@@ -36,10 +36,7 @@ class ControllerNodeProvider(Protocol):
 
 
 class ControllerClient:
-    """One broker's way to the controller. Kind "heartbeat" is a connection whose loss the controller notices.
-
-    `local(payload, own node id)` answers when this node leads.
-    """
+    """One broker's client of the controller. The controller notices the loss of a connection of kind "heartbeat"."""
 
     def __init__(
         self,
@@ -64,9 +61,9 @@ class ControllerClient:
         *,
         on_repeat: Callable[[], None] = lambda: None,
     ) -> bytes:
-        """Return the answer. Raises RequestTimedOut after `timeout` seconds, or the KafkaError that was answered.
+        """Return the answer. Raise RequestTimedOut after `timeout` seconds, or the KafkaError of the response.
 
-        `on_repeat` is told before a request is sent again that may have been carried out already.
+        `on_repeat` is called before a retry of a request that may have been carried out.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -75,12 +72,12 @@ class ControllerClient:
             raise RequestTimedOut("no active controller answered in time") from None
 
     def is_connected_to(self, voter: int) -> bool:
-        """Whether there is an open connection to a voter; a dead one's is gone at once."""
+        """Whether there is an open connection to a voter; a dead voter's closes at once."""
         caller = self._callers.get(voter)
         return caller is not None and caller.usable
 
     def close(self) -> None:
-        """Drop all connections; what waits for an answer fails or is retried elsewhere."""
+        """Drop all connections; pending requests fail or are retried elsewhere."""
         for task in self._dialling.values():
             task.cancel()
         for caller in self._callers.values():
@@ -119,7 +116,7 @@ class ControllerClient:
         return await caller.call(payload)
 
     def _target(self) -> int | None:
-        """Whom to ask: the leader this node knows, the one it was told of, or anybody."""
+        """Return the node to ask: the leader that this node knows, a hinted leader, or any voter."""
         follows = self._follows
         known = follows.leader_id if follows.leader_id is not None else self._hint
         if known in follows.voters or follows.node_id in follows.voters:
@@ -127,7 +124,7 @@ class ControllerClient:
         return self._env.random.choice(sorted(follows.voters))
 
     async def _caller(self, target: int) -> RpcClient:
-        """Return the connection to a voter, made now if need be and shared by all who wait for it."""
+        """Return the connection to a voter, made now if needed, and shared by all waiting callers."""
         caller = self._callers.get(target)
         if caller is not None and caller.usable:
             return caller
@@ -141,11 +138,11 @@ class ControllerClient:
     def _dialled(self, target: int, task: asyncio.Task[RpcClient]) -> None:
         self._dialling.pop(target, None)
         if not task.cancelled():
-            task.exception()  # who waited for it may have run out of time: then nobody else looks
+            task.exception()  # the waiting caller may have timed out: then no other caller retrieves it
 
     async def _dial(self, target: int) -> RpcClient:
         channel = await dial(self._follows.identity, self._kind, self._follows.voters[target], expect=target)
         for other in [each for each in self._callers if each != target]:
-            self._callers.pop(other).close()  # whoever led before need not think that we are still there
+            self._callers.pop(other).close()  # the former leader need not consider us alive
         caller = self._callers[target] = RpcClient(channel)
         return caller

@@ -1,4 +1,4 @@
-"""One voter's Raft core: PySyncObj's, behind filters for what it gets wrong.
+"""One voter's Raft core: PySyncObj's, behind filters for its faults.
 
 It decides terms, votes, replication and commit; it must not know sockets, files or the event loop. Messages go in by
 `on_message` and come out in `outbox`. No message of the outbox may leave before the entries that `journal` staged are
@@ -39,7 +39,7 @@ from raftlog.quorum.wal import COMMAND_PREFIX, MAX_COMMAND_BYTES, Entry
 log = get_logger("quorum")
 
 ROUND_BYTES: Final = 8 * 1024 * 1024
-"""A voter is sent so much at a time, and more once its link has taken that."""
+"""Bytes that a voter is sent in one round; more follows once its link is writable."""
 
 MAX_ENTRIES: Final = 1_000
 """Of one append_entries message."""
@@ -59,7 +59,7 @@ class RaftSafetyViolation(Exception):
 class RaftCore(PySyncObjAdapter):
     """One voter's Raft state. `apply(command)` is called once per committed command, in order.
 
-    `snapshot(first_index)` returns one that reaches a log beginning there, or None for now.
+    `snapshot(first_index)` returns a snapshot that reaches a log beginning there, or None for now.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class RaftCore(PySyncObjAdapter):
         self.voters = voters or VoterSet(node_id, peers)
         self.outbox: list[tuple[int, Message]] = []
         self.can_send: Callable[[int], bool] = lambda _peer: True
-        """Whether a voter's link takes more for now; the network calls `Driver.send_more` when it does again."""
+        """Whether a voter's link is writable; the network calls `Driver.resume_sending` when it is again."""
         self.more_to_send = False
-        """Whether the last round left something for the next one."""
+        """Whether the last round left entries for the next round."""
         self.apply_command = apply
         self._snapshot = snapshot
         self._sizes = sizes
         self._uncounted: dict[int, int] = {}
-        """Up to where the logs match of voters whose answers do not count."""
+        """Up to where the logs match, for voters with answers that do not count."""
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._lateness = lateness or Lateness()
@@ -145,22 +145,22 @@ class RaftCore(PySyncObjAdapter):
         return self._now() > self.next_heartbeat_at
 
     def _heard_of_late(self) -> bool:
-        """Whether all voters answered so recently that a tick would count a majority: this leader leads on."""
+        """Whether all voters answered so recently that a tick would count a majority, so this leader stays."""
         return (
             min(self.response_times.values(), default=_NEVER)
             > self._now() - self._timing.check_quorum_timeout
         )
 
     def send_heartbeat_if_due(self) -> None:
-        """Send what is due of a leader that needs no tick."""
+        """Send a due heartbeat of a leader that needs no tick."""
         if self.is_leader and self._heartbeat_is_due:
             self.send_append_entries()
 
     def tick(self) -> None:
-        """Elect, commit, apply, send heartbeats, as due. Only when nothing is staged in the journal."""
+        """Elect, commit, apply, send heartbeats, as due. Only when the journal has no staged work."""
         assert not self.journal.dirty
         self.run_tick(self.check_quorum_timeout_s())
-        self.election_deadline = _NEVER  # an election is begun by us or by TimeoutNow, never by time
+        self.election_deadline = _NEVER  # elections begin by us or by TimeoutNow, never by time
         if not self.is_leader:
             self._pieces.clear()
             self.more_to_send = self._send_again = False
@@ -171,13 +171,13 @@ class RaftCore(PySyncObjAdapter):
             self.send_append_entries()
 
     def check_quorum_timeout_s(self) -> float:
-        """How long a leader leads on without answers of a majority: longer where they, or it, may only be slow."""
+        """How long a leader stays without answers of a majority: longer if the voters, or it, may only be slow."""
         if not self.hasQuorum:
             return self._timing.check_quorum_timeout
         return self._timing.linked_check_quorum_timeout + self._lateness.patience_s
 
     def request_resend(self) -> None:
-        """Have the next tick send everybody what it lacks: a link takes more again, or a snapshot was read."""
+        """Have the next tick send every voter what it lacks: a link is writable again, or a snapshot was read."""
         self._send_again = True
 
     def propose(self, command: bytes) -> None:
@@ -218,12 +218,12 @@ class RaftCore(PySyncObjAdapter):
     # -- inbound -------------------------------------------------------------------------
 
     def on_message(self, peer: int, message: Message) -> float | None:
-        """Take one message; returns the core's new election deadline if the message moved it.
+        """Handle one message; return the core's new election deadline if the message moved it.
 
-        Raises Violation.
+        Raise RaftSafetyViolation.
         """
         if isinstance(message, AppendEntries | SnapshotChunk) and message.term < self.term:
-            # the core would say nothing, and the old leader go on
+            # the core would be silent, and the old leader stay
             self.outbox.append((peer, HigherTerm(self.term)))
         elif isinstance(message, AppendEntries):
             self._on_append_entries(peer, message)
@@ -247,7 +247,7 @@ class RaftCore(PySyncObjAdapter):
         return deadline
 
     def step_down(self, term: int) -> None:
-        """Move to a higher term without voting in it: a vote request whose log is too old to be granted."""
+        """Move to a higher term without voting in it, after a vote request with a log too old to be granted."""
         if term > self.term:
             node = next(iter(self._nodes.values()))
             self.receive(node.id, type="request_vote", term=term, last_log_index=0, last_log_term=-1)
@@ -263,11 +263,11 @@ class RaftCore(PySyncObjAdapter):
         self.receive(peer, type="request_vote", term=term, last_log_index=last_index, last_log_term=last_term)
 
     def may_grant(self, peer: int, asked: RequestVote | PreVote) -> bool:
-        """Return whether this voter may grant a vote, whatever terms and logs say."""
+        """Return whether this voter may grant a vote, regardless of terms and logs."""
         return self.voters.may_grant(peer, asked, has_log=self.journal.last_index > 1)
 
     def _on_vote(self, peer: int, term: int) -> None:
-        """The core counts votes without remembering the voter: let each through once, and none before they suffice."""
+        """The core counts votes without remembering the voter: pass each on once, and only when they suffice."""
         if term != self.term or peer in self._voters_heard:
             return
         self._voters_heard.add(peer)
@@ -277,9 +277,9 @@ class RaftCore(PySyncObjAdapter):
                 self.receive(each, type="response_vote", term=term)
 
     def _on_append_entries(self, peer: int, message: AppendEntries) -> None:
-        """The core truncates after `prev` whether or not what follows matches: hand it only what is new.
+        """The core truncates after `prev_index` whether or not what follows matches: pass it only new entries.
 
-        And the leader's commit index speaks of the leader's log: ours is known to match no further than this message.
+        The leader's commit index is about its own log: ours is known to match no further than this message.
         """
         previous, previous_term, entries = message.prev_index, message.prev_term, message.entries
         end = previous + len(entries)
@@ -309,10 +309,10 @@ class RaftCore(PySyncObjAdapter):
             self._drop_repeated_answer(peer)
 
     def _drop_repeated_answer(self, peer: int) -> None:
-        """Answer every fourth heartbeat of those that change nothing: a leader needs but one in a second (`Timing`)."""
+        """Drop three of four unchanged heartbeat answers: a leader needs only one answer a second (`Timing`)."""
         answer, now = self.outbox[-1][1], self._now()
         if not isinstance(answer, AppendEntriesResponse) or not answer.success:
-            self._answered.pop(peer, None)  # the leader asks again because of it, and needs to hear
+            self._answered.pop(peer, None)  # the leader asks again because of it, and needs an answer
             return
         before, answered_at = self._answered.get(peer, (None, 0.0))
         if answer == before and now < answered_at + 3.5 * self._timing.heartbeat:
@@ -337,7 +337,7 @@ class RaftCore(PySyncObjAdapter):
         self.journal.truncate_from(index)
 
     def _on_next_index(self, peer: int, message: AppendEntriesResponse) -> None:
-        """Replies carry a term, which the core's lack; a late reset must not undo what is known to match."""
+        """Replies carry a term, which the core's lack; a late reset must not undo a known match."""
         if message.term > self.term:
             self.step_down(message.term)
         if message.term != self.term or not self.is_leader:
@@ -358,11 +358,11 @@ class RaftCore(PySyncObjAdapter):
             reset=message.reset,
             success=message.success,
         )
-        if not message.reset:  # what was sent already need not be sent again
+        if not message.reset:  # entries that were sent need not be sent again
             next_indexes[node] = max(sent_below, next_indexes[node])
 
     def _on_uncounted(self, peer: int, message: AppendEntriesResponse) -> None:
-        """Catch a voter up whose answers count for nothing yet: the core hears none of them."""
+        """Catch up a voter with answers that do not count yet; the core does not see them."""
         node, last_index = self._nodes[peer], self.journal.last_index
         next_index = min(message.next_index, last_index + 1)
         if message.success:
@@ -375,7 +375,7 @@ class RaftCore(PySyncObjAdapter):
     # -- snapshots -----------------------------------------------------------------------
 
     def answer_snapshot(self, peer: int, index: int | None) -> None:
-        """Tell the leader that we hold all up to `index`, or (None) only that we are alive."""
+        """Answer the leader that we hold all up to `index`, or (None) only that we are alive."""
         next_index = 0 if index is None else index + 1
         self.outbox.append((peer, AppendEntriesResponse(self.term, next_index, False, index is not None)))
 
@@ -393,9 +393,9 @@ class RaftCore(PySyncObjAdapter):
     # -- sending what others lack --------------------------------------------------------
 
     def send_append_entries(self) -> None:
-        """Send each linked voter what it lacks, and a heartbeat where that is nothing.
+        """Send each linked voter the entries that it lacks, or a heartbeat.
 
-        The core's own loop puts the whole of it into the link's buffer at once, be it a snapshot of any size.
+        The core's own loop would put all of them into the link's buffer at once, even a snapshot of any size.
         """
         # a little before, since the core sends once it is past
         self.next_heartbeat_at = shared_time(self._now(), self._timing.heartbeat) - 0.001
@@ -419,7 +419,7 @@ class RaftCore(PySyncObjAdapter):
         return True
 
     def _send_entries(self, peer: int) -> int:
-        """Send a batch of what follows the entries that a voter has been sent; returns its bytes."""
+        """Send a voter the next batch of entries; return its bytes."""
         node = self._nodes[peer]
         start = self.next_indexes[node]
         entries: list[Entry] = []
@@ -437,7 +437,9 @@ class RaftCore(PySyncObjAdapter):
         return size
 
     def _send_piece(self, peer: int) -> int | None:
-        """Send the next piece of a snapshot; returns its bytes, or None if there is none yet but a sign of life."""
+        """Send the next piece of a snapshot; return its bytes. If there is no snapshot yet, send a sign of life and
+        return None.
+        """
         pieces = self._pieces.get(peer) or self._snapshot(self.journal.first_index)
         if pieces is None:
             self.outbox.append((peer, SnapshotChunk(self.term, 0, 0, 0, b"")))
@@ -473,7 +475,7 @@ class RaftCore(PySyncObjAdapter):
         return TimeoutNow(message["term"])
 
     def _outbound_next_index(self, message: dict[str, Any]) -> Message:
-        """Two of the core's resets undo each other: always fall back to what is certain to match."""
+        """Two of the core's resets undo each other: always fall back to the last certain match."""
         next_index = message["next_node_idx"]
         if message["reset"]:
             next_index = min(next_index, max(self.commit_index, self.applied_index) + 1)

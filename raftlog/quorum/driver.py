@@ -1,9 +1,9 @@
 """The pump of one voter: messages and proposals in, one tick, one sync, messages out.
 
-Ordering law, in this order, every time: deliver what came → sync → tick (which commits and applies) → sync → send.
-Nothing leaves, and nothing counts towards a commit, that is not durable here. While a sync runs on a thread the pump
-stands still and input queues. It ticks at the next deadline, and on input that leaves something to do. A failure of the
-disk, of Raft's promises or of the state machine stops the pump for good: the others carry on.
+Ordering law, in this order, every time: deliver input → sync → tick (which commits and applies) → sync → send. Only
+durable entries are sent, or count towards a commit. While a sync runs on a thread the pump stands still and input
+queues. It ticks at the next deadline, and after input that requires it. A failure of the disk, of Raft's promises or of
+the state machine stops the pump for good: the other voters carry on.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MAX_INBOX_MESSAGES: Final = 10_000
 """Waiting while the disk is busy; beyond it messages are dropped, as a network may."""
 
 STALL_SECONDS: Final = 0.1
-"""A timer that comes so late means that our own loop stood still."""
+"""A timer this late means that our own loop stood still."""
 
 
 class Driver:
@@ -76,7 +76,7 @@ class Driver:
         self.send: Callable[[int, Message], None] = lambda _peer, _message: None
         self.linked: Callable[[], Iterable[int]] = tuple
         self.on_advance: Callable[[], None] = lambda: None
-        """Called after each round: something may have been committed, or the leader changed."""
+        """Called after each round: entries may have been committed, or the leader changed."""
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.failed: BaseException | None = None
         self.led_since = 0.0
@@ -146,7 +146,7 @@ class Driver:
         self._schedule()
 
     def stop(self) -> None:
-        """Stop where we are, as a crash would; a running write is left to finish."""
+        """Stop where we are, as a crash would; a running write finishes."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -165,7 +165,7 @@ class Driver:
         return self._announced[2]
 
     def append(self, data: bytes) -> None:
-        """Propose a batch. Raises NotController unless leading, RequestTimedOut when too much is uncommitted."""
+        """Propose a batch. Raise NotController unless leading, RequestTimedOut when too much is uncommitted."""
         if not self.leading:
             raise NotController()
         if len(data) >= MAX_COMMAND_BYTES:
@@ -180,11 +180,11 @@ class Driver:
         self._schedule()
 
     def stop_candidacy(self) -> None:
-        """Stand for leader no more, in this process: it goes on voting and following, and leads on if it leads now."""
+        """Stop standing for leader in this process: it still votes and follows, and stays leader if it leads now."""
         self.candidacy_stopped = not self._alone
 
     def resign(self) -> None:
-        """Lead no more, at once; the others find out by themselves."""
+        """Give up leadership at once; the other voters find out by themselves."""
         if not self._stopped:
             self.core.resign()
             self._announce()
@@ -196,16 +196,16 @@ class Driver:
         self._schedule()
         return True
 
-    # -- what this voter is, and heard of others -----------------------------------------
+    # -- this voter, and what it heard of others ---------------------------------------
 
     @property
     def directory_id(self) -> UUID:
-        """The directory by which other voters know this one."""
+        """The directory id of this voter, as other voters know it."""
         return self.voters.directory_id
 
     @property
     def incarnation(self) -> bytes:
-        """This process, as its directory names it."""
+        """The incarnation of this process, as its directory names it."""
         return self.incarnations.current
 
     @property
@@ -214,7 +214,7 @@ class Driver:
         return self.journal.is_new
 
     def heard_of(self, voter: int) -> list[Heard]:
-        """Return what to say to another voter of its directories, and to another node nothing."""
+        """Return what this node reports to a voter about its directories; empty for other nodes."""
         if voter not in self.voters.peers:
             return []
         self._note_counted(voter)
@@ -225,9 +225,9 @@ class Driver:
         ]
 
     def went_back(self, heard: Iterable[Heard]) -> bool:
-        """Return whether another voter heard more of this directory than it holds: then it is another one from now on.
+        """Return whether another voter heard more of this directory than it holds: then it takes a new directory id.
 
-        The caller closes all links: others know it by its former id.
+        The caller closes all links, on which others know the former id.
         """
         if not any(self.incarnations.is_older(each, self.journal) for each in heard):
             return False
@@ -265,7 +265,7 @@ class Driver:
         self._schedule()
 
     def link_up(self, peer: int) -> None:
-        """A new link: what an older one brought and is still unread is lost with it."""
+        """A new link is up: unread messages of the former link are dropped."""
         self._inbox = deque(each for each in self._inbox if each[0] != peer)
         self._guarded(lambda: self.core.connected(peer))
         self._schedule()
@@ -275,7 +275,7 @@ class Driver:
         self._guarded(lambda: self.core.disconnected(peer))
 
     def resume_sending(self) -> None:
-        """A link takes more again, or a snapshot that somebody needs was read."""
+        """Continue sending: a link is writable again, or a requested snapshot was read."""
         self.core.request_resend()
         self._schedule()
 
@@ -293,7 +293,7 @@ class Driver:
             self._loop.call_soon(self._guarded, self._deliver)
 
     def _guarded(self, stage: Callable[[], None]) -> None:
-        """Run one stage; whatever it raises stops this voter."""
+        """Run one stage; any exception stops this voter."""
         if self._stopped:
             return
         try:
@@ -321,7 +321,7 @@ class Driver:
             self._release()
 
     def _needs_tick(self) -> bool:
-        """Whether there is anything to sync, commit, apply or begin; most heartbeats are only sent, heard, answered."""
+        """Whether a tick has work: to sync, commit, apply or begin an election. Most heartbeats need none."""
         now, snapshot_due_at = self._loop.time(), self._snapshots.due_at
         return (
             self.journal.dirty
@@ -340,12 +340,12 @@ class Driver:
         self._keep_commit_of_voters()
         self._count_committed()
         if self.leading and not self.core.has_applied_own_term:
-            self._announce()  # a loss is told at once, a gain only once the term is durable
+            self._announce()  # a loss is reported at once, a gain only once the term is durable
         self._snapshots.take_if_due(self.core.applied_index)
         self._writer.sync_then(self._release)
 
     def _keep_commit_of_voters(self) -> None:
-        """Once the voters have changed, write down that this is committed, so that a restart finds them again."""
+        """Write the commit of a change of voters, so that a restart finds them again."""
         recorded = self.voters.recorded()
         if recorded != self._recorded:
             self._recorded = recorded
@@ -376,7 +376,7 @@ class Driver:
 
     def _take(self, peer: int, message: Message) -> None:
         if isinstance(message, VoteGranted | TimeoutNow) and not (self.core.is_leader or self._stands()):
-            return  # what it asked for before, or is asked for now
+            return  # it asked for it before, or asks now
         if isinstance(message, PreVote):
             self._answer_pre_vote(peer, message)
             return
@@ -394,7 +394,7 @@ class Driver:
             self._take_chunk(peer, message)
 
     def _note_heard(self, peer: int) -> None:
-        """Have written down which process sends this, before what it says counts."""
+        """Stage the incarnation of the sender, before its message counts."""
         voters = self.voters
         directory_id, incarnation = voters.linked.get(peer), voters.incarnations.get(peer)
         if directory_id is not None and incarnation:
@@ -402,7 +402,7 @@ class Driver:
             self.journal.heard.note(peer, directory_id, incarnation, recorded=recorded)
 
     def _take_proposals(self) -> None:
-        """Put what was proposed into the log, unless the term that it was proposed in is over."""
+        """Put the proposals into the log, unless their term is over."""
         core = self.core
         while self._proposals:
             term, data = self._proposals.popleft()
@@ -413,7 +413,7 @@ class Driver:
                 self._waiting_bytes -= len(data)
 
     def _count_committed(self) -> None:
-        """Make room for further proposals; those of a lost term wait for nobody."""
+        """Make room for further proposals; drop those of a lost term."""
         committed = self.core.commit_index if self.core.is_leader else self.core.journal.last_index
         while self._uncommitted and self._uncommitted[0][0] <= committed:
             self._waiting_bytes -= self._uncommitted.popleft()[1]
@@ -473,7 +473,7 @@ class Driver:
     # -- leadership ----------------------------------------------------------------------
 
     def _announce(self) -> None:
-        """Tell the state machine who leads, if that changed."""
+        """Report a changed leader to the state machine."""
         core = self.core
         if self._was_leader and not core.is_leader:
             self.election.on_step_down(self._loop.time())
@@ -497,7 +497,7 @@ class Driver:
     # -- time ----------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """Have the loop wake us at the next deadline; a timer that is set earlier finds out by itself."""
+        """Have the loop wake us at the next deadline; an earlier timer re-arms itself."""
         target = self._wanted_at()
         if target is None or self._stopped:
             return
@@ -512,7 +512,8 @@ class Driver:
         if self._stands():
             return self.election.deadline
         if self.core.is_leader and not self._alone:
-            # past, since the core does not count what is only reached; and not a float beyond what the timer comes at
+            # past, since the core does not count a deadline as reached at equality; and a float that the timer does not
+            # exceed
             return timer_time(self.core.next_heartbeat_at + 0.001)
         return self._snapshots.due_at
 
@@ -532,7 +533,7 @@ class Driver:
     # -- trouble ----------------------------------------------------------------------
 
     def _disk_full(self, error: OSError) -> None:
-        """Nothing leaves until there is room again, so the others elect; we stop believing that we lead."""
+        """Stop sending until there is room again, so that the other voters elect; stop considering ourselves leader."""
         self._tell(None, self.core.term, False)
         log.error(_event_of(error), node_id=self.node_id, reason=str(error))
 
@@ -555,5 +556,5 @@ class Driver:
 
 
 def _event_of(error: OSError) -> str:
-    """Return the log line of a journal that waits until it can be written."""
+    """Return the log event of a journal that waits for the disk."""
     return "quorum_disk_full" if error.errno in DISK_FULL else "quorum_out_of_files"

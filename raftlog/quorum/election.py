@@ -1,8 +1,8 @@
-"""When a voter stands for leader, and whom it encourages: the pre-vote that PySyncObj's core lacks (Raft thesis §9.6).
+"""When a voter stands for leader, and grants pre-votes, which PySyncObj's core lacks (Raft thesis §9.6).
 
-A real election happens only after a majority said it would vote; a voter that still hears its leader says no. So a
-voter that was cut off, or merely lost its link to the leader, cannot depose a leader that the others follow. Terms,
-votes and logs are the core's; this knows deadlines only. Times are loop seconds.
+A real election happens only after a majority granted a pre-vote; a voter with a live leader refuses. So a voter that
+was cut off, or merely lost its link to the leader, cannot depose a leader that the others follow. Terms, votes and logs
+are the core's; this knows deadlines only. Times are loop seconds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ NEVER: Final = float("-inf")
 class Timing(NamedTuple):
     """Seconds. The core asserts election_min > 3 heartbeats.
 
-    A leader steps down that had no answer of a majority for `check_quorum_timeout` and has lost its links, or for
-    `linked_check_quorum_timeout`: who is only slow keeps its link.
+    A leader steps down after `check_quorum_timeout` without answers of a majority if it lost its links. With links it
+    waits for `linked_check_quorum_timeout`: a merely slow voter keeps its link.
     """
 
     election_min: float = 0.4
@@ -29,11 +29,11 @@ class Timing(NamedTuple):
     linked_check_quorum_timeout: float = 1.6
     fast_election_min: float = 0.015
     fast_election_max: float = 0.08
-    """How long to wait when the leader is known to be gone, or nothing is known yet; and between rounds."""
+    """How long to wait when the leader is known to be gone, or unknown at first; and between rounds."""
 
 
 def timing_for(election_s: float) -> Timing:
-    """Return the times of a quorum whose voters wait for `election_s` to twice that before they stand."""
+    """Return the times of a quorum with an election timeout of `election_s` to twice that."""
     usual = Timing()
     return usual._replace(
         election_min=election_s,
@@ -48,7 +48,7 @@ def timing_for(election_s: float) -> Timing:
 class Election:
     """The deadlines of one voter. `deadline`: when to ask for pre-votes next, unless leading.
 
-    `lateness`: of this voter's own loop. A slow one hears late of a sound leader, so it waits longer for it.
+    `lateness`: of this voter's own loop. A slow voter processes a sound leader's heartbeats late, so it waits longer.
     """
 
     def __init__(
@@ -77,11 +77,11 @@ class Election:
         return self._leader_heard_at == NEVER
 
     def has_recent_leader(self, now: float) -> bool:
-        """Whether a leader was heard so recently that nobody else should stand."""
+        """Whether a leader was heard so recently that no other voter should stand."""
         return now < self._leader_heard_at + self.timing.election_min + self._lateness.patience_s
 
     def on_leader_message(self, now: float, deadline: float) -> None:
-        """A leader of the current term spoke; `deadline` is the core's new random one."""
+        """A leader of the current term sent a message; `deadline` is the core's new random deadline."""
         self._leader_heard_at = now
         self._asking_for = None
         self.deadline = deadline + self._lateness.patience_s
@@ -91,7 +91,7 @@ class Election:
         self.deadline = deadline + self._lateness.patience_s
 
     def postpone_after_pre_vote(self, now: float) -> None:
-        """After encouraging another, let it go first: split votes are rarer."""
+        """After a granted pre-vote, let that candidate go first: split votes are rarer."""
         self.deadline = max(self.deadline, now + self._hurry())
 
     def on_leader_dead(self, now: float) -> None:
@@ -100,16 +100,16 @@ class Election:
         self.deadline = min(self.deadline, now + self._hurry())
 
     def on_step_down(self, now: float) -> None:
-        """We led and no longer do."""
+        """This voter led and no longer does."""
         self._leader_heard_at = NEVER
         self.deadline = now + self.random_timeout()
 
     def on_loop_stall(self, seconds: float, now: float) -> None:
-        """Our own loop stood still. Leave time to read what others said meanwhile: uvloop runs what is due first."""
+        """Our own loop stood still. Leave time to read messages that came meanwhile: uvloop runs what is due first."""
         self.deadline = max(self.deadline + seconds, now + self.timing.heartbeat)
 
     def begin_pre_vote(self, term: int, me: int, now: float, *, needed: int) -> bool:
-        """Ask for `term`; returns True if our own vote is all that is needed."""
+        """Begin a round for `term`; return True if our own pre-vote suffices."""
         self._leader_heard_at = NEVER
         self._asking_for, self._granted, self._needed = term, {me}, needed
         self.deadline = now + self._hurry()

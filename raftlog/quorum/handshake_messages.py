@@ -1,7 +1,7 @@
 """The messages of the handshake between two nodes, as values and as bytes (MessagePack arrays).
 
-They tell the levels of the metadata that a node supports; one that lacks the cluster's level is refused by each other
-node. A field that a release added is at the end and has a default: older releases neither send it nor read it.
+They carry the levels of the metadata that a node supports; all nodes refuse a node that lacks the cluster's level. A
+field that a release added is at the end and has a default: older releases neither send it nor read it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog chall
     cluster_id: str
     nonce: bytes
     lowest_level: int = 0
-    """As `highest_level`: of the metadata, that the node supports. Releases up to 0.2.0 tell none, and support 0."""
+    """As `highest_level`: of the metadata, that the node supports. Releases up to 0.2.0 omit it, and support 0."""
     highest_level: int = 0
     directory_id: ShortBytes = b""
     incarnation: ShortBytes = b""
@@ -56,30 +56,30 @@ class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
 
 
 class Verdict(msgspec.Struct, frozen=True, array_like=True, tag="raftlog verdict"):
-    """The listener's answer to a right proof; with a `reason` it refuses this peer all the same."""
+    """The listener's answer to a correct proof; with a `reason` it still refuses this peer."""
 
     proof: bytes
     reason: str
 
 
 class Refusal(msgspec.Struct, frozen=True, array_like=True, tag="raftlog refusal"):
-    """Unproven, for the other side's log."""
+    """Unauthenticated, for the other side's log."""
 
     reason: str
 
 
 class Introduced(msgspec.Struct, frozen=True):
-    """The content of a peer's hello or challenge about itself. Releases up to 0.3.0 send only `node_id`."""
+    """The peer's own part of a hello or challenge. Releases up to 0.3.0 send only `node_id`."""
 
     node_id: int = -1
     directory_id: UUID = NO_DIRECTORY
     """Of its metadata directory (Kafka's directory.id)."""
     incarnation: bytes = b""
-    """Of its process (`incarnations`). Two alive with one id and one directory id are a node and its copy."""
+    """Of its process (`incarnations`). Two live processes with one id and one directory id are a node and its copy."""
     new_journal: bool = False
     """Whether its metadata log is empty and has never seen a term."""
     heard: tuple[Heard, ...] = ()
-    """Its memory of the directories of the node that it speaks to."""
+    """What it remembers of the receiver's directories."""
 
 
 def introduced(message: Hello | Challenge) -> Introduced:
@@ -121,7 +121,7 @@ decode_handshake = msgspec.msgpack.Decoder(Hello | Challenge | Proof | Verdict |
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The levels of the metadata that a node supports, both inclusive, and the one that the cluster has finalized."""
+    """The levels of the metadata that a node supports, both inclusive, and the finalized level of the cluster."""
 
     lowest: int = 0
     highest: int = 0
@@ -130,7 +130,7 @@ class Levels:
 
 
 def why_too_old(ours: Levels, node_id: int, theirs: tuple[int, int]) -> str | None:
-    """Return the reason to refuse a peer whose release does not support the cluster's level, or None."""
+    """Return the reason to refuse a peer of a release that does not support the cluster's level, or None."""
     finalized, (lowest, highest) = ours.finalized(), theirs
     if finalized is None or lowest <= finalized <= highest:
         return None

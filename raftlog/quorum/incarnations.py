@@ -1,23 +1,23 @@
 """Which directories of voters are older copies: a restored backup of one voter, or the snapshot of its machine.
 
-A voter whose directory went back in time has lost entries and votes that others count on. Its directory id does not
-show that. So each process that opens the directory first writes an *incarnation* there: a number, one higher than that
-of the process before, and bytes drawn by chance. The list of the newest ones is the directory's history.
+A voter with an older directory has lost entries and votes that others count on. Its directory id does not show that. So
+each process that opens the directory first writes an *incarnation* there: a number, one higher than the previous, and
+random bytes. The list of the newest incarnations is the directory's history.
 
-Every voter writes down which incarnation of each other voter it last heard, before that voter's messages count. In the
-handshake it says so to that voter. A directory whose history lacks what another voter has heard is an older copy. The
-voter finds that out by itself, so that no other voter has to know its history.
+Every voter writes down the last incarnation of each other voter, before that voter's messages count. In the handshake
+it reports this to that voter. A directory is an older copy if its history lacks what another voter has heard. The voter
+finds that out by itself, so that no other voter has to know its history.
 
-- A restart needs no leader: the history holds all that anybody heard, and what is newer than that is no reason.
-- A crash between writing an incarnation and saying it leaves a number that no voter has heard.
+- A restart needs no leader: the history holds all that any voter heard, and newer incarnations are fine.
+- A crash between writing an incarnation and sending it leaves a number that no voter has heard.
 - A leader also says how far it has counted this voter's log, and in which term. A log without that entry is older,
   although no other process opened the directory since it was copied.
 
 An older copy is a lost disk. Its voter takes another directory id (`Incarnations.renew`), kept beside the journal. It
 votes again once a leader has caught it up and had that id recorded (`voter_set`). meta.properties keeps its id.
 
-Limits: a copy that was made during the newest incarnation is found out by that term's leader only, while its process
-lives. Two voters that both missed an incarnation cannot know of it. A voter that votes alone has no other to ask.
+Limits: only that term's leader detects a copy that was made during the newest incarnation, while its process lives. Two
+voters that both missed an incarnation cannot know of it. A single voter has no other voter to ask.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ OWN: Final = "voter-incarnations"
 """The file beside the log that holds the directory's id as a voter and its history."""
 
 OTHERS: Final = "peer-incarnations"
-"""The file beside the log that holds what this voter heard of the others. A restored backup has none."""
+"""The file beside the log that holds what this voter heard of other voters. A restored backup has none."""
 
 MAX_INCARNATIONS: Final = 1_000
-"""Of a history. An older copy passes that was started so often since without meeting a voter that knows."""
+"""Of a history. An older copy goes unnoticed after this many starts without a link to a voter that knows."""
 
 MAX_DIRECTORIES: Final = 3
-"""Of one voter, that others remember: more than one while a new one is not recorded yet."""
+"""Directories that are remembered of one voter: more than one while a new directory is not recorded yet."""
 
 _NUMBER: Final = struct.Struct(">Q")
 _CHANCE_BYTES: Final = 8
@@ -55,9 +55,9 @@ Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Heard(msgspec.Struct, frozen=True, array_like=True):
-    """The newest process of another voter's directory that a voter has heard; it says so in each handshake.
+    """The newest process of another voter's directory that a voter has heard, reported in each handshake.
 
-    `index` is up to where, as a leader of `term`, it counted the other's log, and `entry_term` the term of that entry.
+    As leader of `term` it counted the other's log up to `index`, an entry of `entry_term`.
     """
 
     directory_id: Bytes16
@@ -71,7 +71,7 @@ HeardList = Annotated[list[Heard], msgspec.Meta(max_length=MAX_DIRECTORIES)]
 
 
 class HoldsEntries(Protocol):
-    """A journal, as far as it shows what a voter has forgotten."""
+    """A journal, for detecting what a voter has lost."""
 
     @property
     def first_index(self) -> int: ...
@@ -82,7 +82,7 @@ class HoldsEntries(Protocol):
 
 
 def next_incarnation(before: bytes, chance: Random) -> bytes:
-    """Return the incarnation after another one; after b"" the first."""
+    """Return the incarnation after another, the first after b""."""
     number = _NUMBER.unpack_from(before)[0] + 1 if before else 1
     return _NUMBER.pack(number) + chance.randbytes(_CHANCE_BYTES)
 
@@ -94,16 +94,16 @@ def _number(incarnation: bytes) -> bytes:
 class Incarnations:
     """The history of the directory of one voter, this process included.
 
-    Without a directory id (NO_DIRECTORY) no file is written, and no copy is ever an older one.
+    Without a directory id (NO_DIRECTORY) no file is written, and no copy is detected.
     """
 
     def __init__(self, disk: Disk, directory: str, directory_id: UUID, chance: Random) -> None:
-        """Write a new incarnation, durably. Raises OSError, or DamagedJournal if the history has rotted."""
+        """Write a new incarnation, durably. Raise OSError, or DamagedJournal if the history has rotted."""
         self._disk = disk
         self._path = f"{directory}/{OWN}"
         self._chance = chance
         self.directory_id = directory_id
-        """As the voter's, by which others know it: that of meta.properties until the directory went back in time."""
+        """The voter's id to others: that of meta.properties, until the directory went back in time."""
         self._history: list[bytes] = []
         if directory_id != NO_DIRECTORY:
             self._read()
@@ -155,11 +155,11 @@ class Incarnations:
 class HeardVoters:
     """This voter's memory of the others.
 
-    Ordering law: `take_staged` is on the disk before a message counts that came with what was noted.
+    Ordering law: `take_staged` is on the disk before a message of the noted incarnation counts.
     """
 
     def __init__(self, disk: Disk, directory: str) -> None:
-        """Raises OSError. A file that has rotted counts as absent: then older copies are not known as such."""
+        """Raise OSError. A rotted file counts as absent: then older copies go undetected."""
         self._disk = disk
         self._path = f"{directory}/{OTHERS}"
         self._heard: dict[int, dict[UUID, bytes]] = {}

@@ -1,4 +1,4 @@
-"""Putting a snapshot together from the chunks a leader sends."""
+"""Assembly of a snapshot from the chunks that a leader sends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES
 
 
 class IncomingSnapshot:
-    """At most one snapshot under way, whose chunks come in order, from one leader of one term."""
+    """At most one pending snapshot, with chunks in order, from one leader of one term."""
 
     def __init__(self) -> None:
         self._source: tuple[int, int, int, int] | None = None
@@ -15,7 +15,7 @@ class IncomingSnapshot:
         self._received = 0
 
     def take(self, peer: int, chunk: SnapshotChunk) -> bytes | None:
-        """Return the whole snapshot when this chunk completes it. A chunk out of place starts the waiting anew."""
+        """Return the whole snapshot when this chunk completes it. A chunk out of order discards the others."""
         source = (peer, chunk.term, chunk.index, chunk.total)
         if chunk.start == 0:
             self._source, self._chunks, self._received = source, [], 0

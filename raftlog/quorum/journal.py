@@ -1,7 +1,7 @@
 """The log as PySyncObj's core sees it, in memory, and the bytes that must reach the disk before anything may be sent.
 
-Every change is made here first and *staged*; `take` hands the staged work over as one job that may run on a worker
-thread. Nothing is written behind the driver's back. Ordering law inside a job: snapshot, then log, then clean-up.
+Every change is made here first and *staged*; `take_staged` returns the staged work as one job that may run on a worker
+thread. Only the driver runs these jobs. Ordering law inside a job: snapshot, then log, then clean-up.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Journal:
         """`directory_id`: of the folder above, as its meta.properties says."""
         self.snapshot_files = SnapshotFiles(disk, directory)
         self.snapshot: Snapshot | None = None
-        """The snapshot found at open; the driver restores it and forgets it."""
+        """The snapshot found at open; the driver restores and drops it."""
         self.snapshot_index = 0
         """Last index of the newest durable (or staged) snapshot; 0 for none."""
         self.torn_bytes = 0
@@ -71,7 +71,7 @@ class Journal:
         make_durable_folder(disk, directory)
         _check_owner(disk, directory, directory_id)
         self.heard = HeardVoters(disk, directory)
-        """The other voters; what is noted there is written with the next sync."""
+        """The other voters; notes there are written with the next sync."""
         self._open(directory)
 
     # -- opening -------------------------------------------------------------------------
@@ -126,12 +126,12 @@ class Journal:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever written: no term, and at most the entry with which each log begins."""
+        """Whether the journal is empty: no term, and at most the entry with which each log begins."""
         return self._term == 0 and self.last_index <= 1
 
     @property
     def size_bytes(self) -> int:
-        """Of the file, without what is staged."""
+        """Of the file, without staged work."""
         return self._wal.size_bytes
 
     def entry_term(self, index: int) -> int | None:
@@ -178,7 +178,7 @@ class Journal:
         self._staged.append(vote_record(term, votedForNodeId))
 
     def stage_commit(self) -> None:
-        """Have the commit index written with the next sync, though nothing else may be staged."""
+        """Have the commit index written with the next sync, even without other staged work."""
         self._staged.append(commit_record(self._commit_index))
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:
@@ -191,7 +191,7 @@ class Journal:
         self._rewrite = True
 
     def compact(self, snapshot_index: int) -> None:
-        """Drop what a durable snapshot of our own covers; a later installed one makes this nothing."""
+        """Drop what a durable snapshot of our own covers; ignored after a later snapshot was installed."""
         if snapshot_index <= self.snapshot_index:
             return
         self.snapshot_index = snapshot_index
@@ -210,11 +210,11 @@ class Journal:
 
     @property
     def needs_rewrite(self) -> bool:
-        """Whether the staged work is more than one append, and so never belongs on the loop."""
+        """Whether the staged work is more than one append, and must run on a thread."""
         return self._rewrite or self.heard.dirty
 
     def take_staged(self) -> Callable[[], None]:
-        """Hand over the staged work as a job; nothing may be staged until it has run. The job raises OSError."""
+        """Return the staged work as a job; do not stage more until it has run. The job raises OSError."""
         staged, self._staged = self._staged, []
         snapshot, self._staged_snapshot = self._staged_snapshot, None
         rewrite, self._rewrite = self._rewrite, False

@@ -1,8 +1,8 @@
 """Makes what the journal staged durable: on the loop while the disk is fast, else on a thread.
 
-While a job is on a thread, `busy` is true and nobody may stage anything. A full disk is waited for, since the same
-bytes may be written again at the same place, and so is a free file descriptor. Any other failure of the disk is raised,
-and final.
+While a job is on a thread, `busy` is true and staging is forbidden. A full disk is retried, since the same bytes may be
+written again at the same place, and so is a lack of file descriptors. Any other failure of the disk is raised, and
+final.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from raftlog.base.env import Env
 from raftlog.quorum.journal import Journal
 
 FAST_SYNC_SECONDS: Final = 0.0005
-"""Syncs that have lately been faster than this run on the loop."""
+"""Syncs run on the loop while they take less than this."""
 
 TRANSIENT_ERRNOS: Final = DISK_FULL | OUT_OF_FILES
-"""Errors of which nothing was written that counts, and that end when somebody makes room."""
+"""Errors without a partial write that matters, which end when room is made."""
 
 RETRY_SECONDS: Final = 1.0
 _WEIGHT: Final = 0.2
@@ -30,7 +30,7 @@ Stage = Callable[[], None]
 
 
 class JournalWriter:
-    """`run(stage)` runs a stage and deals with what it raises; `on_full`, `on_space`: room ran out, came back."""
+    """`run(stage)` runs a stage and handles its exceptions; `on_full`, `on_space`: room ran out, came back."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class JournalWriter:
         self._stopped = False
 
     def sync_then(self, stage: Stage) -> None:
-        """Sync what is staged, then go on with `stage`: at once, or from the loop later."""
+        """Sync the staged work, then run `stage`: at once, or from the loop later."""
         if not self._journal.dirty:
             stage()
             return
@@ -93,7 +93,7 @@ class JournalWriter:
         self.busy = False
         error = None if future.cancelled() else future.exception()
         if self._stopped or future.cancelled():
-            self._journal.close()  # nobody waits for that job any more, however it ended
+            self._journal.close()  # no caller waits for that job any more, however it ended
             return
         self._run(partial(self._written, job, stage, error))
 

@@ -1,12 +1,13 @@
-"""One process of each voter: before a link counts, the other linked voters are asked whether they have another process.
+"""Admits one process per voter: before a link counts, the other linked voters are asked whether they have another
+process.
 
 A copy of a voter beside it could otherwise be linked to one voter while the original is linked to another, and vote
 twice. A voter that has another process of that number, linked or asked for, denies the newcomer. If two voters find
-that out once they are linked themselves, the process with the higher incarnation loses its link: it is the copy, or the
-other one is dead, and then the ping that is sent to it ends its link.
+that out after they were linked, the process with the higher incarnation loses its link. It is the copy, or the other
+process is dead, and a ping will end that link.
 
-A voter that cannot be asked is not waited for, so two voters that do not reach each other can each have a process of
-the third. Releases up to 0.3.0 are not asked. This module knows links, not what they carry.
+An unreachable voter is not waited for. So two voters that do not reach each other can each have a process of the third.
+Releases up to 0.3.0 are not asked. This module knows links, not what they carry.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from raftlog.quorum.channel import Channel
 from raftlog.quorum.messages import LinkAnswer, LinkClaim, Ping, encode_message
 
 CLAIM_SECONDS: Final = 1.0
-"""How long an answer is waited for: a silent linked voter may be paused."""
+"""Timeout of an answer: a silent linked voter may be paused."""
 
 
 class _Pending(NamedTuple):
@@ -30,10 +31,10 @@ class _Pending(NamedTuple):
 
 
 class LinkClaims:
-    """The links of one voter that are not in use yet. `linked`: the ones that are.
+    """The links of one voter that are not in use yet. `linked`: the links in use.
 
-    `grant(channel)` takes a link into use; `deny(channel, by)` is called once another voter has denied one, in use or
-    not.
+    `grant(channel)` takes a link into use; `deny(channel, by)` is called when another voter has denied a link, in use
+    or not.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class LinkClaims:
         self._pending: dict[int, _Pending] = {}
 
     def ask(self, channel: Channel) -> None:
-        """Take a link into use once all linked voters have said that they have no other process of its peer."""
+        """Take a link into use once all linked voters have confirmed that they have no other process of its peer."""
         voter = channel.peer_id
         self.drop(voter)
         asked = {
@@ -69,7 +70,7 @@ class LinkClaims:
             self._linked[each].send(claim)
 
     def show_links(self, peer: int) -> None:
-        """Have a voter that was linked just now compare its links with ours."""
+        """Have a newly linked voter compare its links with ours."""
         link = self._linked[peer]
         if link.peer.incarnation:
             for voter, other in self._linked.items():
@@ -90,7 +91,7 @@ class LinkClaims:
             link.send(encode_message(LinkAnswer(claim.voter, claim.incarnation, denied=True)))
 
     def on_answer(self, peer: int, answer: LinkAnswer) -> None:
-        """Take a linked voter's answer."""
+        """Handle a linked voter's answer."""
         pending = self._pending.get(answer.voter)
         link = pending.channel if pending else self._linked.get(answer.voter)
         if link is None or link.peer.incarnation != answer.incarnation:
@@ -102,12 +103,12 @@ class LinkClaims:
             self._heard(answer.voter, peer)
 
     def on_lost(self, peer: int) -> None:
-        """A voter that was asked is linked no more."""
+        """A voter that was asked has lost its link."""
         for voter in tuple(self._pending):
             self._heard(voter, peer)
 
     def drop(self, voter: int, *, close: bool = True) -> None:
-        """Forget a link that is not in use yet."""
+        """Drop a link that is not in use yet."""
         pending = self._pending.pop(voter, None)
         if pending is not None and pending.timer is not None:
             pending.timer.cancel()

@@ -1,9 +1,9 @@
-"""The controller listener: accepts channels, and gives each authenticated one to whom its kind concerns.
+"""The controller listener: accepts channels, and passes each authenticated channel to the taker of its kind.
 
 Kafka clients (KIP-919) leave with their first bytes: `on_kafka` serves them, and limits them.
 
-Strangers share a few places, which they hold for the time of a handshake at most, and in which the newest comer is
-always let in. A node that knows the secret leaves these places with the handshake, so strangers keep no node out.
+Unauthenticated connections share a few places for the time of a handshake at most, and the newest is always accepted. A
+node that knows the secret leaves these places with the handshake, so strangers keep no node out.
 """
 
 from __future__ import annotations
@@ -23,18 +23,22 @@ from raftlog.quorum.handshake_messages import ChannelKind, Hello, why_too_old
 log = get_logger("quorum")
 
 MAX_UNAUTHENTICATED: Final = 256
-"""Connections whose handshake is not done. One more closes the oldest of the address that has the most of them."""
+"""Connections before the end of their handshake. One more closes the oldest of the address with the most
+connections.
+"""
 
 MAX_CONNECTIONS_PER_NODE: Final = 8
-"""Connections of one node for one purpose. One more closes the oldest: a node needs one, and a few while it redials."""
+"""Connections of one node for one purpose. One more closes the oldest: a node needs a single connection, and a few
+while it redials.
+"""
 
 MAX_LOGGED_REFUSALS: Final = 1_000
-"""Distinct (host, reason) pairs that are logged; then the memory of them starts anew."""
+"""Distinct (host, reason) pairs that are logged; then the set is cleared."""
 
 Admit = Callable[[Hello], str | None]
 
 Secure = Callable[[Callable[[], asyncio.BaseProtocol]], Callable[[], asyncio.BaseProtocol]]
-"""Return a protocol factory that puts TLS before the protocols of another one."""
+"""Return a protocol factory that puts TLS before the protocols of another factory."""
 
 
 def without_tls(accept: Callable[[], asyncio.BaseProtocol]) -> Callable[[], asyncio.BaseProtocol]:
@@ -54,7 +58,7 @@ class Listener:
         on_kafka: OnKafkaClient | None = None,
         nodes: NodeMachines | None = None,
     ) -> None:
-        """`nodes`: from where nodes have proved the secret; they have places of their own."""
+        """`nodes`: the addresses of authenticated nodes, which have places of their own."""
         self._identity = identity
         self._admit = admit
         self._on_kafka = on_kafka
@@ -81,7 +85,7 @@ class Listener:
             channel.close("this node stops")
 
     def close_too_old(self) -> None:
-        """Close the connections of nodes that do not support the level that the cluster has by now."""
+        """Close the connections of nodes that do not support the cluster's present level."""
         for channel in [*chain.from_iterable(self._proven.values())]:
             reason = why_too_old(self._identity.levels, channel.peer_id, channel.peer_levels)
             if reason is not None:
@@ -125,7 +129,7 @@ class Listener:
     def _failed(self, channel: InboundChannel, reason: str) -> None:
         complaint = (_host(channel), reason)
         if complaint in self._complaints or reason == HUNG_UP:
-            return  # a port scan, a probe, or somebody who keeps trying
+            return  # a port scan, a probe, or a repeated attempt
         if len(self._complaints) >= MAX_LOGGED_REFUSALS:
             self._complaints.clear()
         self._complaints.add(complaint)

@@ -1,4 +1,4 @@
-"""The messages between voters, as values and as bytes (MessagePack arrays). Nothing here is ever unpickled."""
+"""The messages between voters, as values and as bytes (MessagePack arrays). They are never unpickled."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from raftlog.quorum.wal import MAX_COMMAND_BYTES
 CHUNK_BYTES: Final = 1024 * 1024
 
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-"""An index, a term, or a count of bytes: what the log and the core can hold. Anything else is no message."""
+"""An index, a term, or a count of bytes: within what the log and the core can hold. Any other value makes a message
+invalid.
+"""
 
 DirectoryId = Annotated[bytes, msgspec.Meta(max_length=16)]
 Incarnation = Annotated[bytes, msgspec.Meta(max_length=16)]
 
 
 class MessageSizes(NamedTuple):
-    """How much one message carries, bytes. Simulations make both tiny, so that few entries are many messages.
+    """Limits of one message in bytes. Simulations make both tiny, so that few entries are many messages.
 
-    `batch_bytes`: an append_entries message holds at most this and one more command; every command must be smaller.
+    `batch_bytes`: an append_entries message holds at most this and one more command. Every command must be smaller.
     `chunk_bytes`: of a snapshot.
     """
 
@@ -80,7 +82,7 @@ class SnapshotChunk(msgspec.Struct, frozen=True, array_like=True, tag=6):
 
 
 class PreVote(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """Would you vote for me in `term`? (Raft thesis §9.6) The last fields are those of RequestVote."""
+    """Asks for a pre-vote in `term` (Raft thesis §9.6). It ends with the last fields of RequestVote."""
 
     term: Number
     last_index: Number
@@ -94,7 +96,7 @@ class PreVoteGranted(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class HigherTerm(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """You speak of an older term than this one; step down."""
+    """The receiver's message was of an older term: step down."""
 
     term: Number
 
@@ -104,7 +106,9 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=10):
 
 
 class LinkClaim(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """May this process of a voter be linked to me? `in_use`: it is. Releases up to 0.3.0 do not know this message."""
+    """Asks a linked voter whether it has another process of a voter. `in_use`: the link is in use. Releases up to 0.3.0
+    do not know this message.
+    """
 
     voter: Number
     incarnation: Incarnation

@@ -34,21 +34,21 @@ log = get_logger("quorum")
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.5
 SILENCE_SECONDS: Final = 2.0
-"""A voter that said nothing for so long is left."""
+"""A voter that is silent this long is left."""
 
 LEADERLESS_SECONDS: Final = 1.5
-"""A voter that knows no leader for so long is left: it may be cut off."""
+"""A voter without a leader for this long is left: it may be cut off."""
 
 _REGULAR: Final = b"\x00"
 _ask = msgspec.msgpack.Encoder().encode
 
 
 class UnexpectedIndex(Exception):
-    """A voter sent something else than what comes next."""
+    """A voter sent an index out of order."""
 
 
 class Observer:
-    """Same callbacks as a voter's, from a stream of one voter at a time; it keeps nothing on disk."""
+    """Same callbacks as a voter's, from a stream of one voter at a time; it does not write to disk."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Observer:
         return False
 
     def is_connected_to_leader(self, leader_id: int) -> bool:
-        """Whether the voter that it follows knows that node to lead."""
+        """Whether the followed voter sees that node as its leader."""
         return self._channel is not None and leader_id == self.leader_id
 
     async def start(self) -> None:
@@ -99,7 +99,7 @@ class Observer:
     # -- inside --------------------------------------------------------------------------
 
     async def _follow_somebody(self) -> None:
-        """Go round the voters from a random one on, for as long as we live."""
+        """Follow the voters in turn, from a random voter on, until stopped."""
         order = sorted(self.voters)
         self._env.random.shuffle(order)
         wait, position = REDIAL_MIN_SECONDS, 0
@@ -141,7 +141,7 @@ class Observer:
         return True
 
     def _complain(self, voter: int, error: HandshakeRefused) -> None:
-        """Say it once; where most voters are of another cluster it is this node that does not belong."""
+        """Log it once; if most voters are of another cluster, this node is the foreign one."""
         if isinstance(error, ForeignCluster):
             self._foreign.add(voter)
             if len(self._foreign) > len(self.voters) // 2:

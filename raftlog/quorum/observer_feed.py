@@ -1,7 +1,7 @@
 """Committed batches, streamed to observers: nodes that follow the metadata without voting.
 
-An observer is told only what is committed and applied here, so it never truncates. The stream is pulled from the log
-by index, so a slow observer costs no memory. One that fell behind the log gets a snapshot first.
+An observer gets only entries that are committed and applied here, so it never truncates. The stream is pulled from the
+log by index, so a slow observer costs no memory. An observer that fell behind the log gets a snapshot first.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ log = get_logger("quorum")
 
 STATUS_SECONDS: Final = 0.5
 SILENCE_SECONDS: Final = 5.0
-"""An observer answers every status; one that has not for so long is dropped."""
+"""An observer answers every status; it is dropped after this time without an answer."""
 
 MAX_BATCHES_PER_FRAME: Final = 1_000
 
 
 class SubscribeFrom(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """The observer's first word: the index it wants next."""
+    """The observer's first message: the index it wants next."""
 
     next_index: Number
 
@@ -108,12 +108,12 @@ class ObserverFeed:
             self._timer.cancel()
 
     def positions(self) -> list[tuple[int, int, int]]:
-        """Return (observer's node id, next index, wall ms of its last word), ascending."""
+        """Return (observer's node id, next index, wall ms of its last message), ascending."""
         followers = (each for each in self._followers if each.next_index is not None)
         return sorted((each.channel.peer_id, each.reached, each.reached_ms) for each in followers)
 
     def on_commit(self) -> None:
-        """Something may have been committed, or the leader changed."""
+        """Push new entries, or a changed leader, to the observers."""
         for follower in self._followers:
             self._push_guarded(follower)
 
@@ -146,7 +146,7 @@ class ObserverFeed:
             follower.reached, follower.reached_ms = message.index, self._env.wall_clock_ms()
 
     def _push(self, follower: _Follower) -> None:
-        """Send what is new, as long as the observer reads."""
+        """Send new entries, as long as the observer reads."""
         channel = follower.channel
         current = (self._driver.leader_id, self._driver.term)
         if follower.told != current and channel.writable:
@@ -177,9 +177,9 @@ class ObserverFeed:
         follower.channel.send(_encode(CommittedBatches(start, commands)))
 
     def _send_piece(self, follower: _Follower) -> bool:
-        """Send the next piece of a snapshot; False while there is none: the next tick tries again.
+        """Send the next piece of a snapshot; False while there is no snapshot: the next tick tries again.
 
-        A snapshot that this voter is sent itself cuts its log before it is on the disk.
+        A snapshot that this voter receives itself cuts its log before it is on the disk.
         """
         driver = self._driver
         if follower.pieces is None:

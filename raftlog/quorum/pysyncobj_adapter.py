@@ -1,8 +1,8 @@
-"""The adapter to PySyncObj: the only file that imports it, and the only one that names anything private in it.
+"""The adapter to PySyncObj: the only file that imports it or uses its private names.
 
-It gives PySyncObj's Raft state names of ours, and puts our clock, chance, journal and transport in place of its own.
-The version is pinned, since any release may change what is private: `tests/quorum/test_canary.py` runs this one and
-sees that each place is still used as this file expects.
+It gives PySyncObj's Raft state names of ours, and replaces its clock, randomness, journal and transport by ours. The
+version is pinned, since any release may change private names. `tests/quorum/test_canary.py` checks that this release
+still uses each as this file expects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.quorum.election import Timing
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.wal import COMMAND_PREFIX
 
-# It imports `cryptography` where that is installed, for a transport that is not ours: 25 modules and 7 MB a node.
+# It imports `cryptography` where that is installed, for its own transport: 25 modules and 7 MB a node.
 _hides_cryptography = "cryptography" not in sys.modules
 if _hides_cryptography:
     sys.modules["cryptography"] = cast(ModuleType, None)
@@ -35,7 +35,7 @@ if _hides_cryptography:
 assert VERSION == "0.3.17", f"this file was written against PySyncObj 0.3.17, not {VERSION}"
 
 for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not ask whether it is disabled
-    logging.getLogger(_name).disabled = True  # it cries of truncations that `core` filters out
+    logging.getLogger(_name).disabled = True  # it warns of truncations that `core` filters out
 
 _LEADER: Final = raft._RAFT_STATE.LEADER
 
@@ -99,14 +99,14 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
         self._nodes = {peer: Node(peer) for peer in sorted(peers)}
         self._transport = Transport(None, None, [])
         self._transport.send = lambda node, message: self.send(node.id, message)
-        self.next_heartbeat_at = 0.0  # the constructor reads every property, this one before it is set
+        self.next_heartbeat_at = 0.0  # the constructor reads every property, this property before it is set
         conf = pysyncobj_conf(timing, journal)
         super().__init__(Node(node_id), self._nodes.values(), conf, transport=self._transport)
 
     @property
     def is_leader(self) -> bool:
-        """In its own eyes; others may have moved on."""
-        # asked many times in a round, so by no method of the core's
+        """Whether it considers itself leader; others may have moved on."""
+        # asked many times in a round, so not by a method of the core
         return bool(self._SyncObj__raftState == _LEADER)
 
     @property
@@ -121,15 +121,15 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
 
     def run_tick(self, check_quorum_timeout_s: float) -> None:
         """Begin an election, commit, apply, step down and send heartbeats, as due."""
-        raft.monotonicTime = self._now  # of whichever core is running: several share a process in simulations
+        raft.monotonicTime = self._now  # of the running core: several share a process in simulations
         self.conf.leaderFallbackTimeout = check_quorum_timeout_s
         self.doTick(0)
         # A TimeoutNow that began no election in this tick (its voter had no link) is over. The core would remember it
-        # until a message of a higher term, and let no heartbeat of any leader count meanwhile.
+        # until a message of a higher term, and ignore every leader's heartbeats meanwhile.
         self._SyncObj__transferInProgress = False
 
     def receive(self, peer: int, **message: Any) -> None:
-        """Take a message, as the core's own transport would bring it."""
+        """Deliver a message, as the core's own transport would."""
         raft.monotonicTime = self._now
         self._transport._onMessageReceived(self._nodes[peer], message)
 
@@ -140,7 +140,7 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
         self._transport._onNodeDisconnected(self._nodes[peer])
 
     def resign(self) -> None:
-        """Lead no more, as when a majority stopped answering."""
+        """Give up leadership, as when a majority stopped answering."""
         if self.is_leader:
             self._SyncObj__raftState = raft._RAFT_STATE.FOLLOWER
             self._SyncObj__raftLeader = None

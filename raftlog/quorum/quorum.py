@@ -1,6 +1,4 @@
-"""`Quorum`: one voter of the metadata quorum, with its listener. Other rooms see this class of the room, with its
-clients.
-"""
+"""`Quorum`: one voter of the metadata quorum, with its listener. Other rooms see this class, with its clients."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ log = get_logger("quorum")
 MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
 REPLACED_AFTER_S: Final = 5.0
-"""So long a leader must have missed a voter's recorded directory before another one takes its place, seconds."""
+"""A leader must have missed a voter's recorded directory this long before another replaces it, in seconds."""
 
 
 async def _no_controller(_payload: bytes, _peer: int) -> bytes:
@@ -80,9 +78,9 @@ class Quorum:
         self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
         self.secure: Callable[[], Awaitable[Secure]] = _no_tls
-        """Return what puts TLS before the listener's protocols."""
+        """Return the factory that puts TLS before the listener's protocols."""
         self.nodes = NodeMachines()
-        """From where nodes have proved the cluster secret."""
+        """The addresses of nodes that have proved the cluster secret."""
         self.on_peer_connected: Callable[[int], None] = lambda _broker_id: None
         self.on_peer_lost: Callable[[int], None] = lambda _broker_id: None
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
@@ -98,7 +96,7 @@ class Quorum:
         self.recorded_voters: Recorded = dict
         """The directories of voters that the metadata names."""
         self.barred: str | None = None
-        """Why this voter must not help to form a cluster, if it must not."""
+        """Why this voter must not help to form a cluster, or None."""
         self._driver: Driver | None = None
         self._links: RaftLinks | None = None
         self._listener: Listener | None = None
@@ -170,7 +168,7 @@ class Quorum:
         driver.start()
 
     async def stop(self) -> None:
-        """Leave as abruptly as is safe; call `hand_over` first for a gentle one."""
+        """Leave as abruptly as is safe; call `hand_over` before for a graceful stop."""
         if self._listener is not None:
             await self._listener.stop()
         if self._links is not None:
@@ -198,26 +196,26 @@ class Quorum:
         return self._driver.leader_id if self._driver else None
 
     def is_connected_to_leader(self, leader_id: int) -> bool:
-        """Whether that is this node, or linked: a dead leader's link breaks long before it is replaced."""
+        """Whether the leader is this node or linked: a dead leader's link breaks long before it is replaced."""
         if leader_id != self.leader_id or self._links is None:
             return False
         return self.linked(leader_id)
 
     def linked(self, voter: int) -> bool:
-        """Whether that voter is this node, or one that it can talk to now."""
+        """Whether that voter is this node, or is linked."""
         return voter == self.node_id or (self._links is not None and self._links.is_up(voter))
 
     def linked_incarnation(self, voter: int) -> bytes | None:
-        """Return which process of a voter this one is linked to, or None."""
+        """Return the linked process of a voter, or None."""
         return None if self._links is None else self._links.incarnation_of(voter)
 
     def levels_of_voters(self) -> dict[int, tuple[int, int] | None]:
-        """Return the levels of the metadata that each other voter supports; None of one that is not linked."""
+        """Return the levels of the metadata that each other voter supports; None for a voter without a link."""
         linked = {} if self._links is None else self._links.levels()
         return {voter: linked.get(voter) for voter in sorted(self.voters) if voter != self.node_id}
 
     def close_too_old(self) -> None:
-        """Close the connections of nodes that do not support the level that the cluster has by now."""
+        """Close the connections of nodes that do not support the cluster's present level."""
         if self._links is not None and self._listener is not None:
             self._links.close_too_old()
             self._listener.close_too_old()
@@ -228,23 +226,25 @@ class Quorum:
 
     @property
     def leading(self) -> bool:
-        """We lead, and everything committed before our term has been applied here."""
+        """Whether this node leads, and has applied everything committed before its term."""
         return self._driver.leading if self._driver else False
 
     def append(self, data: bytes) -> None:
         """Propose one batch; it is committed when the state machine gets it, and may be lost until then.
 
-        Raises NotController, RequestTimedOut (too much is uncommitted), InvalidRequest (over 2 MiB).
+        Raise NotController, RequestTimedOut (too much is uncommitted), InvalidRequest (over 2 MiB).
         """
         self.driver.append(data)
 
     def stop_candidacy(self) -> None:
-        """Stand for leader no more: this node is ending."""
+        """Stop standing for leader: this node is shutting down."""
         if self._driver is not None:
             self._driver.stop_candidacy()
 
     async def hand_over(self) -> None:
-        """Withdraw, and lead no more: let the most caught-up follower lead, or, in the end, whoever is elected."""
+        """Stop standing for leader, and give up leadership to the most caught-up follower or, finally, to any elected
+        voter.
+        """
         self.stop_candidacy()
         if self._driver is None or not self._driver.candidacy_stopped:
             return  # it never started, or votes alone
@@ -295,9 +295,9 @@ class Quorum:
         return QuorumReplica(voter, match, answered_ms, caught_up_ms, directory_id)
 
     def unrecorded_voters(self) -> dict[int, UUID]:
-        """Return the directories that may be recorded as those of their voters now; asked of a leader.
+        """Return the voters' directories that a leader may record now.
 
-        They hold all that is committed. Another one of a voter whose directory is recorded waits until that has been
+        They hold all that is committed. If a voter has a recorded directory, another must wait until that has been
         missed for `REPLACED_AFTER_S`: it may be the wrong node.
         """
         driver = self.driver
@@ -342,7 +342,7 @@ class Quorum:
         return await self.on_request(payload, peer)
 
     def _take_heartbeat(self, channel: InboundChannel) -> None:
-        """A heartbeat connection: that it is there says as much as what it carries."""
+        """Register a heartbeat connection, which proves by its existence that a broker is alive."""
         broker_id = channel.peer_id
 
         def lost() -> None:
@@ -355,7 +355,7 @@ class Quorum:
         RpcServer(channel, on_request=self._dispatch, leader=self._leader, on_lost=lost)
 
     def _failed(self, error: BaseException) -> None:
-        """The disk or the state machine failed: say nothing more to anyone, so that the others elect."""
+        """The disk or the state machine failed: stop sending, so that the other voters elect."""
         if self._links is not None:
             self._links.close()
         self.on_failure(error)

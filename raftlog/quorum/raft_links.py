@@ -1,8 +1,8 @@
-"""The raft links of one voter: exactly one ordered, authenticated channel to each other voter.
+"""The raft links of one voter: a single ordered, authenticated channel to each other voter.
 
 Of each pair the higher id dials. A newly accepted link replaces the old one, whose unread messages are dropped: the
-core tolerates loss, never reordering. When the link to a peer breaks, the peer's address is probed, and a refusal says
-that the process is gone.
+core tolerates loss, never reordering. When the link to a peer breaks, the peer's address is probed, and a refusal
+proves that the process is gone.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.2
 PING_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 3.5
-"""A link that brought nothing for so long is closed."""
+"""A link that is silent this long is closed."""
 
 UNSENT_BYTES_LIMIT: Final = 64 * 1024 * 1024
-"""A peer that does not read is cut off when so much waits for it."""
+"""A peer that does not read is cut off beyond this backlog."""
 
 _COMES_BACK: Final = "this voter's directory is an older copy: it comes back under another id"
 
@@ -44,7 +44,7 @@ ProbeResult = Literal["refused", "alive", "silent"]
 
 
 async def probe(address: tuple[str, int], seconds: float = PROBE_SECONDS) -> ProbeResult:
-    """Ask a machine's TCP stack whether somebody listens at `address`; "silent" when neither yes nor no comes."""
+    """Probe whether a process listens at `address`; "silent" without an answer either way."""
     try:
         async with asyncio.timeout(seconds):
             transport, _ = await asyncio.get_running_loop().create_connection(asyncio.Protocol, *address)
@@ -57,7 +57,7 @@ async def probe(address: tuple[str, int], seconds: float = PROBE_SECONDS) -> Pro
 
 
 async def is_process_dead(address: tuple[str, int], still_missed: Callable[[], bool]) -> bool:
-    """Say whether the process at `address` is dead: it refuses, if only after its listener has closed as well."""
+    """Return whether the process at `address` is dead: it refuses even after its listener has closed."""
     for _ in range(PROBES):
         result = await probe(address)
         if not still_missed():
@@ -71,7 +71,7 @@ async def is_process_dead(address: tuple[str, int], still_missed: Callable[[], b
 class RaftLinks:
     """Links by peer id. `on_message(peer, message)`, `on_up(peer)`, `on_down(peer)`, `on_gone(peer)` (process dead).
 
-    `on_writable()`: a link that took no more does again.
+    `on_writable()`: a link is writable again.
     """
 
     def __init__(
@@ -97,11 +97,13 @@ class RaftLinks:
         self._on_gone = on_gone
         self._on_writable = on_writable
         self.went_back: Callable[[Iterable[Heard]], bool] = lambda _heard: False
-        """Return whether what a peer heard of this voter shows that its directory is an older copy."""
+        """Return whether a peer's memory of this voter shows that its directory is an older copy."""
         self._channels: dict[int, Channel] = {}
         self._claims = LinkClaims(self._channels, grant=self._add, deny=self._deny)
         self._unheard: set[int] = set()
-        """Peers without a message on their links yet. The first one says that a peer's directory is no older copy."""
+        """Peers without a message on their links yet. The first message shows that a peer's directory is not an older
+        copy.
+        """
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -131,7 +133,7 @@ class RaftLinks:
         return peer in self._channels
 
     def incarnation_of(self, peer: int) -> bytes | None:
-        """Return which process of a peer is at the other end of its link, or None."""
+        """Return the process of a peer at the other end of its link, or None."""
         return self._channels[peer].peer.incarnation if peer in self._channels else None
 
     def levels(self) -> dict[int, tuple[int, int]]:
@@ -139,14 +141,14 @@ class RaftLinks:
         return {peer: channel.peer_levels for peer, channel in self._channels.items()}
 
     def close_too_old(self) -> None:
-        """Close the links of peers that do not support the level that the cluster has by now."""
+        """Close the links of peers that do not support the cluster's present level."""
         for peer, channel in list(self._channels.items()):
             reason = why_too_old(self._identity.levels, peer, channel.peer_levels)
             if reason is not None:
                 channel.close(reason)
 
     def can_send(self, peer: int) -> bool:
-        """Whether what is sent now leaves soon."""
+        """Whether a message sent now leaves soon."""
         channel = self._channels.get(peer)
         return channel is not None and channel.writable
 
@@ -173,9 +175,9 @@ class RaftLinks:
     def why_taken(self, newcomer: Introduced) -> str | None:
         """Return the reason to refuse a second process of a linked voter's number, or None.
 
-        The linked one stays, unless the metadata names the directory of the newcomer only. A link may have lost its
-        process in silence, as when a machine lost its power: then a restarted process answers the ping with a reset,
-        and its next attempt is let in. A link of which nothing is heard ends after SILENCE_SECONDS.
+        The linked process stays, unless the metadata names only the newcomer's directory. A link may have lost its
+        process in silence, as after a power cut. Then the restarted machine answers the ping with a reset, and the next
+        attempt is accepted. A silent link ends after SILENCE_SECONDS.
         """
         if newcomer.node_id == self._identity.node_id:
             return f"there are two nodes {newcomer.node_id}: give one of them another node.id"
@@ -226,7 +228,7 @@ class RaftLinks:
                 channel = await dial(self._identity, "raft", self._peers[peer], expect=peer, admit=admit)
             except HandshakeRefused as error:
                 refused += 1
-                if refused > 1:  # the first may be due to a link of this node's last life
+                if refused > 1:  # the first may be due to a link of this node's previous process
                     self._complain(peer, str(error))
                     wait = 1.0
                 continue
@@ -326,7 +328,9 @@ class RaftLinks:
             self._on_gone(peer)
 
     def _watch(self) -> None:
-        """Ping links that we left silent, close those that were silent to us; a stall of ours is forgiven once."""
+        """Ping links that we left silent, close links on which the peer was silent; excuse a stall of our own loop
+        once.
+        """
         loop = asyncio.get_running_loop()
         now = loop.time()
         stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS

@@ -1,7 +1,7 @@
-"""The journal of a voter that does not run, with other commands: for a copy of a cluster that gets a name of its own.
+"""Rewrites the journal of a stopped voter, for a copy of a cluster that gets its own id.
 
-Ordering law: all voters must be given the same changes before the first one starts, since their journals are compared
-by index and term only.
+Ordering law: all voters must get the same changes before the first starts, since their journals are compared by index
+and term only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Change = Callable[[bytes], bytes]
 
 
 def rewrite_journal(disk: Disk, directory: str, *, command: Change, state: Change) -> None:
-    """Change each command of ours, and the state of each snapshot. Raises DamagedJournal."""
+    """Change each of our commands, and the state of each snapshot. Raise DamagedJournal."""
     snapshots = SnapshotFiles(disk, directory)
     for index in snapshots.indexes():
         found = decode_snapshot(snapshots.read(index))

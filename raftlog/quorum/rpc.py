@@ -21,7 +21,7 @@ from raftlog.quorum.channel import MAX_FRAME_BYTES, Channel
 log = get_logger("quorum")
 
 OnRequest = Callable[[bytes, int], Awaitable[bytes]]
-"""(payload, id of the node that asks) → payload of the answer. A KafkaError travels as its code and message."""
+"""(payload, id of the requesting node) → payload of the response. A KafkaError travels as its code and message."""
 
 MAX_IN_FLIGHT_REQUESTS: Final = 1_000
 """Requests of one connection being worked on."""
@@ -36,11 +36,11 @@ _UNKNOWN: Final = -1
 
 
 class ConnectionLost(Exception):
-    """The channel broke while an answer was due: whether the request was carried out is not known."""
+    """The channel broke before the response: the request may or may not have been carried out."""
 
 
 class NotActiveController(Exception):
-    """The node asked is not the active controller; `leader_id` is who it believes is."""
+    """The node is not the active controller; `leader_id` is the leader that it knows."""
 
     def __init__(self, leader_id: int | None) -> None:
         super().__init__(f"the active controller is node {leader_id}")
@@ -48,7 +48,7 @@ class NotActiveController(Exception):
 
 
 class RpcClient:
-    """The asking end of a channel."""
+    """The client end of a channel."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -61,7 +61,7 @@ class RpcClient:
         return self._channel.opened and self._channel.close_reason is None
 
     async def call(self, payload: bytes) -> bytes:
-        """Raises NotActiveController, ConnectionLost, or the KafkaError answered; cancel it to stop waiting."""
+        """Raise NotActiveController, ConnectionLost, or the KafkaError of the response; cancel it to stop waiting."""
         if not self.usable:
             raise ConnectionLost(self._channel.close_reason)
         if len(payload) > MAX_REQUEST_BYTES:
@@ -77,7 +77,7 @@ class RpcClient:
             return await future  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             if self._channel.last_received_at < asked_at:
-                self._channel.close("no answer")  # perhaps nobody is there: dial anew next time
+                self._channel.close("no answer")  # the peer may be gone: dial again next time
             raise
         finally:
             self._waiting.pop(number, None)
@@ -109,7 +109,7 @@ class RpcClient:
 
 
 class RpcServer:
-    """The answering end of a channel. `leader()` is (leads here, who leads). Requests under way outlive the channel."""
+    """The server end of a channel. `leader()` is (leads here, leader's id). Requests under way outlive the channel."""
 
     def __init__(
         self,

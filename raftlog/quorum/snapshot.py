@@ -1,8 +1,8 @@
 """Snapshot files: the state machine's bytes, and the two log entries at which they were taken.
 
 It knows files and checksums, not what the state means. Two entries, because PySyncObj's log must keep the last applied
-entry and its predecessor. Ordering law: a snapshot is durable before the log drops anything that it covers, and an
-older snapshot is removed only after the log was rewritten.
+entry and its predecessor. Ordering law: a snapshot is durable before the log drops entries that it covers. An older
+snapshot is removed after the log was rewritten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal, Entry
 SUFFIX: Final = ".snapshot"
 INDEX_DIGITS: Final = 20
 MAX_SNAPSHOT_BYTES: Final = MAX_IMAGE_BYTES + 2 * MAX_COMMAND_BYTES + 1024
-"""Of a file: what is larger is neither written nor taken from another node, so nobody is sent what it cannot load."""
+"""Of a file: larger files are neither written nor accepted from another node, so every node can load what it is
+sent.
+"""
 
 _MAGIC: Final = b"RLQS\x01"
 _CRC: Final = struct.Struct(">I")
@@ -27,7 +29,7 @@ _BODY_AT: Final = len(_MAGIC) + _CRC.size
 
 
 class SnapshotTooLarge(Exception):
-    """The state has outgrown what may be sent: the log is kept instead, and grows."""
+    """The state is too large to send: the log is kept instead, and grows."""
 
 
 class Snapshot(NamedTuple):
@@ -60,7 +62,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
-    """Raises DamagedJournal unless every byte is as it was written."""
+    """Raise DamagedJournal unless every byte is as it was written."""
     if not data.startswith(_MAGIC) or len(data) < _BODY_AT + _HEADER.size:
         raise DamagedJournal("it is not a metadata snapshot of this version")
     body = data[_BODY_AT:]
@@ -75,7 +77,7 @@ def decode_snapshot(data: bytes) -> Snapshot:
 
 
 class SnapshotFiles:
-    """The snapshots of one voter, named by the index of their last entry; the newest one counts."""
+    """The snapshots of one voter, named by the index of their last entry; the newest counts."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -98,7 +100,9 @@ class SnapshotFiles:
                 self._disk.remove(f"{self._directory}/{name}")
 
     def load_newest(self) -> Snapshot | None:
-        """Raises DamagedJournal naming the file; an older one is no substitute, the log was cut to the newest."""
+        """Raise DamagedJournal with the file's name; an older file is no substitute, since the log was cut to the
+        newest.
+        """
         indexes = self.indexes()
         if not indexes:
             return None

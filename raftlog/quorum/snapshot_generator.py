@@ -19,7 +19,7 @@ log = get_logger("quorum")
 
 
 class SnapshotPolicy(NamedTuple):
-    """When to take a snapshot: after so many entries, or bytes, or, if there is anything new, seconds (0: never so)."""
+    """When to take a snapshot: after this many entries, bytes, or seconds with new entries (0: never)."""
 
     entries: int = 5_000
     size_bytes: int = 20 * 1024 * 1024
@@ -52,15 +52,15 @@ class SnapshotGenerator:
 
     @property
     def due_at(self) -> float | None:
-        """When the next snapshot is due by time; None while there is nothing new, or one is under way."""
+        """None without new entries, or while a snapshot is being taken."""
         if self._under_way or self._fresh <= 0 or not self._rule.interval_s:
             return None
         return self._tried_at + self._rule.interval_s
 
     def take_if_due(self, applied_index: int) -> None:
-        """Capture the state as of `applied_index` now, and encode and write it elsewhere."""
+        """Capture the state as of `applied_index` now; encode and write it in a thread."""
         if applied_index < 2:
-            return  # a snapshot stands on two entries
+            return  # a snapshot needs two entries
         self._fresh = applied_index - max(self._tried_index, self._journal.snapshot_index)
         self._tried_bytes = min(self._tried_bytes, self._journal.size_bytes)
         now = asyncio.get_running_loop().time()
@@ -84,7 +84,7 @@ class SnapshotGenerator:
         return self._fresh >= self._rule.entries or grown >= self._rule.size_bytes or late
 
     def _written(self, index: int, future: asyncio.Future[int]) -> None:
-        """A snapshot that failed is tried again after as many entries more; the log only grows meanwhile."""
+        """A failed snapshot is retried after as many more entries; the log only grows meanwhile."""
         self._under_way = False
         if future.cancelled():
             return

@@ -1,7 +1,7 @@
-"""The newest snapshot on its way to nodes that lack what it covers: read off the loop, sent in pieces.
+"""Sends the newest snapshot to nodes that lack what it covers: read off the loop, sent in pieces.
 
-However many nodes are being sent one, its bytes are in memory once; when the last of them has it, not at all. Nothing
-here waits: a snapshot that is not read yet is None, and whoever asked for it is called when it is.
+Its bytes are in memory once for all receivers, and are freed when the last of them has it. No call here blocks: a
+snapshot that is not read yet is None, and a callback follows when it is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from raftlog.quorum.snapshot import SnapshotFiles
 log = get_logger("quorum")
 
 READ_RETRY_SECONDS: Final = 0.5
-"""How long after a reading that failed, or found no snapshot that is new enough, the next one may begin."""
+"""Pause after a failed read, or a read that found no snapshot new enough."""
 
 SNAPSHOT_CACHE_SECONDS: Final = 5.0
-"""How long a snapshot that was read waits for those who asked for it."""
+"""How long a snapshot stays in memory for its first reader."""
 
 
 class LoadedSnapshot:
-    """A snapshot's bytes in memory, for as long as somebody refers to them."""
+    """A snapshot's bytes in memory, as long as they are referenced."""
 
     __slots__ = ("__weakref__", "data", "index")
 
@@ -35,7 +35,7 @@ class LoadedSnapshot:
 
 
 class SnapshotCursor:
-    """One node's way through a snapshot. `start`: where its next piece begins."""
+    """One node's position in a snapshot. `start`: where its next piece begins."""
 
     __slots__ = ("snapshot", "start")
 
@@ -55,7 +55,7 @@ class SnapshotCursor:
 
 
 class SnapshotSender:
-    """Snapshots of one voter for others. Its log begins where the newest one ends, once that is on the disk."""
+    """Snapshots of one voter for others. Its log begins where the newest snapshot ends, once that is on the disk."""
 
     def __init__(self, offload: Offload, files: SnapshotFiles) -> None:
         self._offload = offload

@@ -10,16 +10,16 @@ class StateMachine(Protocol):
     """Called on the loop, one call at a time; `append` may be called from inside any of these."""
 
     def apply(self, data: bytes) -> None:
-        """Take one committed batch; every node gets the same ones in the same order. Raising stops the node."""
+        """Apply one committed batch; all nodes get the same batches in the same order. An exception stops the node."""
 
     def snapshot(self) -> Callable[[], bytes]:
-        """Capture the state as it is now; what is returned encodes it later, on any thread."""
+        """Capture the present state; the returned call encodes it later, on any thread."""
 
     def restore(self, data: bytes) -> None:
-        """Replace the state by a snapshot. Raising stops the node."""
+        """Replace the state by a snapshot. An exception stops the node."""
 
     def leadership_changed(self, leader_id: int | None, term: int, leading: bool) -> None:
-        """Learn who leads. `leading`: we do, and everything committed before our term has been applied.
+        """Note the leader. `leading`: this node leads, and has applied everything committed before its term.
 
-        Loss is told before anything is applied or restored that another leader committed.
+        A loss of leadership comes before any batch or snapshot that another leader committed.
         """

@@ -1,7 +1,7 @@
-"""The journal of a voter that does not run, read without changing a byte: for people, and for backups.
+"""Reads the journal of a stopped voter without changing a byte: for people, and for backups.
 
-A torn tail, and entries that a snapshot covers, are passed over, which a voter removes at its start. This module knows
-bytes and positions, not what the commands mean.
+It skips a torn tail, and entries that a snapshot covers; a voter removes these at its start. This module knows bytes
+and positions, not what the commands mean.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["NAME", "DamagedJournal", "StoredJournal", "read_journal"]
 
 @dataclass(frozen=True, slots=True)
 class StoredCommand:
-    """One command. `is_committed`: this voter knew it; the last ones may be committed without its knowing yet."""
+    """One command. `is_committed`: as far as this voter knew; the last commands may be committed too."""
 
     index: int
     command: bytes
@@ -36,14 +36,14 @@ class StoredJournal(NamedTuple):
     torn_bytes: int
 
     def commands(self) -> Iterator[StoredCommand]:
-        """Yield what the state machine is given after the snapshot, in order."""
+        """Yield the commands after the snapshot, in order."""
         for command, index, _ in self.entries:
             if command.startswith(COMMAND_PREFIX):
                 yield StoredCommand(index, command[1:], index <= self.commit_index)
 
 
 def read_journal(disk: Disk, directory: str) -> StoredJournal:
-    """Read the folder that holds a voter's journal. Raises DamagedJournal, FileNotFoundError if there is none."""
+    """Read the folder that holds a voter's journal. Raises DamagedJournal, FileNotFoundError if the folder has none."""
     path = f"{directory}/{NAME}"
     written = disk.read_file(path)
     snapshot = SnapshotFiles(disk, directory).load_newest()

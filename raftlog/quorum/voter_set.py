@@ -1,18 +1,18 @@
 """Which directories vote: a voter is its id and the id of its metadata directory, KIP-853's ReplicaKey.
 
-The metadata records the directory of each voter. A voter whose disk was replaced comes with another directory id, and
-has neither the entries nor the vote of the one before. So:
+The metadata records the directory of each voter. A voter with a replaced disk has another directory id, and lacks the
+former entries and vote. So:
 
-- A voter grants votes only to a candidate whose metadata names the voter's own directory (Kafka: INVALID_VOTER_KEY).
+- A voter grants votes only if the candidate's metadata names the voter's own directory (Kafka: INVALID_VOTER_KEY).
 - It stands for leader only if its own metadata names its directory.
 - A leader counts its answers, for commits and for check quorum, only once the committed metadata names its directory.
   The leader has that recorded when the voter holds all that is committed; the record commits without its answer.
 
 A directory that went back in time counts as a replaced disk: it takes another id (`incarnations`).
 
-While no metadata names a cluster, the voters are *forming* one: the first leader needs the votes of all of them. With
-a majority, two empty disks could form a new cluster while the third voter, which has the metadata, is down. The
-directories that gave these votes are the voters from the beginning.
+While no metadata names a cluster, the voters are *forming* one: the first leader needs every vote. With a majority, two
+empty disks could form a new cluster while the third voter, which has the metadata, is down. The directories that gave
+these votes are the voters from the beginning.
 
 A voter of a cluster that records no directories (`raftlog.metadata.version` below 2) counts by its id alone, as do ids
 that are not recorded yet. This module knows neither records nor connections.
@@ -28,7 +28,7 @@ from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.quorum.handshake_messages import Introduced
 
 UNRECORDED: Final = NO_DIRECTORY.bytes
-"""Instead of a directory id: the sender's metadata names directories of voters, but none of this one."""
+"""Instead of a directory id: the sender's metadata names directories of voters, but not of this voter."""
 
 Recorded = Callable[[], Mapping[int, UUID] | None]
 """Returns the directory of each voter as the applied metadata names it; None while it names no cluster."""
@@ -45,7 +45,7 @@ class AsksForVote(Protocol):
 
 
 class VoterSet:
-    """The voters as one of them knows them. `barred`: why this voter must not help to form a cluster, if so."""
+    """The voters as seen by one of them. `barred`: why this voter must not help to form a cluster, or None."""
 
     def __init__(
         self,
@@ -63,10 +63,10 @@ class VoterSet:
         self.linked: dict[int, UUID] = {}
         """The directory at the other end of the newest link to each voter."""
         self.incarnations: dict[int, bytes] = {}
-        """The process at the other end of that link; none of releases up to 0.3.0."""
+        """The process at the other end of that link; absent for releases up to 0.3.0."""
         self._barred = barred
         self._granted: dict[int, UUID] = {}
-        """The directories that voted for this one while it was forming."""
+        """The directories that voted for this voter while it was forming."""
         self._missed_since: dict[int, float] = {}
         """When the last link to the recorded directory of a voter ended, loop seconds."""
         self._are_forming: dict[int, bool] = {}
@@ -81,7 +81,7 @@ class VoterSet:
 
     @property
     def may_stand(self) -> bool:
-        """Whether this voter may ask for votes: it knows that its directory votes, or helps to form a cluster."""
+        """Whether this voter may ask for votes: its directory is recorded, or it helps to form a cluster."""
         recorded = self.recorded()
         if recorded is None:
             return self._barred is None
@@ -101,7 +101,7 @@ class VoterSet:
         return (UNRECORDED if found is None else found.bytes), False
 
     def may_grant(self, peer: int, asked: AsksForVote, *, has_log: bool) -> bool:
-        """Return whether this voter may grant a vote, whatever terms and logs say.
+        """Return whether this voter may grant a vote, regardless of terms and logs.
 
         `has_log`: its log holds entries, although it may not know yet that any is committed.
         """
@@ -115,11 +115,13 @@ class VoterSet:
         return has_log or asked.directory_id == UNRECORDED
 
     def yields_to(self, peer: int) -> bool:
-        """Return whether an equal candidate goes first: all forming voters must agree on the same one."""
+        """Return whether an equal candidate goes first: all forming voters must agree on the same candidate."""
         return not self.is_forming or peer < self.node_id
 
     def distrust(self, directory_id: UUID) -> None:
-        """Take another directory id: the former one is an older copy. It helps to form no cluster, either."""
+        """Take another directory id, since the directory is an older copy. It does not help to form a cluster,
+        either.
+        """
         self.directory_id = directory_id
         self._barred = (
             "this voter's metadata folder is an older copy than other voters have heard of: start those that have "
@@ -127,7 +129,7 @@ class VoterSet:
         )
 
     def note_vote(self, peer: int) -> None:
-        """Remember the directory that voted for this one."""
+        """Remember the directory that voted for this voter."""
         self._granted[peer] = self.linked.get(peer, NO_DIRECTORY)
 
     # -- counting ------------------------------------------------------------------------
@@ -155,13 +157,15 @@ class VoterSet:
             self._missed_since[peer] = now
 
     def missed_since(self, peer: int, led_since: float) -> float:
-        """Return since when a leader of `led_since` has missed a voter's recorded directory, if there is one."""
+        """Return since when a leader of `led_since` has missed a voter's recorded directory, if any."""
         if peer not in (self.recorded() or {}):
             return float("-inf")
         return max(led_since, self._missed_since.get(peer, led_since))
 
     def uncounted(self) -> list[int]:
-        """Return the linked voters whose directories the metadata does not name, though it names others of theirs."""
+        """Return the linked voters with a directory that the metadata does not name, though it names another of
+        theirs.
+        """
         return [peer for peer in self.peers if peer in self.linked and not self.counts(peer)]
 
     def recorded_directory(self, voter: int) -> UUID:
@@ -181,7 +185,7 @@ class VoterSet:
     # -- reasons -------------------------------------------------------------------------
 
     def refusal_reason(self, peer: Introduced) -> str | None:
-        """Return why a node must not be linked that says this of itself, or None."""
+        """Return the reason to refuse a link to a node with this self-description, or None."""
         if not (peer.new_journal and self.is_recorded(peer.node_id, peer.directory_id)):
             return None
         return (

@@ -1,9 +1,9 @@
 """The write-ahead log of one voter: entries, truncations, term and vote, commit hints, in one append-only file.
 
-It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the group before it was
-synced, so a damaged record that is *followed* by a whole later group is damage, never a torn write. Only the tail of
-the last group may be cut. A file that is written anew, as at each start, ends with an empty group, and so does that of
-a voter that stops by itself. So its last records cannot rot unseen. Those of a killed process can until it writes on.
+It knows bytes and positions, not Raft. Ordering law: bytes of a group are written only after the previous group was
+synced. So a bad record that is *followed* by a whole later group is damage, never a torn write. Only the tail of the
+last group may be cut. A rewritten file, as at each start, ends with an empty group, as does the file of a voter that
+stops by itself. So its last records cannot rot unseen. The last records of a killed process can, until it writes again.
 
 Record: CRC-32C u32 of the rest, payload length u32, kind u8, payload; big endian.
 """
@@ -24,7 +24,7 @@ Entry = tuple[bytes, int, int]
 NAME: Final = "quorum.wal"
 VERSION: Final = 1
 MAX_COMMAND_BYTES: Final = 2 * 1024 * 1024
-"""Largest command of one entry; half of an append_entries batch, so that the core never splits one."""
+"""Largest command of one entry; half of an append_entries batch, so that the core never splits a command."""
 
 COMMAND_PREFIX: Final = b"\x00"
 """First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
@@ -108,7 +108,7 @@ def encode_file(
 
 
 def _records(data: bytes) -> Iterator[tuple[int, bytes, int]]:
-    """Yield (kind, payload, end position) of each whole record, stopping at the first that is not."""
+    """Yield (kind, payload, end position) of each whole record, stopping at the first that is not whole."""
     position = 0
     view = memoryview(data)
     while position + _HEADER.size <= len(data):
@@ -142,7 +142,7 @@ class _State:
         self.commit_index = 1
 
     def take(self, kind: int, payload: bytes) -> None:
-        """Raises ValueError or struct.error for a record that cannot follow what came before."""
+        """Raise ValueError or struct.error for a record that cannot follow its predecessors."""
         if kind == IDENTITY:
             version, self.node_id = _TWO_U64.unpack(payload)
             if version != VERSION:
@@ -206,7 +206,7 @@ class Wal:
     def load(self) -> tuple[ReplayedState, int]:
         """Read the file, cut a torn tail and make what remains durable; returns (state, bytes cut).
 
-        It is written anew: after a sync that failed, the kernel shows what the disk never got, and takes it for clean.
+        It is rewritten: after a failed sync, the kernel shows bytes that the disk never got and considers them clean.
         """
         data = self._disk.read_file(self._path)
         try:
@@ -217,7 +217,7 @@ class Wal:
         return found, len(data) - found.good_bytes
 
     def append(self, records: list[bytes]) -> None:
-        """Make one group durable. Raises OSError; only one for a full disk (ENOSPC) may be tried again."""
+        """Make one group durable. Raise OSError; only ENOSPC (a full disk) may be retried."""
         assert self._file is not None
         written = self._file.pwritev([b"".join([group_record(self._end), *records])], self._end)
         self._file.sync()
@@ -235,7 +235,7 @@ class Wal:
     def close(self) -> None:
         """Close the file, after a mark that all before it was synced."""
         if self._file is not None:
-            with suppress(OSError):  # a disk that failed; the file is as a killed process leaves it
+            with suppress(OSError):  # a failed disk leaves the file as a killed process does
                 self._file.pwritev([group_record(self._end)], self._end)
                 self._file.sync()
             self._file.close()

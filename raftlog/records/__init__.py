@@ -1,1 +1,1 @@
-"""Record batch v2 bytes ⇄ meaning (KIP-98) and compression. Knows nothing of files, sockets or roles."""
+"""Record batch v2 bytes ⇄ meaning (KIP-98) and compression. Files, sockets and roles are unknown here."""

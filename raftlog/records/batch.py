@@ -1,4 +1,4 @@
-"""Record batches v2 (KIP-98): build one, walk one; the header and its laws are `raftlog.records.header`.
+"""Record batches v2 (KIP-98): building and walking them; the header and its rules are in `raftlog.records.header`.
 
 Modules that need batches import from here. No files, sockets or roles.
 """
@@ -66,7 +66,7 @@ MAX_PLAIN_BYTES: Final = 256 * 1024 * 1024
 """The most that one batch may decompress to."""
 
 SKIPPED_AT_ONCE: Final = 1_000
-"""Records that are passed over between two pauses, about two microseconds each."""
+"""Records that are skipped between two pauses, about two microseconds each."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -77,7 +77,7 @@ _TIMESTAMPS = range(-(2**63), 2**63)
 
 
 class Record(NamedTuple):
-    """One record. `offset` is -1 while it has none."""
+    """One record. `offset` is -1 until it is assigned."""
 
     offset: int
     timestamp: int
@@ -185,8 +185,8 @@ def open_batch(batch: Buffer, *, max_bytes: int = MAX_PLAIN_BYTES) -> tuple[Batc
 def iter_records_from(header: BatchHeader, plain: memoryview, start_offset: int) -> Iterator[Record | None]:
     """Yield the records from an offset on, and None for a pause after every SKIPPED_AT_ONCE earlier records.
 
-    Earlier records are passed over by their lengths and offsets; nothing else of them is read. CorruptMessage names the
-    first malformed record. An offset that goes back, or leads out of the batch, makes it one as well.
+    Earlier records are skipped by their lengths and offsets, without a look at the rest. CorruptMessage names the first
+    malformed record, or the first with an offset that goes back or lies outside the batch.
     """
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME_BIT else None
     position = number = 0
@@ -262,7 +262,7 @@ def _read_bytes(plain: memoryview, position: int, end: int) -> tuple[bytes | Non
 
 def _read_headers(plain: memoryview, position: int, end: int) -> tuple[Headers, int]:
     count, position = read_varint(plain, position)
-    # Each header takes two bytes at least: a count that lies is found before anything is allocated for it.
+    # Each header takes two bytes at least: a false count is found before any allocation for it.
     if not 0 <= count <= (end - position) // 2:
         raise CorruptMessage(f"a record cannot have {count} headers")
     headers = []
@@ -296,7 +296,7 @@ def build_end_marker(
 
 
 def read_end_marker(batch: Buffer) -> EndTransactionMarker | None:
-    """Return what a control batch says about its transaction; None if it has no record, or one of another type."""
+    """Return the transaction end that a control batch records; None without a record of a known type."""
     record = next(iter_records(batch), None)
     if record is None:
         return None

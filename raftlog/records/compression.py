@@ -1,4 +1,5 @@
-"""The four codecs of record batches. Every decompression has a bound, so that a small bomb cannot eat the memory.
+"""The four codecs of record batches. Every decompression has a bound, so that a decompression bomb cannot exhaust
+memory.
 
 The libraries are imported on first use: most batches pass through a broker untouched.
 """
@@ -36,13 +37,13 @@ XERIAL_HEADER: Final = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES: Final = 32 * 1024
 GZIP_WINDOW: Final = 31
 OUTPUT_CHUNK_BYTES: Final = 128 * 1024
-"""Plain bytes that come at once."""
+"""Plain bytes per piece."""
 INPUT_BYTES: Final = 64 * 1024
-"""Compressed bytes that a codec is given at once: what it has not used yet is copied with each piece."""
+"""Compressed bytes per input piece: a codec copies what it has not used yet with each piece."""
 SNAPPY_EXPANSION: Final = 22
 """A raw block's longest element gives 64 bytes for 3."""
 LZ4_DEFAULT_LEVEL: Final = 9
-"""Kafka's default means its fast compressor, every other level the high one (Lz4BlockOutputStream)."""
+"""Kafka's default level selects its fast compressor, any other level the high compressor (Lz4BlockOutputStream)."""
 LZ4_FAST: Final = 0
 ZSTD_DEFAULT_LEVEL: Final = 3
 ZSTD_WINDOW_BYTES: Final = 1024 * 1024
@@ -64,7 +65,7 @@ def decompress(codec: int, compressed: Buffer, *, max_bytes: int) -> bytes:
 
 
 def iter_decompressed(codec: int, compressed: Buffer, *, max_bytes: int) -> Iterator[bytes]:
-    """Yield the plain bytes in order, in pieces, so that never all of them are in memory. Errors as `decompress`.
+    """Yield the plain bytes in order, in pieces, so that they are never all in memory. Errors as `decompress`.
 
     A piece has PIECE_BYTES at most; of snappy it is a block, with 22 times its compressed size at most.
     """
@@ -117,7 +118,7 @@ def _gunzip(compressed: memoryview, _max_bytes: int) -> Iterator[bytes]:
                 if member.eof:
                     rest, member, begun = member.unused_data, zlib.decompressobj(GZIP_WINDOW), False
         while begun and not member.eof and (piece := member.decompress(b"", OUTPUT_CHUNK_BYTES)):
-            yield piece  # what the last piece had no room for
+            yield piece  # the rest, which did not fit into the last piece
     except zlib.error as error:
         raise CorruptMessage(f"gzip: {error}") from error
     if begun and not member.eof:
@@ -269,7 +270,7 @@ class _Lz4Encoder:
 
 
 def new_encoder(codec: int, level: int | None = None) -> Encoder:
-    """Return what compresses one batch in the framing that Java clients read; `level` None is Kafka's default."""
+    """Return an encoder for one batch in the framing that Java clients read; `level` None is Kafka's default."""
     if codec == NONE:
         return _Stored()
     if codec == GZIP:

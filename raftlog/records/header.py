@@ -28,7 +28,7 @@ STAMP: Final = Struct(">qii")
 STAMP_BYTES: Final = STAMP.size
 """The fields that a leader overwrites: base offset i64, batch length i32, partition leader epoch i32."""
 LENGTH_OVERHEAD: Final = 12
-"""Bytes before those that the length field counts."""
+"""Bytes before the part that the length field counts."""
 CRC_START: Final = 21
 """The CRC-32C covers everything from the attributes on."""
 MAGIC: Final = 2
@@ -45,7 +45,7 @@ MIN_RECORD_BYTES: Final = 7
 """A record's least: one byte each for length, attributes, two deltas, lengths of key and value, number of headers."""
 
 MIN_LENGTH: Final = 14
-"""The least that the length field of any record format says (Kafka: LegacyRecord.RECORD_OVERHEAD_V0)."""
+"""The least value of the length field in any record format (Kafka: LegacyRecord.RECORD_OVERHEAD_V0)."""
 
 _NOT_FROM_PRODUCERS: Final = CONTROL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
 
@@ -53,7 +53,7 @@ _new_tuple = tuple.__new__
 
 
 class NotOneBatch(InvalidRecord):
-    """A produced partition does not hold exactly one batch of format 2; its log need not be asked."""
+    """A produced partition does not hold exactly one batch of format 2; its log is not needed to refuse it."""
 
 
 class BatchHeader(NamedTuple):
@@ -108,7 +108,7 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Unpack the header at `position`. CorruptMessage unless it is a whole v2 header with a possible length.
 
-    The batch's bytes after the header may be missing; its CRC is not looked at.
+    The batch's bytes after the header may be missing; its CRC is not checked.
     """
     if len(buffer) - position < HEADER_BYTES:
         raise CorruptMessage("batch header is cut off")
@@ -130,7 +130,9 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch; a batch cut off at the end is left out (Fetch may bring one)."""
+    """Yield (position, header) of each whole batch; skip a last batch that is cut off (Fetch may return such a
+    batch).
+    """
     position = 0
     while len(buffer) - position >= HEADER_BYTES:
         header = read_header(buffer, position)
@@ -157,8 +159,8 @@ def stamp(base_offset: int, length: int, leader_epoch: int) -> bytes:
 def known_max_timestamp(header: BatchHeader) -> int:
     """Return the largest timestamp of a stored batch, NO_TIMESTAMP where its header cannot be right.
 
-    raftlog until 0.3.0 stored what clients sent. Sarama before 1.45.1 leaves the field at -1, below the base
-    timestamp, and librdkafka sends 0 for records without a timestamp, where the base is -1.
+    raftlog until 0.3.0 stored what clients sent. Sarama before 1.45.1 leaves the field at -1, below the base timestamp.
+    librdkafka sends 0 for records without a timestamp, where the base is -1.
     """
     base, newest = header.base_timestamp, header.max_timestamp
     if header.attributes & (LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT):
@@ -196,14 +198,14 @@ def stamp_max_timestamp(
 
 
 def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: bool = True) -> BatchHeader:
-    """Return the header of what a client sent for one partition, held to the laws of a produced batch.
+    """Validate what a client produced to one partition, and return the batch's header.
 
-    Exactly one batch that begins at offset 0, magic 2, record count = last offset delta + 1, a codec that exists
-    (`zstd=False`: Produce < 7), no control bit, delete horizon or broker-side time type, a sequence if it names a
-    producer (else a sequence means nothing), at most `max_message_bytes`, no more records than plain bytes can hold,
-    CRC-32C. Single records are not walked, see `records.validation`. Raises InvalidRecord, CorruptMessage,
-    MessageTooLarge, InvalidTimestamp, UnsupportedCompressionType, and NotOneBatch for what no log need look at
-    (Kafka: ProduceRequest, LogValidator).
+    It must be exactly one batch with these properties: base offset 0, magic 2, record count = last offset delta + 1, an
+    existing codec (`zstd=False`: Produce < 7). It has no control bit, delete horizon or broker-side time type. It has a
+    sequence if it names a producer (otherwise the sequence is ignored). It has at most `max_message_bytes`, no more
+    records than plain bytes can hold, and a correct CRC-32C. Single records are not walked, see `records.validation`.
+    Raise InvalidRecord, CorruptMessage, MessageTooLarge, InvalidTimestamp, UnsupportedCompressionType, and NotOneBatch
+    where the log is not needed (Kafka: ProduceRequest, LogValidator).
     """
     size = 0 if records is None else len(records)
     if records is None or size < HEADER_BYTES:
@@ -234,7 +236,7 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
 
 
 def _refuse_produced(header: BatchHeader, records: Buffer, max_message_bytes: int, *, zstd: bool) -> None:
-    """Raise the error for the first law that a batch breaks, in Kafka's order: request, log, batch."""
+    """Raise the error for the first rule that a batch breaks, in Kafka's order: request, log, batch."""
     _refuse_format(header, records)
     if header.base_offset:
         raise InvalidRecord(f"a produced batch begins at offset 0, not {header.base_offset}")
@@ -260,7 +262,7 @@ def _refuse_produced(header: BatchHeader, records: Buffer, max_message_bytes: in
 
 
 def _refuse_format(header: BatchHeader, records: Buffer) -> None:
-    """Raise NotOneBatch or CorruptMessage unless the records are one whole batch of format 2, whatever follows it."""
+    """Raise NotOneBatch or CorruptMessage unless the records are one whole batch of format 2, ignoring what follows."""
     size = len(records)
     if header.length < LENGTH_OVERHEAD + MIN_LENGTH or not 0 <= header.magic <= MAGIC:
         raise CorruptMessage(f"no record format has magic {header.magic} and length {header.length}")

@@ -1,8 +1,8 @@
-"""Records as bytes: what compaction needs to know of each, and batches made anew from some of their records.
+"""Records as bytes, for compaction, and batches rebuilt from some of their records.
 
-A batch made anew keeps its offsets, sequences, epoch and producer; only which records are in it changes. From the first
-time that it holds tombstones with nothing before them, it carries its delete horizon (KIP-534): bit 6 is set, the base
-timestamp is the horizon, and the records' timestamps are told relative to that.
+A rebuilt batch keeps its offsets, sequences, epoch and producer; only its records change. When compaction first finds
+tombstones that no longer hide any older record, the batch gets its delete horizon (KIP-534). Then bit 6 is set, the
+base timestamp is the horizon, and the records' timestamps are relative to that.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from raftlog.records.header import (
 from raftlog.records.varint import read_varint, write_varint
 
 MAX_CLEANED_BYTES: Final = 64 * 1024 * 1024
-"""A batch that decompresses to more stays as it is when its log is compacted."""
+"""A batch that decompresses to more is not compacted."""
 
 _new_tuple = tuple.__new__
 
 
 class RawRecord(NamedTuple):
-    """The position of one record in its batch's plain bytes (its length field included), and what compaction asks of
-    it.
+    """The position of one record in its batch's plain bytes (its length field included), and the fields that compaction
+    needs.
     """
 
     start: int
@@ -74,7 +74,7 @@ def iter_raw(plain: bytes, count: int) -> Iterator[RawRecord]:
 
 
 def delete_horizon(header: BatchHeader) -> int | None:
-    """Return from when on (ms) the batch's tombstones or marker may go; None while that is not set (KIP-534)."""
+    """Return from when on (ms) the batch's tombstones or marker may go; None if it is not set (KIP-534)."""
     return header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
 
 
@@ -97,7 +97,7 @@ def rebuild_batch(
 ) -> bytes:
     """Return the batch with other contents: `count` records in `payload`, compressed as before.
 
-    `newest_delta` is the largest timestamp delta among them, as the batch had it.
+    `newest_delta` is the largest timestamp delta among them, as in the original batch.
     """
     attributes = header.attributes
     base_timestamp, newest = header.base_timestamp, header.max_timestamp
@@ -117,7 +117,7 @@ def with_codec(header: BatchHeader, payload: bytes, codec: int) -> bytes:
 
 
 def without_records(header: BatchHeader) -> bytes:
-    """Return the batch without its records: what is left tells its offsets, and its producer's last sequence."""
+    """Return the batch without its records: it still shows its offsets and its producer's last sequence."""
     attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON_BIT) | NONE
     return _sealed(header, b"", (attributes, NO_TIMESTAMP, header.max_timestamp, 0))
 

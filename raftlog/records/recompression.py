@@ -1,9 +1,9 @@
-"""compression.type of a topic: a leader's batches in another codec than their producer chose (Kafka: LogValidator).
+"""compression.type of a topic: recompression of a leader's batches (Kafka: LogValidator).
 
-Kafka's rule: only the codec counts. A batch that has the topic's codec stays as it is, whatever level made it. All else
-gets new contents, and keeps its producer, sequence, offsets and records. Coordinators' batches and transaction markers
-are never compressed. The plain bytes go by in pieces while the batch is walked (`validation`), so only the new contents
-are held whole, and these have a limit.
+Kafka's rule: only the codec counts. A batch with the topic's codec stays as it is, whatever its compression level.
+Other batches are recompressed, and keep their producer, sequence, offsets and records. Coordinators' batches and
+transaction markers are never compressed. The plain bytes pass in pieces while the batch is walked (`validation`), so
+only the new contents are held whole, and their size is limited.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def codec_of(config: TopicConfig) -> int:
 
 
 def recompression_for(header: BatchHeader, config: TopicConfig) -> Recompression | None:
-    """Return what gives a produced batch its topic's codec; None if it has that."""
+    """Return the recompression of a produced batch to its topic's codec; None if it has that codec."""
     codec = codec_of(config)
     return None if codec in (KEEP_CODEC, header.codec) else Recompression(codec, config)
 
 
 class Recompression:
-    """The new contents of one batch, as its plain bytes come."""
+    """The new contents of one batch, built while its plain bytes pass."""
 
     __slots__ = ("_codec", "_contents", "_encoder", "_max_bytes")
 
@@ -63,5 +63,5 @@ class Recompression:
             )
 
     def finish(self, header: BatchHeader) -> bytes:
-        """Return the whole batch, once all pieces have gone by. It takes a checksum's time."""
+        """Return the whole batch, after all pieces. It computes a checksum."""
         return with_codec(header, bytes(self._contents), self._codec)

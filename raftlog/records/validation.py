@@ -1,15 +1,14 @@
-"""The checks of each record of a produced batch (Kafka: LogValidator), and of the batches that are looked into at all.
+"""The checks of each record of a produced batch (Kafka: LogValidator), and the choice of batches to walk.
 
 Apache Kafka walks the records of every batch. Here that would cost as much as the rest of a produce request, so only
-some are walked (`must_be_walked`). Topics that are compacted or bound timestamps have all of theirs walked. A batch
-that gets another codec (`recompression`) is walked on the way. So is a compressed batch that claims more records than
-it has bytes. So are a header that no honest client sends, and a largest timestamp that would decide when records are
-deleted. A walk finds the largest timestamp, and the leader writes it into the header. Other headers that lie harm their
-own readers only. They take no more than an offset for each byte that was sent. They make records no older than half of
-retention.ms, and no newer than a minute from now.
+some are walked (`must_be_walked`). All batches of topics that are compacted or bound timestamps are walked, and all
+that get another codec (`recompression`). So are compressed batches that claim more records than bytes, and headers that
+no honest client sends. A largest timestamp that would decide about retention also causes a walk. A walk finds the
+largest timestamp, and the leader writes it into the header. Other false headers harm only their own readers. They take
+at most one offset per byte sent. They make records at most half of retention.ms older, and at most a minute newer.
 
-A walk is made of steps: decompressing goes away from the loop, and others have their turn after every few records. The
-plain bytes come in pieces and are bounded, as the number of records is.
+A walk is made of steps: decompression runs in a thread, and the walk yields to the event loop after every few records.
+The plain bytes come in pieces and are bounded, as the number of records is.
 """
 
 from __future__ import annotations
@@ -28,43 +27,43 @@ from raftlog.records.recompression import KEEP_CODEC, Recompression, codec_of
 from raftlog.records.varint import read_varint
 
 MAX_DECOMPRESSION_RATIO: Final = 64
-"""A batch that is walked decompresses to so many times max.message.bytes at most."""
+"""A walked batch may decompress to at most this many times max.message.bytes."""
 MAX_DECOMPRESSED_BYTES: Final = 64 * 1024 * 1024
-"""And to no more than this, unless twice max.message.bytes is more."""
+"""And to at most this, unless twice max.message.bytes is more."""
 MAX_RECORDS: Final = 1_000_000
 """Records of a batch that is walked: about a second of work, in turns. librdkafka's batch.num.messages ends there."""
 MAX_RECORD_ERRORS: Final = 1_000
 """Records of a refused batch that are named, each with its reason (KIP-467)."""
 RECORDS_PER_STEP: Final = 200
 BYTES_PER_STEP: Final = 128 * 1024
-"""The records that are looked at in one go: well below a millisecond."""
+"""The records that are validated in one step: well below a millisecond."""
 
 BELIEVED_AHEAD_MS: Final = 60_000
-"""A header's largest timestamp may be so far in the future without a walk: clocks of clients differ from the broker's.
+"""A header's largest timestamp may be this far in the future without a walk: clients' clocks differ from the broker's.
 
-A header that lies keeps its records at most so much longer than their arrival would.
+A false header keeps its records at most this much longer than their arrival time would.
 """
 BELIEVED_AGE: Final = 2
-"""A header's largest timestamp may be so far in the past, as a divisor of retention.ms, without a walk.
+"""A header's largest timestamp may be this far in the past without a walk, as a divisor of retention.ms.
 
-Data that arrives older than that is rare and pays for a walk. A header that lies takes at most this part of their time
-from the records of its own batch.
+Older data is rare and costs a walk. A false header shortens the retention of its own batch's records by at most this
+part.
 """
 
 LONGEST_LENGTH_BYTES: Final = 5
-"""A record's length field has no more."""
+"""A record's length field has at most this many bytes."""
 _EARLIEST_MS, _LATEST_MS = -(2**63), 2**63 - 1
 
 OffloadCall = Callable[[], Any] | None
 OffloadSteps = Generator[OffloadCall, Any, int]
-"""Yields a call to make away from the loop, whose result is sent back, or None: a place to let others have a turn.
+"""Yields a call to run in a thread, with its result sent back, or None to let the event loop run.
 
 Returns the largest timestamp of the records.
 """
 
 
 class NeedsStepwiseValidation(Exception):
-    """The batch is one to walk in turns: nothing is decided, see `validate_records`."""
+    """The batch must be walked in steps: it is not validated yet, see `validate_records`."""
 
 
 class RecordRules(NamedTuple):
@@ -79,7 +78,7 @@ class RecordRules(NamedTuple):
 
     @classmethod
     def of(cls, config: TopicConfig, now_ms: int) -> RecordRules:
-        """Return a topic's laws at a moment: timestamps are judged unless the broker sets them (LogAppendTime)."""
+        """Return a topic's rules at a moment: timestamps are checked unless the broker sets them (LogAppendTime)."""
         earliest_ms, latest_ms = _EARLIEST_MS, _LATEST_MS
         if config.message_timestamp_type != "LogAppendTime":
             earliest_ms = max(earliest_ms, now_ms - config.message_timestamp_before_max_ms)
@@ -90,7 +89,7 @@ class RecordRules(NamedTuple):
 
 
 class WalkRules(NamedTuple):
-    """Which batches of a topic are walked, as far as the topic decides that."""
+    """Which batches of a topic are walked, as far as the topic's settings decide that."""
 
     walks_all: bool
     judges_time: bool
@@ -100,14 +99,14 @@ class WalkRules(NamedTuple):
     ahead_ms: int
     """How far in the future."""
     codec: int = KEEP_CODEC
-    """Batches of other codecs are walked and compressed anew."""
+    """Batches of other codecs are walked and recompressed."""
 
     @classmethod
     def of(cls, config: TopicConfig) -> WalkRules:
         """Return the rules of a topic.
 
-        A header shows the largest timestamp of an honest client and never the smallest. So each record of a topic with
-        message.timestamp.before.max.ms is judged, and where message.timestamp.after.max.ms is below its default.
+        A header never shows the smallest timestamp. So each record is checked in topics with
+        message.timestamp.before.max.ms, or with message.timestamp.after.max.ms below its default.
         """
         before_ms, after_ms = config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms
         judges_time = config.message_timestamp_type != "LogAppendTime"
@@ -119,14 +118,14 @@ class WalkRules(NamedTuple):
 
 
 def max_decompressed_bytes(max_message_bytes: int) -> int:
-    """Return what a batch of a topic with that max.message.bytes may decompress to where it is walked."""
+    """Return the most bytes that a walked batch may decompress to in a topic with that max.message.bytes."""
     return min(
         MAX_DECOMPRESSION_RATIO * max_message_bytes, max(MAX_DECOMPRESSED_BYTES, 2 * max_message_bytes)
     )
 
 
 def must_be_walked(header: BatchHeader, rules: WalkRules, now_ms: int) -> bool:
-    """Return whether a produced batch's records are looked at before it is appended.
+    """Return whether a produced batch's records are walked before it is appended.
 
     An honest client sends 0 ≤ base ≤ max timestamp, and only compression puts more records into a batch than it has
     bytes.
@@ -147,9 +146,9 @@ def must_be_walked(header: BatchHeader, rules: WalkRules, now_ms: int) -> bool:
 
 
 def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) -> int:
-    """Hold each record of a produced batch to the laws, if that takes but a moment; return the largest timestamp.
+    """Check each record of a small produced batch by the rules; return the largest timestamp.
 
-    NeedsStepwiseValidation; errors as `validate_records`.
+    Raise NeedsStepwiseValidation for a larger batch; other errors as in `validate_records`.
     """
     if (
         header.record_count > RECORDS_PER_STEP
@@ -171,11 +170,11 @@ def validate_small_batch(header: BatchHeader, batch: Buffer, laws: RecordRules) 
 def validate_records(
     header: BatchHeader, batch: Buffer, laws: RecordRules, *, recompression: Recompression | None = None
 ) -> OffloadSteps:
-    """Hold each record of a produced batch to the laws, step by step; return the largest timestamp.
+    """Check each record of a produced batch by the rules, step by step; return the largest timestamp.
 
-    `recompression` gets all plain bytes on the way.
-    InvalidRecord or InvalidTimestamp, with the records that are at fault (`record_errors`); InvalidRecord where the
-    records are malformed, are not as many as the header says, or do not count from 0; MessageTooLarge.
+    `recompression` gets all plain bytes on the way. Raise InvalidRecord or InvalidTimestamp, with the records at fault
+    (`record_errors`). Raise InvalidRecord also for malformed records, a wrong record count, or offsets that do not
+    count from 0; MessageTooLarge.
     """
     most_bytes = laws.max_decompressed_bytes
     if header.record_count > MAX_RECORDS:
@@ -204,7 +203,7 @@ def _payload(header: BatchHeader, batch: Buffer) -> memoryview:
 
 
 def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
-    """A batch that cannot be read will not be better when it is sent again, as CORRUPT_MESSAGE would have it."""
+    """An unreadable batch does not get better by a retry, which CORRUPT_MESSAGE would cause."""
     try:
         return next(pieces, None)
     except DecompressedTooLarge as error:
@@ -214,7 +213,7 @@ def _next_piece(pieces: Iterator[bytes]) -> bytes | None:
 
 
 class _Records:
-    """Reads the records of a batch from plain bytes that come piece by piece, and judges each."""
+    """Reads the records of a batch from pieces of plain bytes, and validates each."""
 
     __slots__ = (
         "_error",
@@ -235,7 +234,7 @@ class _Records:
         self._laws = laws
         base_ms = header.base_timestamp
         self._times = range(laws.earliest_ms - base_ms, laws.latest_ms - base_ms + 1)
-        """The timestamp deltas that are lawful."""
+        """The timestamp deltas that are allowed."""
         self._newest_delta = NO_TIMESTAMP - base_ms
         self._plain = bytearray()
         self._position = self._number = self._faults = 0
@@ -244,14 +243,14 @@ class _Records:
         self._errors: list[tuple[int, str]] = []
 
     def add(self, plain: bytes, *, is_last: bool) -> None:
-        """Take in the next plain bytes."""
+        """Add the next plain bytes."""
         del self._plain[: self._position]
         self._position = 0
         self._plain += plain
         self._is_last = is_last
 
     def advance(self) -> bool:
-        """Judge RECORDS_AT_ONCE records, or as many as are there; True if there may be more."""
+        """Validate the records of BYTES_PER_STEP bytes, or what is there; True if there may be more."""
         plain, count = self._plain, self._header.record_count
         least = 1 if self._is_last else LONGEST_LENGTH_BYTES
         try:
@@ -317,7 +316,7 @@ class _Records:
             self._errors.append((self._number, reason))
 
     def finish(self) -> int:
-        """Return the largest timestamp, NO_TIMESTAMP at least; raise what is wrong with the batch, if anything is."""
+        """Return the largest timestamp, NO_TIMESTAMP at least; raise the batch's error, if it has any."""
         count = self._header.record_count
         if self._number < count:
             raise InvalidRecord(f"the batch has {self._number} records and claims {count}")

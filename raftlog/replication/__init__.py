@@ -1,1 +1,3 @@
-"""One replica and its role: leader or follower, ISR, high watermark, and whoever waits on it. Knows no connections."""
+"""One replica and its role: leader or follower, ISR, high watermark, and waiting requests. It does not know
+connections.
+"""

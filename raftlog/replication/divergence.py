@@ -1,7 +1,8 @@
-"""A reader's log may part from its leader's, by leader epochs (KIP-320, KIP-595): such a reader gets no records.
+"""Detects by leader epochs that a reader's log diverges from its leader's (KIP-320, KIP-595). Such a reader gets no
+records.
 
-The reader is a follower or a consumer. It says at which offset it goes on, and the epoch of the record before. These
-may be of a log that this leader never had, or may have rotted on either disk.
+The reader is a follower or a consumer. It sends its next offset, and the epoch of the record before. These may be of a
+log that this leader never had, or may have rotted on either disk.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 def check_position(
     log: Log, leader_epoch: int, offset: int, last_fetched_epoch: int
 ) -> tuple[int, EpochEnd | None] | None:
-    """Return OFFSET_OUT_OF_RANGE, or 0 and the point where the reader's log left this one; None: read on."""
+    """Return OFFSET_OUT_OF_RANGE, or 0 and the point where the reader's log diverges; None if it does not."""
     if log.damage is not None and offset >= log.damage.offset:
         raise KafkaStorageError("the log is damaged here")
     in_range = log.log_start_offset <= offset <= log.log_end_offset
@@ -34,14 +35,14 @@ def check_position(
 
 
 def is_diverging(end: EpochEnd, offset: int, last_fetched_epoch: int) -> bool:
-    """Whether the leader's log left the reader's before `offset`, by where that epoch ends in the leader's."""
+    """Whether the reader's log diverges before `offset`, by where that epoch ends in the leader's log."""
     return end.epoch >= 0 and (end.epoch < last_fetched_epoch or end.end_offset < offset)
 
 
 def find_rot_before(log: Log, offset: int, last_fetched_epoch: int) -> EpochEnd | None:
-    """Return where to part if the replica's batch before `offset` is of another epoch than the leader's: rot.
+    """Return the offset of divergence if rot changed the epoch of the replica's batch before `offset`.
 
-    The leader's is checked first (CorruptMessage); if it is sound, the replica's has to go.
+    The leader's batch is checked first (CorruptMessage); if it is sound, the replica's batch must be truncated.
     """
     known = log.epoch_at(offset - 1)
     if NO_EPOCH in (known, last_fetched_epoch) or known == last_fetched_epoch:

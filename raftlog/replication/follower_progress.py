@@ -1,4 +1,4 @@
-"""How far one follower has come, as its leader knows it from the follower's fetches in this leader epoch."""
+"""One follower's progress, as its fetches in this leader epoch show it to the leader."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ NEVER = float("-inf")
 
 
 class FollowerProgress:
-    """One follower. `end_offset` is what it proved to have flushed: the offset of its last fetch, -1 before the first.
+    """One follower. `end_offset`: its log is flushed up to there; the offset of its last fetch, -1 before the first.
 
-    A follower is caught up at the moment of a fetch that starts at the log end, or (it chases a busy leader) that
-    starts at what was the log end when it fetched before.
+    A follower is caught up when a fetch starts at the log end. Behind a busy leader it is enough if the fetch starts at
+    the log end of the time of its previous fetch.
     """
 
     __slots__ = (
@@ -39,12 +39,12 @@ class FollowerProgress:
         self.log_start_offset = NO_OFFSET
         self.served_offset = NO_OFFSET
         self.served_times = 0
-        """How often in a row it was given records from `served_offset` on, and asked for them again."""
+        """How many times in a row it fetched records from `served_offset` on."""
 
     def note_fetch(self, fetch_offset: int, broker_epoch: int, *, leader_end_offset: int, now: float) -> None:
         if broker_epoch != self.broker_epoch:
             self.last_fetch_leader_end_offset = (
-                NO_OFFSET  # another life: what the one before had reached says nothing
+                NO_OFFSET  # another incarnation: what the previous reached does not count
             )
         if fetch_offset >= leader_end_offset:
             self.caught_up_at = now

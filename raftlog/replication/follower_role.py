@@ -1,13 +1,13 @@
-"""A follower: appends what its leader sent, and cuts its log where the leader's epochs say that they parted.
+"""A follower: appends what its leader sent, and truncates its log where it diverges by the leader's epochs.
 
-Laws: truncation is by leader epoch only, never to the high watermark (KIP-101, KIP-279, KIP-595). An answer that
-comes in another leader epoch than its question is dropped. Batches of a later epoch than the fetch's are refused, since
-the leader may have changed its log between reading and answering (KAFKA-18723).
+Laws: truncation is by leader epoch only, never to the high watermark (KIP-101, KIP-279, KIP-595). A response in another
+leader epoch than its request is dropped. Batches of a later epoch than the fetch's are refused, since the leader may
+have changed its log between reading and answering (KAFKA-18723).
 
-Committed records are cut only where the metadata says that they may be lost: after an unclean election later than they
-are. Any other leader that lacks them is an older copy, or its disk lost what it had synced. This replica may be the
-only one that has them, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader,
-as Kafka's contract says, and they are cut.
+Committed records are truncated only where the metadata allows their loss: after an unclean election in a later epoch.
+Any other leader that lacks them is an older copy, or its disk lost what it had synced. This replica may hold the only
+copy, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader, as in Kafka, and
+followers truncate them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _BATCH_START = struct.Struct(">qii")
 _BATCH_LENGTH_FROM = 12
 """A batch's length field counts what follows it."""
 GAP_CONFIRMED_AFTER = 2 * CHECKED_REFETCH_INTERVAL
-"""A leader that shows the same hole so often has looked whether its log really has it."""
+"""A leader that shows the same hole this often has checked that its log really has it."""
 
 
 class FetchPosition(NamedTuple):
-    """The offset to fetch next. `offset` proves that all before it is flushed; `last_epoch` -1: an empty log."""
+    """The offset to fetch next. All before `offset` is flushed; `last_epoch` is -1 if the log is empty."""
 
     offset: int
     last_epoch: int
@@ -42,7 +42,7 @@ class FetchPosition(NamedTuple):
 
 
 class FollowerRole(ReplicaRole):
-    """This replica follows `leader` (NO_BROKER: nobody leads) in `leader_epoch`."""
+    """This replica follows `leader` (NO_BROKER: there is no leader) in `leader_epoch`."""
 
     __slots__ = ("_hole", "_hole_shown", "_unclean_epoch", "leader")
 
@@ -58,14 +58,14 @@ class FollowerRole(ReplicaRole):
         return self.partition.log.producers.active()
 
     def begin(self) -> None:
-        """A damaged log is cut back to what is sound, and refetched from there (never served meanwhile)."""
+        """A damaged log is truncated to its sound part, and refetched from there (never served meanwhile)."""
         partition = self.partition
         log = partition.log
         if log.damage is not None and log.log_end_offset > log.damage.offset:
             log.truncate_damage()
             partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
         partition.limit_high_watermark()
-        log.producers.refused_batches.clear()  # they come again to the new leader
+        log.producers.refused_batches.clear()  # their producers retry them at the new leader
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log
@@ -74,7 +74,9 @@ class FollowerRole(ReplicaRole):
     def append_fetched(
         self, records: memoryview, *, leader_epoch: int, high_watermark: int, log_start_offset: int
     ) -> None:
-        """Take one partition's part of a fetch answer. NotLeaderOrFollower if it was asked in another leader epoch."""
+        """Append one partition's records of a fetch response. NotLeaderOrFollower if it was sent in another leader
+        epoch.
+        """
         self._require(leader_epoch)
         partition = self.partition
         log = partition.log
@@ -85,12 +87,12 @@ class FollowerRole(ReplicaRole):
             log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
             if damage is not None:
-                partition.limit_high_watermark()  # it was cut first
+                partition.limit_high_watermark()  # after the log was truncated
             if damage is not None and log.damage is None:
                 partition.host.log_event(
                     "damaged_log_repaired", partition, offset=damage.offset, log_end_offset=log.log_end_offset
                 )
-        # The leader's high watermark may lie beyond this log: only what is here can be known as committed here.
+        # The leader's high watermark may lie beyond this log: only what this log holds can be committed here.
         known = min(high_watermark, log.log_end_offset)
         if known > partition.high_watermark:
             partition.high_watermark = known
@@ -101,11 +103,11 @@ class FollowerRole(ReplicaRole):
             self._advance_log_start(min(log_start_offset, partition.high_watermark))
 
     def _believed_gaps(self, batches: memoryview) -> GapPolicy:
-        """Which holes to believe in: that nothing is left between our end and the leader's next batch.
+        """Return which holes to believe, between our end and the leader's next batch.
 
-        So it is where a topic is or once was compacted. An error of the wire or of a memory in an offset does not
-        last: a leader that is asked again and again reads from the disk, and finds out. A leader looks before it
-        shows a hole (`Log.read`), so to ask it again is enough, but not for the first hole that we are to have.
+        Holes exist where a topic is or was compacted. A wrong offset due to a network or memory error does not last:
+        after repeated fetches the leader reads from the disk and notices. A leader checks each hole that it sends
+        (`Log.read`), so one more fetch confirms it; the first hole in our log needs more.
         """
         shown = self._count_hole(batches)
         log = self.partition.log
@@ -115,7 +117,7 @@ class FollowerRole(ReplicaRole):
         return GapPolicy.IF_NEXT_BATCH_FITS if has_holes else GapPolicy.NONE
 
     def _count_hole(self, batches: memoryview) -> int:
-        """How often in a row the leader showed the same hole behind our end; 0 if there is none."""
+        """Return how many times in a row the leader sent the same hole behind our end; 0 without a hole."""
         if len(batches) < _BATCH_START.size:
             return 0
         hole = (self.partition.log.log_end_offset, _BATCH_START.unpack_from(batches)[0])
@@ -132,16 +134,16 @@ class FollowerRole(ReplicaRole):
             self.partition.host.touch(self.partition)
 
     def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int, log_start_offset: int) -> int:
-        """Cut the log where it left the leader's; returns the new log end, from which to fetch again.
+        """Truncate the log where it diverges from the leader's; return the new log end, to fetch from.
 
-        An epoch that this log does not have is cut down to the end of the one before it, and the next fetch asks on.
-        This log begins anew at the leader's `log_start_offset` if the two parted before that.
+        An epoch that this log does not have is cut down to the end of the previous epoch, and the next fetch continues
+        the search. This log begins anew at the leader's `log_start_offset` if they diverged before that.
         """
         self._require(leader_epoch)
         log = self.partition.log
         if log.log_start_offset < log_start_offset and diverging.end_offset <= log_start_offset:
-            # The leader has dropped the epochs before. What it names is its log start, and nothing of what this log has
-            # before that is known to be equal: if the new log start is lost with the power, it would be committed.
+            # The leader has dropped the earlier epochs, and names its log start. No earlier record of this log is known
+            # to be equal: if a power loss took the new log start, those records would count as committed.
             self.restart_at(log_start_offset, leader_epoch=leader_epoch)
             return log.log_end_offset
         # The leader names the largest epoch that both may have, and where it ends there. If this log has it too, the
@@ -160,7 +162,7 @@ class FollowerRole(ReplicaRole):
         self._check_cut(offset)
         before = partition.log.log_end_offset
         partition.log.truncate_to(offset, committed=offset < partition.high_watermark)
-        partition.log.on_high_watermark_updated(partition.high_watermark)  # markers that were read back
+        partition.log.on_high_watermark_updated(partition.high_watermark)  # markers that were read again
         offset = min(offset, partition.log.log_end_offset)  # compaction may have left a hole before it
         partition.host.log_event("log_truncated", partition, log_end_offset=offset, before=before)
         if partition.high_watermark > offset:
@@ -170,7 +172,7 @@ class FollowerRole(ReplicaRole):
             partition.high_watermark = offset
 
     def restart_at(self, offset: int, *, leader_epoch: int) -> None:
-        """Drop everything and continue at the leader's log start: what lies between is gone from the leader."""
+        """Drop everything and continue at the leader's log start: the leader has deleted the records between."""
         self._require(leader_epoch)
         partition = self.partition
         self._check_cut(offset)
@@ -180,13 +182,13 @@ class FollowerRole(ReplicaRole):
         partition.host.log_event("log_restarted", partition, log_start_offset=offset, before=before)
 
     def _check_cut(self, offset: int) -> None:
-        """Fail the replica and raise KafkaStorageError if a cut would take committed records that must not be lost."""
+        """Fail the replica and raise KafkaStorageError if truncation would take committed records that must be kept."""
         partition, log = self.partition, self.partition.log
         committed = partition.high_watermark
         if offset >= committed or not partition.host.flush_before_commit:
             return
         if log.latest_epoch > self.leader_epoch or log.epoch_at(committed - 1) < self._unclean_epoch:
-            return  # rot, since no leader has written in that epoch yet; or the metadata says that they are lost
+            return  # rot, since no leader has written in that epoch yet; or the metadata allows the loss
         reason = f"leader {self.leader} lacks committed records from offset {offset} to {committed - 1}"
         partition.fail_following(reason)
         raise KafkaStorageError(reason)
@@ -197,7 +199,7 @@ class FollowerRole(ReplicaRole):
 
 
 def up_to_epoch(records: memoryview, leader_epoch: int) -> memoryview:
-    """Return the whole batches before the first one of a later epoch (KAFKA-18723); a cut-off last batch stays out."""
+    """Return the whole batches before the first batch of a later epoch (KAFKA-18723), without a cut-off last batch."""
     position = 0
     size = len(records)
     while position + _BATCH_START.size <= size:

@@ -1,8 +1,8 @@
-"""The in-sync replicas as their leader sees them: agreed on, or agreed on plus one change that is under way (KIP-497).
+"""The in-sync replicas as their leader sees them: agreed on, or agreed on plus one pending change (KIP-497).
 
 These are values only. `leader_role` decides which follower is out of sync, and which is back in.
 
-Until the controller has answered, nobody knows whether a change happened. So the high watermark is computed over
+Until the controller has answered, a change may or may not have happened. So the high watermark is computed over
 `maximal`: every replica that is in the ISR under either answer.
 """
 
@@ -26,7 +26,7 @@ class CommittedIsr(NamedTuple):
 
 
 class PendingExpand(NamedTuple):
-    """`joining` was proposed as a member: it counts already, since the controller may have taken it in."""
+    """`joining` was proposed as a member: it counts already, since the controller may have accepted it."""
 
     committed: tuple[int, ...]
     joining: int
@@ -41,7 +41,7 @@ class PendingExpand(NamedTuple):
 
 
 class PendingShrink(NamedTuple):
-    """`leaving` were proposed to be removed: they count still, since the controller may not have done it."""
+    """`leaving` were proposed to be removed: they still count, since the controller may refuse."""
 
     committed: tuple[int, ...]
     leaving: frozenset[int]

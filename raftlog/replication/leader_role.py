@@ -1,13 +1,13 @@
-"""The leader of a partition: appends, counts who has flushed what, and commits.
+"""The leader of a partition: appends, tracks flushed offsets of replicas, and commits.
 
 Laws, in order of weight:
 - the high watermark is the least flushed end offset over the *maximal* ISR, the leader's own included; it never moves
-  back, and it stands still while the committed ISR is smaller than min.insync.replicas (KIP-966);
-- a follower counts only with fetches of this leader epoch; it joins the ISR only at or past the high watermark and the
-  start of this epoch, unfenced, with the broker epoch that it fetched with (KIP-497, KIP-841, KIP-903);
-- one ISR change is under way at a time; until its answer is known the ISR counts as the union (see `isr`);
-- with a damaged log it serves what lies before the damage and nothing else: no follower is taken into the ISR or cut
-  back to it, nobody is put out, and nothing is appended.
+  back, and does not advance while the committed ISR is smaller than min.insync.replicas (KIP-966);
+- a follower counts only with fetches of this leader epoch. It joins the ISR only at or past the high watermark and the
+  start of this epoch, unfenced, with the broker epoch of its fetches (KIP-497, KIP-841, KIP-903);
+- there is one pending ISR change at a time; until its answer is known the ISR counts as the union (see `isr`);
+- with a damaged log it serves only records before the damage. The ISR neither grows nor shrinks, no follower is
+  truncated to it, and appends are refused.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ _new_tuple = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
 ALL_ACKS = -1
 CHECKED_REFETCH_INTERVAL = 3
-"""One fetch in so many that a follower makes from the same offset in a row is answered with checked records only.
+"""Every this many fetches in a row from the same offset, a follower gets only checked records.
 
-Two are usual: a fetch may be under way while the answer to the one before it comes.
+Two in a row are usual: a fetch may be sent before the previous response arrives.
 """
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 """Special timestamps of ListOffsets."""
@@ -122,8 +122,8 @@ class LeaderRole(ReplicaRole):
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
-        # Too few in sync is told before the append (NOT_ENOUGH_REPLICAS), so that the client knows that nothing of it
-        # will ever be read; told afterwards it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+        # Too few in sync is an error before the append (NOT_ENOUGH_REPLICAS), so that the client knows that its records
+        # will never be read; after the append it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         if acks == ALL_ACKS and self.below_min_isr:
             raise NotEnoughReplicas()
         log = self.log
@@ -131,13 +131,13 @@ class LeaderRole(ReplicaRole):
         header = validate_produced(records, log.config.max_message_bytes)
         if not end_before and header.base_sequence > 0 and header.producer_id >= 0:
             self._check_first_sequence(header)
-        # A batch of a transaction that its coordinator does not know would stay open for ever, and hold up the last
-        # stable offset for all who read committed.
+        # A transaction that its coordinator does not know would stay open for ever, and hold up the last stable offset
+        # for all read_committed consumers.
         if header.attributes & TRANSACTIONAL_BIT:
             log.producers.check_in_transaction(header)
-        # Walking through the records costs more than all the rest, so it is done only where a wrong record would hurt:
-        # compaction needs keys, retention the largest timestamp, and a count of records that no bytes back would take
-        # memory later. A retry is answered without a walk: its timestamps may be out of range by now.
+        # Walking the records costs more than all the rest, so it is done only where a wrong record would hurt.
+        # Compaction needs keys, retention the largest timestamp, and a false record count would take memory later. A
+        # retry is answered without a walk: its timestamps may be out of range by now.
         if (
             max_timestamp is None
             and must_be_walked(header, log.walk_rules, now_ms)
@@ -152,13 +152,14 @@ class LeaderRole(ReplicaRole):
         return appended
 
     def _check_first_sequence(self, header: BatchHeader) -> None:
-        """Raise OutOfOrderSequenceNumber for what can't be a producer's first batch in a log that never held a record.
+        """Raise OutOfOrderSequenceNumber for a batch that can't be a producer's first in a log that never held a
+        record.
 
         No state of the producer can have expired here, so an earlier batch is still on its way (KAFKA-15591). But a
-        producer that wrote to a deleted topic goes on in the topic that has the name now; librdkafka and aiokafka would
-        end with this error.
+        producer of a deleted topic may continue in a new topic of the same name; librdkafka and aiokafka would end with
+        this error.
         """
-        self.log.producers.check_sequence(header)  # which may know what it waits for
+        self.log.producers.check_sequence(header)  # which may know the awaited batch
         if not self.host.was_deleted(self.partition.topic):
             raise OutOfOrderSequenceNumber(
                 f"a log that never held a record begins with sequence 0, not {header.base_sequence}"
@@ -203,13 +204,13 @@ class LeaderRole(ReplicaRole):
         return self.log.producers.active()
 
     def _note_appended(self, end_before: int) -> None:
-        """A follower that had everything until now was caught up until now, however long ago it fetched."""
+        """A follower that had everything until now was caught up until now, even if it fetched long ago."""
         host = self.host
         now = host.now()
         for progress in self.progress.values():
             if progress.end_offset == end_before:
                 progress.caught_up_at = now
-        self.partition.log_end_moved()  # first, so that followers have it before the own sync holds up the loop
+        self.partition.log_end_moved()  # first, so that followers fetch it before the own sync blocks the loop
         host.request_flush(self.partition)
         if not host.flush_before_commit:
             self.note_flushed(self.log.log_end_offset)
@@ -220,7 +221,7 @@ class LeaderRole(ReplicaRole):
         elif self.below_min_isr:
             waiter.failed(self.partition, NotEnoughReplicasAfterAppend())
         elif self._waiters and end_offset < self._waiters[-1][0]:
-            # a duplicate: it waits for its original, which lies before what was appended since
+            # a duplicate waits for its original, which lies before later appends
             insort(self._waiters, (end_offset, waiter), key=itemgetter(0))
         else:
             self._waiters.append((end_offset, waiter))
@@ -237,9 +238,9 @@ class LeaderRole(ReplicaRole):
         self.maybe_advance_high_watermark()
 
     def maybe_advance_high_watermark(self) -> None:
-        """Move the high watermark as far as the maximal ISR has flushed, and answer who waited for it."""
+        """Move the high watermark as far as the maximal ISR has flushed, and complete the waiting requests."""
         if self.below_min_isr:
-            return  # what is committed has to be on min.insync.replicas disks, whatever the ISR has shrunk to
+            return  # committed records have to be on min.insync.replicas disks, however small the ISR is
         partition = self.partition
         # The leader counts what it has synced, unless log.flush.policy=os: acks=all promises to outlive a power loss.
         high_watermark = self.flushed_end_offset
@@ -252,7 +253,7 @@ class LeaderRole(ReplicaRole):
         if high_watermark <= partition.high_watermark:
             return
         assert high_watermark <= self.log.log_end_offset
-        # Readers first, then the producers that wait: a client that is told "committed" can read it at once.
+        # Readers first, then the waiting producers: a client with an acknowledgement can read the record at once.
         partition.high_watermark = high_watermark
         if self.log.first_unstable_offset is not None:
             self.log.on_high_watermark_updated(high_watermark)
@@ -261,7 +262,7 @@ class LeaderRole(ReplicaRole):
             self._waiters.popleft()[1].committed(partition)
 
     def _is_about_to_join(self, progress: FollowerProgress) -> bool:
-        """A follower that keeps up a fetch behind would never reach a high watermark that runs ahead of it."""
+        """A follower that is always a fetch behind would never reach a high watermark that runs ahead of it."""
         host = self.host
         return (
             progress.is_caught_up
@@ -317,20 +318,20 @@ class LeaderRole(ReplicaRole):
         refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
         if last_fetched_epoch > self.leader_epoch:
             # No leader ever wrote in that epoch: it rotted on the replica's disk, where no CRC covers it. The replica
-            # parts from this log where it takes up what this leader never heard of.
+            # diverges from this log where that epoch begins.
             refused = 0, EpochEnd(log.latest_epoch, log.log_end_offset)
         if refused is not None:
             return self._refuse(*refused)
         end = log.log_end_offset
         # A fetch at an offset acknowledges all before it, as Raft's match index does. Noted before the read, so that
-        # the high watermark that it moves goes along with this very response.
+        # this very response carries the advanced high watermark.
         if is_new:
             self._note_fetch(progress, offset, replica.broker_epoch)
         records: Buffer | None = b""
         read_end = offset
         if offset < end:
             times = progress.served_times + 1 if offset == progress.served_offset else 1
-            # whoever comes back for the same again and again may have refused what our memory shows: look at it
+            # a reader that repeats a fetch may have refused what our memory holds: check it
             checked = times % CHECKED_REFETCH_INTERVAL == 0
             if checked and (parting := find_rot_before(log, offset, last_fetched_epoch)) is not None:
                 return self._refuse(0, parting)
@@ -360,7 +361,7 @@ class LeaderRole(ReplicaRole):
         partition = self.partition
         if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
             start = log.log_start_offset
-            is_of_this_epoch = start >= self.epoch_start_offset  # also where no record is yet
+            is_of_this_epoch = start >= self.epoch_start_offset  # even without a record yet
             return start, NO_TIMESTAMP, self.leader_epoch if is_of_this_epoch else log.epoch_at(start)
         if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
             return None
@@ -368,8 +369,8 @@ class LeaderRole(ReplicaRole):
             end = log.log_end_offset
         else:
             end = partition.last_stable_offset if read_committed else partition.high_watermark
-        # A new leader's high watermark may lie below what its predecessor told consumers (KIP-207): until something of
-        # this epoch is committed, the end is not told, or it would seem to go back.
+        # A new leader's high watermark may lie below its predecessor's (KIP-207). Until a record of this epoch is
+        # committed, the end is not returned, or it would seem to go back.
         settled = replica or partition.high_watermark >= self.epoch_start_offset
         if timestamp_ms == LATEST:
             if not settled:
@@ -389,7 +390,7 @@ class LeaderRole(ReplicaRole):
         return None
 
     def epoch_end(self, leader_epoch: int) -> EpochEnd:
-        """The end of the largest epoch ≤ `leader_epoch`. KafkaStorageError where a damaged log cannot know."""
+        """The end of the largest epoch ≤ `leader_epoch`. KafkaStorageError if a damaged log makes it unknown."""
         end = epoch_end_of(self.log, self.leader_epoch, leader_epoch)
         damage = self.log.damage
         if damage is not None and end.end_offset >= damage.offset:
@@ -414,7 +415,7 @@ class LeaderRole(ReplicaRole):
             progress.log_start_offset = log_start_offset
 
     def low_watermark(self) -> int:
-        """The least log start of all replicas in service: what lies before it is deleted everywhere (KIP-107)."""
+        """The least log start of all replicas in service: records before it are deleted everywhere (KIP-107)."""
         brokers = self.host.brokers()
         starts = [
             progress.log_start_offset
@@ -428,13 +429,13 @@ class LeaderRole(ReplicaRole):
     def _progress_of(self, replica: ReplicaId) -> FollowerProgress:
         progress = self.progress.get(replica.broker_id)
         if progress is None or replica.broker_epoch < progress.broker_epoch:
-            raise NotLeaderOrFollower()  # no replica of this partition, or an earlier life of one
+            raise NotLeaderOrFollower()  # no replica of this partition, or an earlier incarnation
         return progress
 
     def _note_fetch(self, progress: FollowerProgress, offset: int, broker_epoch: int) -> None:
         """A fetch at `offset` proves that everything before it is on the follower's disk."""
         if offset < progress.end_offset:
-            self.host.touch(self.partition)  # it lost something
+            self.host.touch(self.partition)  # it lost records
         progress.note_fetch(
             offset, broker_epoch, leader_end_offset=self.log.log_end_offset, now=self.host.now()
         )
@@ -443,14 +444,15 @@ class LeaderRole(ReplicaRole):
         self.maybe_advance_high_watermark()
 
     def _consider_joining(self, progress: FollowerProgress) -> None:
-        # One proposal at a time: the controller applies it by partition epoch, and a second one would fence the first.
+        # One proposal at a time: the controller applies it by partition epoch, and a second proposal would fence the
+        # first.
         if type(self.isr) is not CommittedIsr or progress.broker_id in self.isr.committed:
             return
-        # A damaged leader would call a replica in sync that lacks what the leader itself has lost.
+        # A damaged leader would consider a replica in sync that lacks what the leader itself has lost.
         if self.log.damage is not None:
             return
-        # It needs all that is committed. Before this epoch's start its log may still part from ours, so that the same
-        # offsets hold other records there.
+        # It needs all that is committed. Before this epoch's start its log may still diverge from ours, so that the
+        # same offsets hold other records there.
         if (
             progress.end_offset < self.partition.high_watermark
             or progress.end_offset < self.epoch_start_offset
@@ -470,20 +472,20 @@ class LeaderRole(ReplicaRole):
         )
 
     def _propose(self, isr: PendingExpand | PendingShrink) -> None:
-        # counted over the union from here on: the controller may act before we hear of it
+        # the union counts from here on: the controller may act before its answer arrives
         self._set_isr(isr)
-        # of the lives that proved it, not of those that fetch when it is sent again (KIP-903)
+        # the epochs of the incarnations that proved it, not of later incarnations (KIP-903)
         self._proposed = tuple(IsrMember(member, self._broker_epoch(member)) for member in isr.proposed)
         self.host.submit_isr_change(self.partition)
 
     def maybe_shrink_isr(self) -> None:
         """Propose to drop the ISR members that were not caught up for replica.lag.time.max.ms."""
         if self._outside:
-            self.reevaluate_isr()  # who is about to join may have stalled
+            self.reevaluate_isr()  # a joining follower may have stalled
         if type(self.isr) is not CommittedIsr or len(self.isr.committed) == 1:
             return
         if self.log.damage is not None:
-            return  # the others are all that is left of the records
+            return  # the others hold the only copies of the records
         end = self.log.log_end_offset
         oldest = self.host.now() - self.host.replica_lag_time_max
         leaving = frozenset(
@@ -496,14 +498,16 @@ class LeaderRole(ReplicaRole):
 
     @property
     def is_isr_settled(self) -> bool:
-        """Whether all replicas are in sync and at the log's end. Then nobody leaves the ISR before the next append."""
+        """Whether all replicas are in sync and at the log's end. Then no replica leaves the ISR before the next
+        append.
+        """
         if self._outside or type(self.isr) is not CommittedIsr:
             return False
         end = self.log.log_end_offset
         return all(progress.end_offset == end for progress in self._counted)
 
     def pending_isr_change(self) -> IsrChange | None:
-        """The change that is under way, as the controller wants it; None if there is none."""
+        """The pending change in the form that the controller expects; None if there is none."""
         if type(self.isr) is CommittedIsr:
             return None
         partition = self.partition
@@ -518,12 +522,12 @@ class LeaderRole(ReplicaRole):
         return -1 if progress is None else progress.broker_epoch
 
     def revert_isr_change(self) -> None:
-        """The controller refused the change for sure: back to what is committed."""
+        """The controller certainly refused the change: return to the committed ISR."""
         self._set_isr(CommittedIsr(self.isr.committed))
         self.maybe_advance_high_watermark()
 
     def commit_isr(self, isr: tuple[int, ...]) -> None:
-        """The metadata log holds this ISR. Below min.insync.replicas, producers that wait are told at once."""
+        """Take over the ISR of the metadata log. Below min.insync.replicas, waiting producers get an error at once."""
         before = self.isr.committed
         self._set_isr(CommittedIsr(isr))
         if len(isr) != len(before):
@@ -553,7 +557,7 @@ class LeaderRole(ReplicaRole):
         return self.progress[member]
 
     def _take_replicas(self, state: PartitionState, *, caught_up_at: float) -> None:
-        """ISR members start with a full lag window, the others must earn theirs."""
+        """ISR members start with a full lag window, other replicas with none."""
         me = self.host.broker_id
         self.replicas = state.replicas
         known = self.progress

@@ -1,11 +1,11 @@
-"""One replica of one partition on this broker: its log, its high watermark, and the role that the metadata gives it.
+"""One replica of one partition on this broker: its log, its high watermark, and the role that the metadata assigns.
 
-It must not know connections, tasks or clocks: it is driven by plain calls on one thread and speaks to its
-`ReplicaHost`. Ordering law of a role change: the old role ends and fails its waiting requests, then the new role
-begins, then parked fetches are woken and read their error.
+It must not know connections, tasks or clocks: it is driven by plain calls on one thread and calls its `ReplicaHost`.
+Ordering law of a role change: the old role ends and fails its waiting requests. Then the new role begins; then parked
+fetches wake and read their error.
 
 A damaged log is trusted again in three cases only. It holds all that it held before; the leader took it back into the
-ISR; an unclean election chose it in this epoch. Until then it counts for nothing and takes no records.
+ISR; an unclean election chose it in this epoch. Until then it does not count as in sync and takes no records.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ FAILED_ADVICE: Final = (
 )
 
 ISR_CHANGE_REJECTED = frozenset({IneligibleReplica.code, OperationNotAttempted.code})
-"""Answers to AlterPartition that say for sure: not done, and nobody else changed the partition."""
+"""AlterPartition errors that are certain: the change was refused, and no other change came first."""
 
 ISR_CHANGE_STALE = frozenset(
     error.code
@@ -69,7 +69,7 @@ ISR_CHANGE_STALE = frozenset(
         UnknownTopicOrPartition,
     )
 )
-"""Answers that say: the controller has a newer state of the partition, which the image will bring."""
+"""AlterPartition errors of a controller with a newer state of the partition, which the image will bring."""
 
 
 class Partition:
@@ -94,7 +94,7 @@ class Partition:
     def __init__(
         self, name: TopicPartition, topic_id: UUID, *, log: Log, host: ReplicaHost, high_watermark: int = 0
     ) -> None:
-        """`high_watermark` is the last checkpointed one; it is lowered to what the log has, and to where it was cut."""
+        """`high_watermark` is the last checkpointed value, lowered to the log's end and to any truncation."""
         if log.truncated_to is not None:
             high_watermark = min(high_watermark, log.truncated_to)
         self.topic, self.index = name
@@ -149,7 +149,7 @@ class Partition:
     def last_stable_offset(self) -> int:
         """The end of what read_committed consumers may see: before the first open transaction, and in the log.
 
-        A consumer that begins at the latest offset begins here.
+        A consumer with auto.offset.reset=latest begins here.
         """
         log, high_watermark = self.log, self.high_watermark
         unstable = log.first_unstable_offset
@@ -158,7 +158,7 @@ class Partition:
         return stable
 
     def limit_high_watermark(self) -> None:
-        """The log may have been cut: only what is in it can be known as committed here."""
+        """Lower the high watermark to the log's end, after the log may have been truncated."""
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
 
     @property
@@ -173,7 +173,7 @@ class Partition:
     # -- roles --------------------------------------------------------------------------------------------------
 
     def reconcile(self, state: PartitionState) -> None:
-        """Take the role that the metadata gives. Older states change nothing: an answer may outrun the image."""
+        """Take the role that the metadata assigns. Older states are ignored: an answer may outrun the image."""
         role = self.role
         if type(role) is OfflineRole:
             return
@@ -186,7 +186,7 @@ class Partition:
             role.update(state)
 
     def _weigh_damage(self, state: PartitionState) -> None:
-        """Whether the metadata trusts this replica in spite of what its log lacks."""
+        """Return whether the metadata trusts this replica in spite of its damaged log."""
         if self.log.damage is None:
             self._left_isr = False
             return
@@ -223,7 +223,7 @@ class Partition:
         self.log_end_moved()
 
     def go_offline(self, error: type[KafkaError] = KafkaStorageError) -> None:
-        """The disk failed (or, with another error, the replica is no more): serve nothing from now on."""
+        """The disk failed (or, with another error, the replica was removed): refuse all requests from now on."""
         role = self.role
         if type(role) is OfflineRole:
             return
@@ -233,14 +233,14 @@ class Partition:
         self.log_end_moved()
 
     def fail_following(self, reason: str) -> None:
-        """Follow no more until another leader is elected; the log stays as it is, for a person to judge."""
+        """Stop following until another leader is elected; the log stays as it is, for an operator to examine."""
         self.role = FailedRole(self, reason)
         self.host.log_event("replica_failed", self, reason=reason, advice=FAILED_ADVICE)
         self.host.log_damaged(self)
 
     @property
     def failure(self) -> str | None:
-        """Why this replica follows no leader though the metadata has it follow; None if it does not."""
+        """Why this replica follows no leader though the metadata has it follow; or None."""
         return self.role.reason if type(self.role) is FailedRole else None
 
     def stop_replica(self, *, elsewhere: bool = False) -> None:
@@ -252,12 +252,14 @@ class Partition:
         self.role.reevaluate_isr()
 
     def maybe_shrink_isr(self) -> None:
-        """Leader: propose to drop ISR members that lag; also lets the high watermark go on without a stalled joiner."""
+        """Leader: propose to drop ISR members that lag; also lets the high watermark advance without a stalled
+        joiner.
+        """
         if type(self.role) is LeaderRole:
             self.role.maybe_shrink_isr()
 
     def storage_failed(self, error: OSError) -> KafkaStorageError:
-        """Report the disk, and return what to tell the client."""
+        """Report the disk failure, and return the error for the client."""
         self.host.storage_failed(self, error)
         return KafkaStorageError()
 
@@ -266,11 +268,11 @@ class Partition:
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
-        """Validate and append one produced batch; a duplicate gives the offsets of its original.
+        """Validate and append one produced batch; a duplicate returns the offsets of its original.
 
-        NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, nothing appended);
-        KafkaStorageError; and what the batch and its producer may have wrong. NeedsStepwiseValidation: nothing is
-        decided, come again once its records were walked, with their `max_timestamp`, see `records.validation`.
+        Raise NotLeaderOrFollower; NotEnoughReplicas (acks -1, ISR below min.insync.replicas, batch not appended);
+        KafkaStorageError; and the errors of the batch and its producer. NeedsStepwiseValidation: walk its records
+        (`records.validation`) and call again with their `max_timestamp`.
         """
         traffic = self.traffic
         traffic.produces += 1
@@ -293,14 +295,17 @@ class Partition:
         return appended
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
-        """Leader: what a transaction's coordinator has to confirm before its first batch here; None: nothing (KIP-890).
+        """Leader: return what a transaction's coordinator must confirm before its first batch here; None if not
+        required (KIP-890).
 
         NotLeaderOrFollower, InvalidProducerEpoch.
         """
         return self.role.begin_verification(producer_id, epoch)
 
     def note_refused_batch(self, records: memoryview, error: KafkaError) -> None:
-        """A batch was not appended, for a reason that passes: what its producer sent after it waits until it comes."""
+        """Remember a batch that was refused for a temporary reason: later batches of its producer wait until it comes
+        again.
+        """
         try:
             header = read_header(records)
         except CorruptMessage:
@@ -318,10 +323,10 @@ class Partition:
             raise self.storage_failed(error) from error
 
     def append_marker(self, marker: TxnMarker, *, now_ms: int) -> int:
-        """End a producer's transaction here; returns the offset to wait for (nothing is written a second time).
+        """End a producer's transaction here; return the offset to wait for (a marker is not written twice).
 
-        NotLeaderOrFollower, NotEnoughReplicas, TransactionCoordinatorFenced, InvalidProducerEpoch (a newer one wrote),
-        InvalidTxnState (another transaction is open).
+        NotLeaderOrFollower, NotEnoughReplicas, TransactionCoordinatorFenced, InvalidProducerEpoch (a newer epoch
+        wrote), InvalidTxnState (another transaction is open).
         """
         try:
             return self.role.append_marker(marker, now_ms=now_ms)
@@ -329,11 +334,11 @@ class Partition:
             raise self.storage_failed(error) from error
 
     def active_producers(self) -> list[ActiveProducer]:
-        """The producers that the log knows; of a follower, as far as it has followed. KafkaStorageError offline."""
+        """The producers that the log knows; of a follower, as far as it has fetched. KafkaStorageError offline."""
         return self.role.active_producers()
 
     def await_commit(self, end_offset: int, waiter: CommitWaiter) -> None:
-        """Tell `waiter` when the high watermark reached `end_offset`, perhaps at once, or why it will not."""
+        """Call `waiter` when the high watermark reaches `end_offset`, perhaps at once, or when it cannot."""
         self.role.await_commit(end_offset, waiter)
 
     def read(
@@ -348,11 +353,11 @@ class Partition:
         replica: ReplicaId | None = None,
         is_new: bool = True,
     ) -> PartitionRead:
-        """Read whole batches from the one that holds `offset`; errors come as `error_code`.
+        """Read whole batches from the batch that holds `offset`; errors come as `error_code`.
 
-        Consumers see what is committed, replicas everything. A replica's read also says what it has flushed, unless the
-        same fetch has read from there before, and waited for more (not `is_new`).
-        `min_one`: the first batch comes even if it is longer than `max_bytes`.
+        Consumers see what is committed, replicas everything. A replica's read also acknowledges what it has flushed,
+        unless it repeats a waiting fetch (not `is_new`). `min_one`: the first batch comes even if it is longer than
+        `max_bytes`.
         """
         try:
             role = self.role
@@ -380,7 +385,7 @@ class Partition:
             return PartitionRead(self.storage_failed(error).code, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
 
     def read_error_for_client(self, error: KafkaError) -> KafkaError:
-        """The error for a reader whose read failed: a damaged log is no fault of what was asked."""
+        """The error for a reader after a failed read: a damaged log is not the client's fault."""
         if not isinstance(error, CorruptMessage) or self.log.damage is None:
             return error
         self.host.log_damaged(self)
@@ -395,9 +400,10 @@ class Partition:
         replica: bool = False,
         search: Search | None = None,
     ) -> tuple[int, int, int] | None:
-        """(offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None: there is no such record.
+        """(offset, timestamp, leader epoch) for ListOffsets, specials -1 … -6 included; None if there is no such
+        record.
 
-        `search` gives what the log's own search found, where that happened elsewhere already.
+        `search` returns the result of the log's own search, if that ran elsewhere already.
 
         OffsetNotAvailable until this leader has committed up to the start of its epoch (KIP-207).
         """
@@ -426,11 +432,11 @@ class Partition:
         self.role.note_log_start(replica, log_start_offset)
 
     def low_watermark(self) -> int:
-        """Leader: before which offset no replica in service has records any more. NotLeaderOrFollower."""
+        """Leader: the offset below which no replica in service has records. NotLeaderOrFollower."""
         return self.role.low_watermark()
 
     def _check_leader_epoch(self, current_leader_epoch: int) -> None:
-        """KIP-320: the asker's epoch must be this replica's; -1 does not ask, and of a fetch no negative one does."""
+        """KIP-320: the client's epoch must be this replica's; -1 skips the check, and in a fetch any negative epoch."""
         if current_leader_epoch in (NO_EPOCH, self.role.leader_epoch):
             return
         if type(self.role) is OfflineRole:
@@ -442,18 +448,18 @@ class Partition:
     def note_flushed(self, end_offset: int) -> None:
         """Everything of this log before `end_offset` is on disk.
 
-        Under log.flush.policy=os what was written since counts already, and a sync takes nothing of it back.
+        Under log.flush.policy=os later writes count already, and a sync does not revoke them.
         """
         self.role.note_flushed(end_offset if self.host.flush_before_commit else self.log.log_end_offset)
 
     def pending_isr_change(self) -> IsrChange | None:
-        """Leader: the ISR change to send to the controller, or None. The same one until it is answered."""
+        """Leader: the ISR change to send to the controller, or None. It stays the same until it is answered."""
         return self.role.pending_isr_change() if type(self.role) is LeaderRole else None
 
     def complete_isr_change(self, change: IsrChange, answer: IsrChangeResult) -> bool:
-        """Take the controller's answer to `change`; True: ask again after a while.
+        """Apply the controller's answer to `change`; True: retry after a while.
 
-        The proposal stands (it counts) until the image tells if somebody else changed the partition first.
+        If another change came first, the proposal stays (it counts) until the image shows the result.
         """
         role = self.role
         current = change.leader_epoch == role.leader_epoch and change.partition_epoch == self.partition_epoch
@@ -469,7 +475,7 @@ class Partition:
             return False
         return answer.error_code not in ISR_CHANGE_STALE
 
-    # -- who waits for something to read ------------------------------------------------------------------------
+    # -- waiting fetches --------------------------------------------------------------------------------------------
 
     def park(self, waiter: FetchWaiter) -> None:
         """Wake this consumer's fetch when the high watermark moves, until it is unparked."""
@@ -480,12 +486,12 @@ class Partition:
         self._replicas[waiter] = None
 
     def unpark(self, waiter: FetchWaiter) -> None:
-        """Fine if it is not parked."""
+        """Remove a waiter; it need not be parked."""
         self._consumers.pop(waiter, None)
         self._replicas.pop(waiter, None)  # type: ignore[call-overload]  # a consumer's is simply not there
 
     def high_watermark_moved(self) -> None:
-        """Have consumers that wait for it woken, once in a loop iteration however often it moves."""
+        """Wake the waiting consumers, once per loop iteration however often it moves."""
         if self._replicas:
             for session in tuple(self._replicas):
                 session.high_watermark_moved(self)
@@ -494,18 +500,18 @@ class Partition:
             self.host.wake_waiters(self)
 
     def log_start_moved(self) -> None:
-        """Followers hear of it with their next answers, and nobody waits for that."""
+        """Put the new log start into the followers' next responses, without waking any fetch."""
         for session in tuple(self._replicas):
             session.log_start_moved(self)
 
     def log_end_moved(self) -> None:
-        """Wake the followers' sessions: they only take note, and look once for all that moved in a loop iteration."""
+        """Wake the followers' sessions: they take note, and read once per loop iteration."""
         if self._replicas:
             for session in tuple(self._replicas):
                 session.wake(self)
 
     def wake_parked(self) -> None:
-        """Called by the host once after `progressed`, at most once per loop iteration."""
+        """Called by the host once after `wake_waiters`, at most once per loop iteration."""
         self._progress_told = False
         for waiter in tuple(self._consumers):
             waiter.wake(self)

@@ -1,8 +1,8 @@
-"""The questions of a replica to the broker that hosts it, and the callbacks of those who wait on a replica.
+"""The calls of a replica to the broker that hosts it, and the callbacks of requests that wait on a replica.
 
-A partition never touches a connection, a clock or a task: it calls these. Nothing here may call back into the
-partition before it returns. `wake_waiters` and `request_flush` only take note, and the broker acts later in the same or
-the next loop iteration.
+A partition never touches a connection, a clock or a task: it uses these. They must not call back into the partition
+before they return. `wake_waiters` and `request_flush` only take note, and the broker acts later in the same or the next
+loop iteration.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class ReplicaHost(Protocol):
     replica_lag_time_max: float
     """Seconds a follower may stay behind the log end before it leaves the ISR (replica.lag.time.max.ms)."""
     flush_before_commit: bool
-    """log.flush.policy=commit: only what was synced counts. False: what was written counts (Kafka's contract)."""
+    """log.flush.policy=commit: only synced records count. False: written records count (Kafka's contract)."""
 
     def now(self) -> float:
         """Loop seconds."""
 
     def latest_ms(self) -> int:
-        """The time that `Ages.latest_ms` gives: segments of records without timestamps roll and age by it."""
+        """The time of `Ages.latest_ms`: segments of records without timestamps roll and age by it."""
 
     def broker_epoch(self) -> int:
         """This broker's own epoch, -1 before it registered."""
@@ -41,19 +41,21 @@ class ReplicaHost(Protocol):
         """Every registered broker, from the newest metadata image."""
 
     def was_deleted(self, topic: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes, as far as this broker knows."""
+        """Whether a topic of this name was deleted in the last minutes, to this broker's knowledge."""
 
     def request_flush(self, partition: Partition) -> None:
         """The log has bytes that are not durable: sync it and call `partition.note_flushed`."""
 
     def touch(self, partition: Partition) -> None:
-        """Something changed that is neither an append nor an event: recurring work has to look at the replica."""
+        """Have recurring work visit the replica: it changed in a way that is neither an append nor an event."""
 
     def wake_waiters(self, partition: Partition) -> None:
         """Call `partition.wake_parked()` once, soon. Not called again until that happened."""
 
     def submit_isr_change(self, partition: Partition) -> None:
-        """Send `partition.isr_proposal()` to the controller and give its answer to `partition.isr_answered`."""
+        """Send `partition.pending_isr_change()` to the controller and pass the answer to
+        `partition.complete_isr_change`.
+        """
 
     def storage_failed(self, partition: Partition, error: OSError) -> None:
         """The disk refused a write or a read: take its log directory offline."""
@@ -61,8 +63,8 @@ class ReplicaHost(Protocol):
     def log_damaged(self, partition: Partition) -> None:
         """The log lacks records that it once had: report that to the controller until it is repaired.
 
-        So with a replica that failed (`Partition.failure`), for which nothing is fetched any more. May be repeated, and
-        come from another thread (a cold read's).
+        Also called for a replica that failed (`Partition.failure`) and fetches no more. It may be called again, and
+        from the thread of a cold read.
         """
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
@@ -70,7 +72,7 @@ class ReplicaHost(Protocol):
 
 
 class CommitWaiter(Protocol):
-    """Someone who is answered when a record is committed. Exactly one of the two is called, once."""
+    """A request that waits for a commit. Exactly one of its methods is called, once."""
 
     def committed(self, partition: Partition) -> None: ...
 
@@ -85,30 +87,30 @@ class FetchWaiter(Protocol):
 
 
 class ReplicaFetchWaiter(FetchWaiter, Protocol):
-    """A follower's fetch session: it reads to the log end. All of these only take note.
+    """A follower's fetch session: it reads to the log end. Its methods only take note.
 
-    Its `wake` comes with each append: it must look once in the next loop iteration.
+    `wake` is called with each append: read once in the next loop iteration.
     """
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Nothing new to read, but one of the next answers should tell the new high watermark."""
+        """There is no new record, but a response should soon carry the new high watermark."""
 
     def log_start_moved(self, partition: Partition) -> None:
-        """Nothing new to read, but the next answer should tell the new log start."""
+        """There is no new record, but the next response should carry the new log start."""
 
 
 class ReplicaId(NamedTuple):
-    """A follower whose connection proved who it is (KIP-903)."""
+    """A follower with an authenticated broker id (KIP-903)."""
 
     broker_id: int
     broker_epoch: int
 
 
 class TxnMarker(NamedTuple):
-    """How a transaction ends, as its coordinator has it written. `epoch`: the producer's (see `check_marker`).
+    """The end of a transaction, as its coordinator decided. `epoch`: the producer's (see `check_marker`).
 
-    `txn_first_offset`: where the transaction must begin that it ends, as an operator saw it; -1: wherever it does. Else
-    `last_sequence` and `last_timestamp` must be those of its producer's last batch, as well.
+    `txn_first_offset`: if not -1, the offset that an operator saw, at which the transaction must begin. Then
+    `last_sequence` and `last_timestamp` must also match its producer's last batch.
     """
 
     producer_id: int
@@ -124,10 +126,9 @@ class TxnMarker(NamedTuple):
 class PartitionRead(NamedTuple):
     """The result of one fetch of one partition; `error_code` other than 0 comes with empty records.
 
-    `records` None: they are not in memory; read the log (not `cached`) away from the loop.
-    `diverging`: the reader's log left the leader's at or before this point; it must truncate (KIP-595).
-    `aborted`: (producer id, first offset) of aborted transactions, only for read_committed; () as long as
-    `records` is None.
+    `records` None: they are not in memory; read the log in a thread, not `cached`. `diverging`: the reader's log left
+    the leader's at or before this point; it must truncate (KIP-595). `aborted`: (producer id, first offset) of aborted
+    transactions, only for read_committed; () as long as `records` is None.
     """
 
     error_code: int

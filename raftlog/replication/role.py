@@ -1,4 +1,4 @@
-"""The answer of every role of a replica to a request that only a leader serves."""
+"""The response of every role of a replica to a request that only a leader serves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Search = Callable[[], tuple[int, int, int] | None]
 
 
 class ReplicaRole:
-    """A role that leads nothing: each request is refused with the role's error."""
+    """A role that does not lead: each request is refused with the role's error."""
 
     __slots__ = ("error", "leader_epoch", "partition")
 
@@ -84,26 +84,26 @@ class ReplicaRole:
         raise self.error()
 
     def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
-        """A follower's log begins here now; only a leader keeps that in mind."""
+        """Note where a follower's log now begins; only a leader remembers it."""
 
     def low_watermark(self) -> int:
         raise self.error()
 
     def note_flushed(self, end_offset: int) -> None:
-        """A sync ended: nothing depends on it but a leader's high watermark."""
+        """A sync ended: only a leader's high watermark depends on it."""
 
     def resign(self, error: type[KafkaError]) -> None:
-        """Leave this role; whoever waits on it is told why."""
+        """Leave this role and fail its waiting requests with `error`."""
 
     def update(self, state: PartitionState) -> None:
         """Take over a newer partition state of the same leader epoch."""
 
     def reevaluate_isr(self) -> None:
-        """Something outside changed (brokers, config, time): look again at the ISR and the high watermark."""
+        """Re-evaluate the ISR and the high watermark after an outside change (brokers, config, time)."""
 
 
 class FailedRole(ReplicaRole):
-    """A follower that would have had to cut committed records: it neither fetches nor serves in this leader epoch.
+    """A follower that would have had to truncate committed records: it neither fetches nor serves in this leader epoch.
 
     Kafka calls this a failed partition of its fetcher. `reason` is for people.
     """
@@ -117,7 +117,7 @@ class FailedRole(ReplicaRole):
 
 
 class OfflineRole(ReplicaRole):
-    """The replica's disk failed, or the replica was removed: nothing is read from or written to it any more."""
+    """The replica's disk failed, or the replica was removed: it is neither read nor written any more."""
 
     __slots__ = ()
 

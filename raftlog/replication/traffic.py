@@ -20,10 +20,10 @@ class Traffic:
 
     def __init__(self) -> None:
         self.messages_in = 0
-        """Records that producers appended; what was sent twice counts once."""
+        """Records that producers appended; a retry counts once."""
         self.bytes_in = 0
         self.messages_out = 0
-        """Records sent to consumers, by offsets: what compaction took away, and markers of transactions, count too."""
+        """Records sent to consumers, by offsets: compacted records and transaction markers count too."""
         self.bytes_out = 0
         """To consumers; `replica_bytes_out` is to followers."""
         self.replica_bytes_out = 0

@@ -1,1 +1,3 @@
-"""Users and their rights: rules, logins and quotas as values and pure functions. Knows no connection and no file."""
+"""Authentication and authorization: ACLs, logins and quotas as values and pure functions, without connections or
+files.
+"""

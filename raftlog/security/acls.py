@@ -1,6 +1,6 @@
-"""Access control lists as Kafka has them: who may do what with which resources, from where (KIP-11, KIP-290).
+"""Access control lists as in Kafka: principals, operations, resources and hosts (KIP-11, KIP-290).
 
-Numbers are those of the wire. Names are what `kafka-acls` prints: `TOPIC`, `PREFIXED`, `DESCRIBE_CONFIGS`.
+Numbers are the wire's. Names are as `kafka-acls` prints them: `TOPIC`, `PREFIXED`, `DESCRIBE_CONFIGS`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ WILDCARD: Final = "*"
 
 EVERY_USER: Final = "User:*"
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""The principal of a connection that did not log in."""
+"""The principal of a connection without a login."""
 
 ADMIN_API: Final = "Node:admin-api"
-"""The principal of a node's HTTP API, which has rights of its own kind. No login gives a type other than User."""
+"""The principal of a node's HTTP API, which has rights of its own kind. Logins always have the type User."""
 
 ADMIN_CLIENT: Final = "raftlog-admin"
-"""The client id of a node's HTTP API. Behind a blank follows on whose behalf it asks."""
+"""The client id of a node's HTTP API. After a blank it has the name of the represented client."""
 
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
 
 
 class ResourceType(IntEnum):
-    """The type of resource that a rule is about. UNKNOWN and ANY are for filters only."""
+    """The resource type of an ACL. UNKNOWN and ANY are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -42,7 +42,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How a rule's resource name is meant. UNKNOWN, ANY and MATCH are for filters only."""
+    """The meaning of an ACL's resource name. UNKNOWN, ANY and MATCH are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -73,7 +73,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether a rule allows or denies. UNKNOWN and ANY are for filters only."""
+    """Whether an ACL allows or denies. UNKNOWN and ANY are for filters only."""
 
     UNKNOWN = 0
     ANY = 1
@@ -82,7 +82,7 @@ class Permission(IntEnum):
 
 
 class Acl(msgspec.Struct, frozen=True, array_like=True):
-    """One rule. `principal` is `Type:name` or `User:*`, `host` an IP address or `*`."""
+    """One ACL. `principal` is `Type:name` or `User:*`, `host` an IP address or `*`."""
 
     resource_type: ResourceType
     resource_name: str
@@ -93,7 +93,7 @@ class Acl(msgspec.Struct, frozen=True, array_like=True):
     permission: Permission
 
     def concerns(self, name: str) -> bool:
-        """Whether a resource of this rule's type, by its name, is one of those that the rule is about."""
+        """Whether this ACL applies to a resource of its type, by the resource's name."""
         if self.pattern_type is PatternType.PREFIXED:
             return name.startswith(self.resource_name)
         return self.resource_name == name or self.is_about_all
@@ -111,7 +111,7 @@ class Acl(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AclFilter(NamedTuple):
-    """A question for rules; None matches every name, principal or host."""
+    """A filter for ACLs; None matches every name, principal or host."""
 
     resource_type: ResourceType
     resource_name: str | None
@@ -122,7 +122,7 @@ class AclFilter(NamedTuple):
     permission: Permission
 
     def matches(self, acl: Acl) -> bool:
-        """Whether a rule is one of those that are asked for."""
+        """Whether the filter matches an ACL."""
         return (
             self.resource_type in (ResourceType.ANY, acl.resource_type)
             and self._matches_pattern(acl)
@@ -133,7 +133,7 @@ class AclFilter(NamedTuple):
         )
 
     def _matches_pattern(self, acl: Acl) -> bool:
-        """MATCH asks for the rules that concern a resource, the others for rules that are written so."""
+        """MATCH finds the ACLs that apply to a resource, the others find ACLs with the same pattern."""
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, acl.pattern_type):
             return False
         if self.resource_name is None or self.resource_name == acl.resource_name:
@@ -205,7 +205,7 @@ IMPLIED_BY: Final = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.DESCRIBE_CONFIGS, Operation.ALTER_CONFIGS}),
 }
-"""The operations of which an ALLOW includes another one. A DENY never does."""
+"""The operations that imply another operation in an ALLOW. A DENY never implies others."""
 
 OPERATIONS: Final = {
     ResourceType.TOPIC: (
@@ -238,4 +238,4 @@ OPERATIONS: Final = {
     ResourceType.DELEGATION_TOKEN: (Operation.DESCRIBE,),
     ResourceType.USER: (Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS),
 }
-"""The operations that each type of resource knows, as authorized operations list them (KIP-430)."""
+"""The operations of each type of resource, as listed in authorized operations (KIP-430)."""

@@ -1,12 +1,11 @@
-"""Answers whether a principal may do something, by the rules of Kafka's StandardAuthorizer.
+"""Authorizes principals by the rules of Kafka's StandardAuthorizer.
 
 The first of these that holds decides:
 
 1. A super user may do everything.
 2. Any DENY that matches refuses.
-3. Any ALLOW that matches lets in.
-4. Without a rule about the resource, `allow.everyone.if.no.acl.found` says.
-5. The answer is no.
+3. Any ALLOW that matches lets in. 4. Without an ACL for the resource, `allow.everyone.if.no.acl.found` decides. 5. The
+answer is no.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from raftlog.security.acls import (
 )
 
 MOST_KEPT_ANSWERS: Final = 10_000
-"""Answers that are kept until rules change; then all go."""
+"""Cached answers until ACLs change; then all are dropped."""
 
 MOST_NOTED_PRINCIPALS: Final = 10_000
-"""Principals of whom is noted when their rules changed; with one more, those of everybody count as changed."""
+"""Principals with a recorded change of their ACLs; beyond this, all principals count as changed."""
 
 ANY_NAME: Final = "hardcode"
-"""A resource of this name is asked for where any would do, as Kafka does: a super user passes, whatever is denied."""
+"""The resource name for a check of any resource, as in Kafka: a super user passes, whatever is denied."""
 
 Reason = Literal[
     "super user", "denied by a rule", "allowed by a rule", "no rule about the resource", "no rule matches"
@@ -46,18 +45,18 @@ Reason = Literal[
 
 
 _Question = tuple[str, Operation, ResourceType, str | None]
-"""Host, operation, and a resource; None as its name is any."""
+"""Host, operation, and a resource; the name None means any."""
 
 _DENIED_BY: Final = {each: frozenset({each, Operation.ALL}) for each in Operation}
 _ALLOWED_BY: Final = {each: _DENIED_BY[each] | IMPLIED_BY.get(each, frozenset()) for each in Operation}
-"""The operations of rules that decide about an operation."""
+"""The operations of ACLs that decide about an operation."""
 
 
 @lru_cache(maxsize=1024)
 def _hosts_of(host: str) -> tuple[str, ...]:
-    """Return the hosts of the rules that concern an address.
+    """Return the hosts of ACLs that apply to an address.
 
-    Kafka's rules have Java's long spelling of IPv6: 0:0:0:0:0:0:0:1 for ::1. Here both are the same address.
+    Kafka's ACLs have Java's long spelling of IPv6: 0:0:0:0:0:0:0:1 for ::1. Here both are the same address.
     """
     if ":" not in host:
         return WILDCARD, host
@@ -72,7 +71,7 @@ def _hosts_of(host: str) -> tuple[str, ...]:
 
 
 class Verdict(NamedTuple):
-    """An answer and what it rests on."""
+    """An answer and its reason."""
 
     allowed: bool
     reason: Reason
@@ -80,12 +79,12 @@ class Verdict(NamedTuple):
 
     @property
     def is_by_rule(self) -> bool:
-        """Whether a rule or a super user's standing allows it, not `allow.everyone.if.no.acl.found`."""
+        """Whether an ACL or the list of super users allows it, not `allow.everyone.if.no.acl.found`."""
         return self.allowed and self.reason != "no rule about the resource"
 
 
 class _Patterns:
-    """Rules about one type of resource, found by name and by prefix: those of one principal, or of all."""
+    """ACLs for one type of resource, by name and by prefix: of one principal, or of all."""
 
     __slots__ = ("_by_prefix", "_lengths", "_literal", "_sorted_lengths")
 
@@ -118,7 +117,7 @@ class _Patterns:
             self._count(acl, -1)
 
     def about(self, name: str) -> list[Iterable[Acl]]:
-        """Return the rules that concern a resource, by what they call it: all, this name, and prefixes of it."""
+        """Return the ACLs that apply to a resource: for all names, this name, and its prefixes."""
         literal, by_prefix = self._literal, self._by_prefix
         found: list[Iterable[Acl]] = []
         if WILDCARD in literal and name != WILDCARD:
@@ -134,7 +133,7 @@ class _Patterns:
         return found
 
     def cover(self, acl: Acl) -> bool:
-        """Whether one of these rules is about every name that another rule is about."""
+        """Whether an ACL here covers every name that another ACL covers."""
         if WILDCARD in self._literal:
             return True
         if acl.is_about_all:
@@ -147,7 +146,7 @@ class _Patterns:
         return self._by_prefix if acl.pattern_type is PatternType.PREFIXED else self._literal
 
     def _count(self, acl: Acl, difference: int) -> None:
-        """Note a prefix that is new, or gone."""
+        """Count a new prefix, or a removed prefix."""
         if acl.pattern_type is not PatternType.PREFIXED:
             return
         length = len(acl.resource_name)
@@ -159,7 +158,7 @@ class _Patterns:
 
 
 class _RulesOfType:
-    """The rules about one type of resource, by principal: a question costs what concerns who asks it."""
+    """The ACLs for one type of resource, by principal: a check costs only the principal's ACLs."""
 
     __slots__ = ("_all", "_of")
 
@@ -181,17 +180,17 @@ class _RulesOfType:
             del self._of[acl.principal]
 
     def of(self, principal: str) -> list[_Patterns]:
-        """Return the rules of a principal, and those of everybody."""
+        """Return the ACLs of a principal, and of `User:*`."""
         of = self._of
         return [of[each] for each in {principal: None, EVERY_USER: None} if each in of]
 
     def has_about(self, name: str) -> bool:
-        """Whether there is any rule about a resource, whoever it is for."""
+        """Whether there is any ACL for a resource, of any principal."""
         return bool(self._all.about(name))
 
 
 class Authorizer:
-    """The rules in force, and who stands above them. `change` is the only way to other rules."""
+    """The ACLs in force, and the super users. ACLs change only through `change`."""
 
     def __init__(
         self,
@@ -204,17 +203,17 @@ class Authorizer:
         self._allow_if_no_rule = allow_if_no_rule
         self._rules = {each: _RulesOfType() for each in OPERATIONS}
         self._answers: dict[str, dict[_Question, bool]] = {}
-        """By principal, so that a new rule takes the answers of those whom it concerns."""
+        """By principal, so that a new ACL drops only the answers of affected principals."""
         self._kept = 0
         """How many answers there are."""
         self._changes = self._changed_for_all = 0
-        """How often rules changed, and what that was when it last concerned everybody."""
+        """The number of changes so far, and its value at the last change that affected all principals."""
         self._changed_for: dict[str, int] = {}
         """The same for single principals, since then."""
         self.change(added=acls)
 
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:
-        """Put rules in force and take others out; every question from now on is answered by the new ones."""
+        """Add and remove ACLs; every later check uses the result."""
         concerned = set()
         for acl in removed:
             self._rules[acl.resource_type].remove(acl)
@@ -234,7 +233,7 @@ class Authorizer:
             self._kept -= len(self._answers.pop(principal, ()))
 
     def version(self, principal: str) -> int:
-        """Return a number that grows when rules change by which a principal may do more or less than before."""
+        """Return a number that grows with each change of ACLs that affects a principal."""
         if principal in self.super_users:
             return 0
         return max(self._changed_for_all, self._changed_for.get(principal, 0))
@@ -247,14 +246,14 @@ class Authorizer:
             return self._answers[principal][host, operation, resource_type, name]
         except KeyError:
             answer = self.verdict(principal, host, operation, resource_type, name).allowed
-        if len(name) <= NAME_MAX_CHARS:  # names are as clients send them, and kept ones count nowhere
+        if len(name) <= NAME_MAX_CHARS:  # names are as clients send them, so cached names need a limit
             self._keep(principal, (host, operation, resource_type, name), answer)
         return answer
 
     def verdict(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
     ) -> Verdict:
-        """Return the answer to the same question, with what it rests on."""
+        """Return the answer with its reason."""
         if principal in self.super_users:
             return Verdict(True, "super user")
         rules, allowing = self._rules[resource_type], None
@@ -277,7 +276,7 @@ class Authorizer:
     def allows_any(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType
     ) -> bool:
-        """Whether there is some name of a resource with which a principal may do something (KIP-679).
+        """Whether a principal may do something with at least some resource of a type (KIP-679).
 
         Implied operations do not count, as in Kafka.
         """

@@ -1,10 +1,10 @@
 """Tokens of an identity provider: signed JWTs (RFC 7519), and the keys that verify them (JWKS, RFC 7517).
 
-Pure: keys and time are handed in. joserfc verifies signatures and checks times, issuer and audience. Only algorithms
-with a public key are allowed, so that no token is signed with what everybody knows, or not at all (RFC 8725).
+Pure: keys and time are passed in. joserfc verifies signatures and checks times, issuer and audience. Only algorithms
+with a public key are allowed, so unsigned tokens, and tokens signed with a public value, are refused (RFC 8725).
 
-A refused token's `reason` is one of a few words, which metrics count. Its `advice` is for the operator and may repeat
-what a verified token claims, never the token.
+A refused token has a `reason`, from a few words that metrics count. Its `advice` is for the operator and may quote a
+verified token's claims, never the token.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ ALGORITHMS: Final[Mapping[str, str]] = {
     "EdDSA": "Ed25519",
     "Ed25519": "Ed25519",
 }
-"""The algorithms of signatures that are taken, and the keys of each: RSA, or of a curve."""
+"""The accepted signature algorithms, and the kind of key of each: RSA, or a curve."""
 
 MAX_JWKS_BYTES: Final = 1 << 20
 MAX_KEYS: Final = 100
 MIN_RSA_BITS: Final = 2048
 MAX_RSA_BITS: Final = 8192
-"""Verifying takes a millisecond with such a key, and four times as long with one of twice the size."""
+"""Verification takes a millisecond with such a key, and four times as long with a key of twice the size."""
 
 MAX_HEADER_BYTES: Final = 8 * 1024
 MAX_SUBJECT_CHARS: Final = 1024
@@ -52,7 +52,7 @@ _BASE64_BITS: Final = 6
 
 
 class TokenRefused(Exception):
-    """A token is refused: it proves no user of this cluster."""
+    """A refused token: it does not authenticate a user of this cluster."""
 
     def __init__(self, reason: str, advice: str) -> None:
         super().__init__(f"{reason}: {advice}")
@@ -61,18 +61,18 @@ class TokenRefused(Exception):
 
 
 class UnknownKey(TokenRefused):
-    """The key that signed a token is not among the known ones. Newer keys may have it."""
+    """The token's key is not among the known keys. Newer keys may have it."""
 
     def __init__(self, advice: str, reason: str = "unknown_key") -> None:
         super().__init__(reason, advice)
 
 
 class UnusableKeys(ValueError):
-    """A JWKS that cannot be read, or has no key that verifies tokens."""
+    """An unreadable JWKS, or a JWKS without a key for verification."""
 
 
 class TokenRules(NamedTuple):
-    """Which tokens are for this cluster."""
+    """The rules for tokens of this cluster."""
 
     issuer: str = ""
     audiences: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class TokenRules(NamedTuple):
 
 
 class VerifiedToken(NamedTuple):
-    """The claims of a token, as far as anyone needs them. `expires_ms` is wall time."""
+    """The claims of a token that are used. `expires_ms` is wall time."""
 
     subject: str
     expires_ms: int
@@ -99,7 +99,7 @@ class _Registry(JWSRegistry):
     max_header_length = MAX_HEADER_BYTES
 
     def get_alg(self, name: str) -> Any:
-        """Return an algorithm that is allowed.
+        """Return an allowed algorithm.
 
         The library warns of the name EdDSA at each use, though many providers write it.
         """
@@ -122,7 +122,7 @@ class VerificationKeys:
         return len(self._keys)
 
     def find(self, algorithm: str, key_id: str | None) -> Key:
-        """Return the key of a token. Without an id it is the only one that fits. Raises UnknownKey."""
+        """Return the key of a token. Without an id it is the only fitting key. Raise UnknownKey."""
         fitting = [
             key
             for key in self._keys
@@ -138,7 +138,7 @@ class VerificationKeys:
 
 
 def read_jwks(raw: bytes) -> VerificationKeys:
-    """Read a JWKS; keys that cannot verify a token are passed over. Raises UnusableKeys. Takes milliseconds."""
+    """Read a JWKS; keys that cannot verify tokens are skipped. Raise UnusableKeys. Takes milliseconds."""
     if len(raw) > MAX_JWKS_BYTES:
         raise UnusableKeys(f"a JWKS has at most {MAX_JWKS_BYTES >> 20} MiB")
     try:
@@ -156,13 +156,13 @@ def read_jwks(raw: bytes) -> VerificationKeys:
 
 
 def _usable_key(values: dict[str, Any]) -> Key | None:
-    """Return a key that verifies signatures; None for a secret one, a weak one, or one for something else."""
+    """Return a key that verifies signatures; None for a secret key, a weak key, or a key for another use."""
     operations = values.get("key_ops", ["verify"])
     if values.get("use", "sig") != "sig" or not isinstance(operations, list) or "verify" not in operations:
         return None
     if values.get("kty") not in ("RSA", "EC", "OKP") or "d" in values:
         return None
-    modulus = values.get("n", "")  # the library warns of a weak key, so none gets there
+    modulus = values.get("n", "")  # the library warns of weak keys, so skip them before
     if values["kty"] == "RSA" and not (
         isinstance(modulus, str) and MIN_RSA_BITS <= len(modulus) * _BASE64_BITS <= MAX_RSA_BITS + 8
     ):
@@ -181,7 +181,7 @@ def _kind(key: Key) -> str:
 
 
 def verify_token(token: str, keys: VerificationKeys, rules: TokenRules, *, now_ms: int) -> VerifiedToken:
-    """Return what a token claims, if its signature and times, issuer and audience are right. Raises TokenRefused."""
+    """Return a token's claims, if its signature, times, issuer and audience are right. Raise TokenRefused."""
     header = _read_header(token)
     key = keys.find(header.alg, header.kid)
     try:
@@ -197,7 +197,7 @@ def verify_token(token: str, keys: VerificationKeys, rules: TokenRules, *, now_m
 
 
 def _read_header(token: str) -> _Header:
-    """Return a token's header, of which nothing is proved. Raises TokenRefused."""
+    """Return a token's unverified header. Raise TokenRefused."""
     segments = token.split(".")
     if len(segments) != _SEGMENTS:
         raise TokenRefused("malformed", "this is no signed JWT: that has three parts with dots between")
@@ -218,7 +218,7 @@ def _read_header(token: str) -> _Header:
 
 
 def _check_claims(claims: dict[str, Any], rules: TokenRules, now_s: int) -> None:
-    """Check times, issuer and audience; Kafka too wants exp and iat. Raises TokenRefused."""
+    """Check times, issuer and audience; Kafka too wants exp and iat. Raise TokenRefused."""
     registry = JWTClaimsRegistry(now_s, rules.skew_s, exp={"essential": True}, iat={"essential": True})
     names = ["exp", "iat", "nbf"]
     if rules.issuer:
@@ -239,7 +239,7 @@ def _check_claims(claims: dict[str, Any], rules: TokenRules, now_s: int) -> None
 
 
 def _refusal_of(claim: str, claims: Mapping[str, Any], rules: TokenRules) -> TokenRefused:
-    """Return why a claim is not what it has to be."""
+    """Return the error for a wrong claim."""
     name = claim.partition(",")[0]
     value = claims.get(name)
     if name == "iss":
@@ -260,7 +260,7 @@ def _refusal_of(claim: str, claims: Mapping[str, Any], rules: TokenRules) -> Tok
 
 
 def _seconds(time: float) -> int:
-    """Return a claim's time as one that a calendar has."""
+    """Return a claim's time, within the range of the calendar."""
     return int(max(0, min(time, MAX_EXPIRES_S)))
 
 
@@ -286,6 +286,6 @@ def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> tuple[str, ...]:
 
 
 def _shown(value: object) -> str:
-    """Return a value that somebody else has chosen, short enough for a log."""
+    """Return an untrusted value, short enough for a log."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

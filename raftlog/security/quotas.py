@@ -1,8 +1,8 @@
-"""Client quotas: which one holds for a client, and how long one that used too much waits (KIP-13, 124, 546, 599, 612).
+"""Client quotas: the quota of a client, and its throttle time (KIP-13, 124, 546, 599, 612).
 
-An entity is who a quota is for: pairs of a type (`user`, `client-id`, `ip`) and a name, None for the default, sorted by
-type. Values are bytes a second, percent of one processor's time, or partitions or connections a second. Times are
-seconds of any clock that does not go back.
+An entity has a quota: pairs of a type (`user`, `client-id`, `ip`) and a name, None for the default, sorted by type.
+Values are bytes a second, percent of one processor's time, or partitions or connections a second. Times are seconds of
+any clock that does not go back.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ WHOLE_NUMBERS: Final = frozenset({PRODUCE, FETCH, CONNECTION})
 Name = TypeVar("Name", bound=Hashable)
 
 MAX_RATES: Final = 10_000
-"""Rates that one `Rates` keeps. Clients choose their ids and addresses, so there is a bound."""
+"""Rates that one `Rates` keeps. Clients choose their ids and addresses, so the number is limited."""
 
 CountedAs = tuple[str | None, str | None]
-"""A user and a client id that are counted together with all that have the same; None: any."""
+"""A user and a client id that share a rate with all equal pairs; None: any."""
 
 
 class Quota(NamedTuple):
-    """A limit, and the name under which all that share it are counted together."""
+    """A limit, and the name of the rate that shares it."""
 
     limit: float
     counted_as: CountedAs
 
 
 def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | None:
-    """Return the quota of a user's client, the most special of eight levels; None: there is no limit.
+    """Return the quota of a user's client, the most specific of eight levels; None if there is no limit.
 
-    One that is set for users counts all clients of a user together, one for client ids all users of it.
+    A user's quota counts all its clients together, a client id's quota all its users.
     """
     for entity, counted_as in _levels(user, client_id):
         values = quotas.get(entity)
@@ -58,7 +58,7 @@ def quota_for(quotas: Quotas, key: str, user: str, client_id: str) -> Quota | No
 
 
 def quota_for_address(quotas: Quotas, host: str) -> float | None:
-    """Return how many connections a second an address may make; None: there is no limit."""
+    """Return the limit of an address in connections a second, or None."""
     for name in (host, None):
         limit = quotas.get(((IP, name),), {}).get(CONNECTION)
         if limit is not None:
@@ -76,21 +76,21 @@ def _levels(user: str, client_id: str) -> Iterator[tuple[Entity, CountedAs]]:
 
 
 class Windows(NamedTuple):
-    """The time over which use is counted: `quota.window.num` windows of `quota.window.size.seconds`."""
+    """The time over which use is measured: `quota.window.num` windows of `quota.window.size.seconds`."""
 
     most: int = 11
     seconds: float = 1.0
 
     @property
     def least_s(self) -> float:
-        """Return the least time by which a rate's use is divided: what a limit allows in it passes at once."""
+        """Return the shortest time that a rate is computed over: a burst within it passes at once."""
         return max(1, self.most - 1) * self.seconds
 
 
 class WindowedRate:
-    """Recent use, and how long a client that used too much waits, as Kafka's Rate and ClientQuotaManager.
+    """Recent use, and a client's throttle time, as in Kafka's Rate and ClientQuotaManager.
 
-    All windows but the newest count as full, so a burst of ten seconds' worth passes where there are eleven.
+    All windows but the newest count as full, so a burst of ten seconds' worth passes with eleven windows.
     """
 
     __slots__ = ("_amounts", "_ends_at", "_most", "_numbers", "_seconds", "used")
@@ -98,15 +98,15 @@ class WindowedRate:
     def __init__(self, span: Windows) -> None:
         self._most, self._seconds = span
         self._numbers: deque[int] = deque()
-        """Of the windows in which something was used, the oldest first."""
+        """The numbers of the windows with use, the oldest first."""
         self._amounts: deque[float] = deque()
         self._ends_at = 0.0
         """When the newest of them is over."""
         self.used = 0.0
-        """In all windows, as of the last call; no more than that is in them now."""
+        """The use in all windows at the last call, an upper bound of the present use."""
 
     def use(self, amount: float, now: float) -> None:
-        """Count something that was used now."""
+        """Count use at a time."""
         if now >= self._ends_at:
             number = int(now / self._seconds)
             self._forget(number)
@@ -117,16 +117,16 @@ class WindowedRate:
         self.used += amount
 
     def throttle_s(self, limit: float, now: float, *, more: float = 0.0) -> float:
-        """Return how many seconds to wait until the rate, with `more` added, is below its limit; 0 if it is."""
+        """Return how many seconds to wait until the rate, with `more` added, is below its limit; 0 if it is already."""
         self._forget(int(now / self._seconds))
         return max(0.0, (self.used + more) / limit - self._elapsed(now)) if self._numbers else 0.0
 
     def forgotten_in_s(self, now: float) -> float:
-        """Return how long it takes until all windows are over, if nothing more is used."""
+        """Return how long it takes until all windows are over, if there is no more use."""
         return (self._numbers[-1] + self._most) * self._seconds - now if self._numbers else 0.0
 
     def is_idle(self, now: float) -> bool:
-        """Whether nothing was used of late. A new rate would then give the same answers."""
+        """Whether there was no recent use. A new rate would then give the same answers."""
         self._forget(int(now / self._seconds))
         return not self._numbers
 
@@ -166,7 +166,7 @@ class Rates(Generic[Name]):
         return self._by_name.get(name)
 
     def add(self, name: Name, now: float) -> tuple[WindowedRate, bool]:
-        """Return a new rate for this name, and whether other rates were dropped to make room for it."""
+        """Return a new rate for this name, and whether other rates were evicted for it."""
         is_full = len(self._by_name) >= self._most
         if is_full:
             self._make_room(now)
@@ -174,7 +174,7 @@ class Rates(Generic[Name]):
         return rate, is_full
 
     def _make_room(self, now: float) -> None:
-        """Drop every idle rate, then the oldest ones until a tenth of the table is free."""
+        """Drop every idle rate, then the oldest rates until a tenth of the table is free."""
         for name in [name for name, each in self._by_name.items() if each.is_idle(now)]:
             del self._by_name[name]
         surplus = len(self._by_name) - (self._most - max(1, self._most // 10))
@@ -183,9 +183,9 @@ class Rates(Generic[Name]):
 
 
 class TokenBucket:
-    """Use that saves up while nothing happens, for as long as all windows together (KIP-599's TokenBucket).
+    """Allowance that accumulates while idle, up to the length of all windows (KIP-599's TokenBucket).
 
-    It may be overdrawn by one request; then nothing more goes until that is made good.
+    One request may overdraw it; further requests wait until that is refilled.
     """
 
     __slots__ = ("_seen_at", "_span", "tokens")
@@ -196,12 +196,12 @@ class TokenBucket:
         self.tokens = limit * span.most * span.seconds
 
     def wait_s(self, limit: float, now: float) -> float:
-        """Return how long to wait until something may be used again; 0: now."""
+        """Return the seconds until the bucket may be used again; 0: now."""
         full = limit * self._span.most * self._span.seconds
         self.tokens = min(full, self.tokens + limit * max(0.0, now - self._seen_at))
         self._seen_at = now
         return max(0.0, -self.tokens / limit)
 
     def use(self, amount: float) -> None:
-        """Count something that was used, as of the last `wait_s`."""
+        """Count use, at the time of the last `wait_s`."""
         self.tokens -= amount

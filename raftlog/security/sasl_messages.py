@@ -16,7 +16,7 @@ _OAUTH: Final = re.compile(
 
 
 class PlainLogin(NamedTuple):
-    """A name and a password, as a client said them. Its text form hides the password."""
+    """A name and a password from a client. Its text form hides the password."""
 
     user: str
     password: str
@@ -26,7 +26,7 @@ class PlainLogin(NamedTuple):
 
 
 class OauthLogin(NamedTuple):
-    """A token, the user as whom it shall count if the client named one, and the extensions (KIP-342)."""
+    """A token, the requested authorization user, if any, and the extensions (KIP-342)."""
 
     token: str
     authorization_id: str
@@ -37,7 +37,7 @@ class OauthLogin(NamedTuple):
 
 
 def parse_plain(message: bytes) -> PlainLogin:
-    """Read `[authzid] NUL user NUL password`. Raises SaslAuthenticationFailed."""
+    """Read `[authzid] NUL user NUL password`. Raise SaslAuthenticationFailed."""
     try:
         parts = message.decode().split("\0")
     except UnicodeDecodeError:
@@ -54,7 +54,7 @@ def parse_plain(message: bytes) -> PlainLogin:
 
 
 def parse_oauth(message: bytes) -> OauthLogin:
-    """Read a client's first message, of which `auth=Bearer <token>` is one pair. Raises SaslAuthenticationFailed."""
+    """Read a client's first message, of which `auth=Bearer <token>` is one pair. Raise SaslAuthenticationFailed."""
     try:
         match = _OAUTH.fullmatch(message.decode())
     except UnicodeDecodeError:

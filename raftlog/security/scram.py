@@ -1,7 +1,7 @@
 """The server's side of SCRAM-SHA-256 and -512 (RFC 5802, RFC 7677), and the credentials that it needs (KIP-84).
 
-A server keeps no password: only salt, iterations, the hash of the client's key and the server's key. Nobody can
-log in with these, but everyone who reads them can try passwords, so they are as secret as passwords.
+A server stores no password, only salt, iterations, the hash of the client's key and the server's key. They do not
+suffice for a login, but allow guessing passwords offline, so they are as secret as passwords.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_SALT_BYTES: Final = 64
 MAX_USER_CHARS: Final = 249
 
 LOOKED_LIKE: Final = 100
-"""Credentials like one of which that of an unknown user looks."""
+"""Credentials that the made-up credential of an unknown user imitates."""
 
 _ALPHANUMERIC: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -48,11 +48,11 @@ _CLIENT_FINAL: Final = re.compile(
 )
 
 REFUSED: Final = "the user name or password is wrong"
-"""The message of every failed login, whatever was wrong."""
+"""The message of every failed login, for any reason."""
 
 
 class ScramCredential(msgspec.Struct, frozen=True, array_like=True):
-    """The values that a server keeps of one user's password for one mechanism."""
+    """The stored values of one user's password for one mechanism."""
 
     salt: bytes
     iterations: int
@@ -64,7 +64,7 @@ class ScramCredential(msgspec.Struct, frozen=True, array_like=True):
 
 
 def check_user(name: str) -> None:
-    """Raise UnacceptableCredential for a user's name that no credential can have."""
+    """Raise UnacceptableCredential for an invalid user name."""
     if not 0 < len(name) <= MAX_USER_CHARS:
         raise UnacceptableCredential(f"name: has 1 to {MAX_USER_CHARS} characters, not {len(name)}")
 
@@ -80,24 +80,24 @@ def check_numbers(new: ScramCredential) -> None:
 
 
 class Login(NamedTuple):
-    """A user who proved the password, and the extensions of the first message (`tokenauth=true`, KIP-48)."""
+    """An authenticated user, and the extensions of the first message (`tokenauth=true`, KIP-48)."""
 
     user: str
     extensions: Mapping[str, str]
 
 
 def credential(mechanism: str, password: str, salt: bytes, iterations: int) -> ScramCredential:
-    """Derive what a server keeps from a password. Takes milliseconds: not for the event loop."""
+    """Derive the stored values from a password. Takes milliseconds: not for the event loop."""
     return from_salted(mechanism, salted(mechanism, password, salt, iterations), salt, iterations)
 
 
 def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """Return the salted password, of which everything else is derived. Takes milliseconds."""
+    """Return the salted password, from which everything else is derived. Takes milliseconds."""
     return hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
 
 
 def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations: int) -> ScramCredential:
-    """Derive it from the salted password, as AlterUserScramCredentials sends it."""
+    """Derive a credential from the salted password, as AlterUserScramCredentials sends it."""
     name = HASHES[mechanism]
     client_key = hmac.digest(salted_password, b"Client Key", name)
     return ScramCredential(
@@ -109,14 +109,14 @@ def from_salted(mechanism: str, salted_password: bytes, salt: bytes, iterations:
 
 
 class CredentialLookup:
-    """Finds the credential of a user, or makes one up that looks like those of others.
+    """Finds the credential of a user, or makes up a credential that looks like other users'.
 
-    Both take the same steps, since the time of an answer would show which users exist. The examples of others are kept
-    until the credentials change.
+    Both take the same steps, since the time of a response would show which users exist. The imitated credentials are
+    kept until the credentials change.
     """
 
     def __init__(self, secret: bytes) -> None:
-        """`secret` keys what is made up."""
+        """`secret` is the key for made-up credentials."""
         self._secret = secret
         self._known: Mapping[tuple[str, str], ScramCredential] = {}
         self._examples: Mapping[str, Sequence[ScramCredential]] = dict.fromkeys(HASHES, ())
@@ -124,7 +124,7 @@ class CredentialLookup:
     def find(
         self, known: Mapping[tuple[str, str], ScramCredential], user: str, mechanism: str
     ) -> ScramCredential:
-        """Return a user's credential among those that there are, or one that is made up."""
+        """Return a user's known credential, or a made-up credential."""
         if known is not self._known:
             some = [(key[1], known[key]) for key in islice(known, LOOKED_LIKE)]
             self._examples = {name: [each for other, each in some if other == name] for name in HASHES}
@@ -136,9 +136,9 @@ class CredentialLookup:
 def made_up(
     mechanism: str, user: str, secret: bytes, like: Sequence[ScramCredential] = ()
 ) -> ScramCredential:
-    """Return what is answered for a user whom nobody knows: always the same as long as it looks like the same others.
+    """Return the made-up credential of an unknown user: always the same as long as it imitates the same others.
 
-    The caller refuses the login whatever the proof is.
+    The caller refuses the login with any proof.
     """
     size = hashlib.new(HASHES[mechanism]).digest_size
 
@@ -156,7 +156,7 @@ def made_up(
 class ScramServer:
     """One login: `first` and then `final`, once each.
 
-    Raises SaslAuthenticationFailed for a message that is none, or that proves nothing.
+    Raise SaslAuthenticationFailed for a malformed message or a wrong proof.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class ScramServer:
     ) -> None:
         self._hash = HASHES[mechanism]
         self._find = find
-        """The credential of (user, extensions); for an unknown one, something made up."""
+        """Returns the credential of (user, extensions); a made-up credential for an unknown user."""
         self._make_nonce = nonce
         self._user = ""
         self._extensions: Mapping[str, str] = {}
@@ -192,7 +192,7 @@ class ScramServer:
         return self._server_first.encode()
 
     def final(self, message: bytes) -> tuple[bytes, Login]:
-        """Check the client's proof; returns the server's own, and who logged in."""
+        """Check the client's proof; return the server's own proof, and the authenticated user."""
         kept = self._credential
         if kept is None:
             raise SaslAuthenticationFailed("the final message came before the first")

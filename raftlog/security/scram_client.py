@@ -1,4 +1,4 @@
-"""The client's side of SCRAM (RFC 5802), without a connection: for what logs in without a client library."""
+"""The client's side of SCRAM (RFC 5802), without a connection: for logins without a client library."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _NO_BINDING: Final = "n,,"
 
 
 class ServerUnproven(ValueError):
-    """The server's messages are no SCRAM, or do not prove that the server knows the user."""
+    """The server's messages are malformed, or do not prove that the server knows the user."""
 
 
 class ScramClient:
-    """One login: the bytes of `first`, then `final` with the server's answer, then `verify` with the next one.
+    """One login: the bytes of `first`, then `final` with the server's response, then `verify` with the next response.
 
     `with_token`: the user is a delegation token's id, the password its HMAC in base64 (KIP-48). `derive` is `salted`,
     which takes milliseconds, or keeps its answers.
@@ -48,7 +48,7 @@ class ScramClient:
         return f"{_NO_BINDING}{self._first_bare}".encode()
 
     def final(self, server_first: bytes) -> bytes:
-        """Return the proof of the password. Raises ServerUnproven."""
+        """Return the proof of the password. Raise ServerUnproven."""
         nonce, salt, iterations = self.read(server_first)
         salted_password = self._derive(self._mechanism, self._password, salt, iterations)
         name = HASHES[self._mechanism]
@@ -67,7 +67,7 @@ class ScramClient:
             raise ServerUnproven("the server did not prove that it knows this user")
 
     def read(self, server_first: bytes) -> tuple[str, bytes, int]:
-        """Return the whole nonce, the salt and the iterations of the server's message. Raises ServerUnproven."""
+        """Return the whole nonce, the salt and the iterations of the server's message. Raise ServerUnproven."""
         try:
             fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
             nonce, salt, iterations = fields["r"], b64decode(fields["s"], validate=True), int(fields["i"])

@@ -1,7 +1,7 @@
-"""Delegation tokens as values (KIP-48): who may act as whom and until when, and the password that proves it.
+"""Delegation tokens as values (KIP-48): owner, requester, expiry, and the password of a token.
 
 The metadata holds no password. Every node that has `delegation.token.secret.key` computes it from the token's id, as
-Kafka does: the HMAC-SHA-512 of the id under that key, which a client of SCRAM says in base64.
+Kafka does. It is the HMAC-SHA-512 of the id under that key, which a SCRAM client uses in base64.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from raftlog.security.scram import HASHES, MIN_ITERATIONS, SALT_BYTES, ScramCredential, credential
 
 EXTENSION: Final = "tokenauth"
-"""The extension of SCRAM by which a client says that its user name is the id of a token."""
+"""The SCRAM extension of a client with a token's id as its user name."""
 
 
 class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
@@ -25,20 +25,20 @@ class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
 
     token_id: str
     owner: str
-    """The principal of whoever logs in with it."""
+    """The principal of a login with the token."""
     requester: str
-    """The user who had it made: the owner, or one who may make tokens for the owner (KIP-373)."""
+    """The user that requested it: the owner, or a user that may create tokens for the owner (KIP-373)."""
     renewers: tuple[str, ...]
     issued_ms: int
     expires_ms: int
     max_ms: int
 
     def is_expired(self, now_ms: int) -> bool:
-        """Whether nobody can log in with it any more."""
+        """Whether it is no longer valid for a login."""
         return self.expires_ms < now_ms
 
     def may_be_renewed_by(self, principal: str) -> bool:
-        """Whether a principal may renew it, and end it."""
+        """Whether a principal may renew and expire it."""
         return principal == self.owner or principal in self.renewers
 
     def concerns(self, principal: str) -> bool:
@@ -47,22 +47,22 @@ class DelegationToken(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenKey:
-    """`delegation.token.secret.key`, and what this node derived of it for tokens that are there."""
+    """`delegation.token.secret.key`, and the values that this node derived from it for existing tokens."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
         self._tokens: Mapping[str, DelegationToken] = {}
         self._ids: dict[bytes, str] = {}
-        """The ids of `_tokens` by the hash of their HMAC, so that a look-up tells nothing of an HMAC by its time."""
+        """The ids of `_tokens` by the hash of their HMAC, so that the time of a look-up reveals no HMAC."""
 
     @property
     def is_set(self) -> bool:
-        """Whether there are delegation tokens at all."""
+        """Whether delegation tokens are enabled."""
         return bool(self._key)
 
     def hmac_of(self, token_id: str) -> bytes:
-        """Return what proves that somebody was given a token."""
+        """Return the HMAC of a token, its password."""
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def find(self, tokens: Mapping[str, DelegationToken], proof: bytes) -> DelegationToken | None:
@@ -77,7 +77,7 @@ class TokenKey:
     def credential(
         self, mechanism: str, token_id: str, tokens: Mapping[str, DelegationToken]
     ) -> ScramCredential:
-        """Return what a login with a token of `tokens` is checked by: the same on every node.
+        """Return the credential for a login with a token of `tokens`: the same on every node.
 
         The first time takes some milliseconds.
         """

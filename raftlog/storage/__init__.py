@@ -1,2 +1,3 @@
 """One partition's log on one disk, in Apache Kafka's formats: segments, indexes, producer state, leader epochs,
-recovery and retention. Knows nothing of leaders, followers or clients."""
+recovery and retention. Leaders, followers and clients are unknown here.
+"""

@@ -1,7 +1,7 @@
 """Walking the batches of a log's segments from their files, each checked, in steps that never wait for the disk.
 
-Steps are generators. They yield a call that may wait for the disk: run it in a thread and send its result back. Or they
-yield None, where the caller lets others have their turn.
+Steps are generators. They yield a call that may block on the disk, which the caller runs in a thread and sends the
+result of. They yield None where the caller may yield to the event loop.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LogBatch(NamedTuple):
 
 
 class LogBatchReader:
-    """The batches of neighbouring segments, one after the other. `offset` is where the next one is due."""
+    """The batches of neighbouring segments, in order. `offset` is where the next batch is due."""
 
     __slots__ = ("_chunk", "_cuts", "_log", "_number", "_position", "_segments", "_start", "offset")
 
@@ -55,7 +55,7 @@ class LogBatchReader:
         )
 
     def next(self) -> OffloadSteps[LogBatch | None]:
-        """Return the next batch, None after the last. Overtaken; CorruptMessage where one is not sound; OSError."""
+        """Return the next batch, None after the last. Raise LogChanged, CorruptMessage if it is unsound, or OSError."""
         while self._position >= self._segments[self._number].size:
             if self._number + 1 == len(self._segments):
                 return None
@@ -73,7 +73,7 @@ class LogBatchReader:
         return LogBatch(header, memoryview(self._chunk)[at : at + header.length])
 
     def _reach(self, segment: Segment, size: int) -> OffloadSteps[int]:
-        """Have `size` bytes from the position on in the chunk; returns where they begin in it."""
+        """Read until the chunk holds `size` bytes from the position on; return where they begin in it."""
         at = self._position - self._start
         if at + size <= len(self._chunk):
             return at

@@ -17,7 +17,7 @@ WRITE_BYTES: Final = 256 * 1024
 
 
 class CleanedSegment:
-    """Takes batches in order; `seal` it, then `Log.replace` the group by `segment`, or `discard` it."""
+    """Takes batches in order; `seal` it, then `Log.replace_segments` the group by `segment`, or `discard` it."""
 
     __slots__ = ("_buffered", "_disk", "_group", "_headers", "_pending", "expected_end_offset", "segment")
 
@@ -40,7 +40,7 @@ class CleanedSegment:
         self._buffered = 0
 
     def add(self, batch: Buffer) -> None:
-        """Take in a batch. OSError if the disk refuses those before it."""
+        """Append a batch. OSError if the disk refuses the batches before it."""
         self._pending.append(bytes(batch))  # a view would keep all that was read with it
         self._headers.append(read_header(batch))
         self._buffered += len(batch)

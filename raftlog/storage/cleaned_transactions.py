@@ -1,4 +1,4 @@
-"""How the transactions of a log ended, told to a reader that walks its batches in order. Of KIP-98, nothing else."""
+"""How the transactions of a log ended, for a reader that walks its batches in order (KIP-98)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _FIRST_OFFSET: Final = attrgetter("first_offset")
 
 
 class CleanedTransactionMetadata:
-    """Ask it of each batch of producers once, in the order of offsets. `aborted`: those of the stretch, at least."""
+    """Query it once for each batch of producers, in the order of offsets. `aborted`: at least the aborted transactions
+    of the stretch.
+    """
 
     __slots__ = ("_aborted", "_under_way")
 

@@ -3,17 +3,17 @@
 First the keys of the dirty part are gathered, as many as the memory allows. Then all segments up to there are written
 anew without what is superseded, group by group, each put in its place at once. These stay, for these reasons:
 
-- offsets, and the bounds of batches: a hole comes before a batch, never after the last one of a segment, so that who
-  reads there finds the next batch in the same file;
+- offsets, and the bounds of batches: a hole comes before a batch, never after the last one of a segment, so that a
+  reader finds the next batch in the same file;
 - a batch that producers are known by, emptied of its records if need be, so that their sequences are known for ever;
-- the first batch of each leader epoch, likewise: a replica that is made from this log learns where they begin, and
-  later leads others to cut what they alone have;
+- the first batch of each leader epoch, likewise: a replica that is made from this log learns where the epochs begin,
+  and as a leader makes followers truncate what only they have;
 - a tombstone, and the marker of a transaction without batches, until delete.retention.ms after the cleaning that found
-  it so; no longer, but also not while a replica is away, which would else keep what was deleted and show it one day;
-- everything of and after the first transaction that is not decided: `end_limit` is the last stable offset.
+  it, and longer while a replica is offline: it would keep the deleted record and serve it later;
+- everything from the first undecided transaction on: `end_limit` is the last stable offset.
 
-Ordering law: a group is replaced only after those before it, and `cleaned_until` moves after all of them. So nothing
-that deletes goes before what it deletes.
+Ordering law: a group is replaced only after those before it, and `cleaned_until` moves after all of them. So a
+tombstone is never removed before the records that it deletes.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 RECORDS_PER_STEP: Final = 100
-"""Records between two places where others may have their turn: well below a millisecond."""
+"""Records between two places where the loop may run other tasks: well below a millisecond."""
 
 
 NO_DELTA: Final = -(2**63)
 
 REBASABLE_TIMESTAMPS: Final = range(-(2**62), 2**62)
-"""Timestamps that can be told relative to any delete horizon. Others were made up by a producer."""
+"""Timestamps that can be written relative to any delete horizon. Producers made up the others."""
 
 
 class RetainedRecords(NamedTuple):
-    """The rest of a batch. `deletes`: some of it are tombstones."""
+    """The part of a batch that stays. `deletes`: it includes tombstones."""
 
     records: int
     newest_delta: int
@@ -82,7 +82,7 @@ class Cleaning:
     ) -> None:
         """`now_ms` judges age, new delete horizons begin at `latest_ms` (see `raftlog.base.record_ages`).
 
-        `may_forget`: tombstones and markers whose time is over may go, since all replicas have seen them.
+        `may_forget`: expired tombstones and markers may go, since all replicas have seen them.
         """
         self._log = log
         self._bounds = bounds
@@ -102,7 +102,7 @@ class Cleaning:
 
     @property
     def cleaned_until(self) -> int:
-        """Every record before this offset was looked at."""
+        """Every record before this offset was seen."""
         return self._map.end_offset
 
     @property
@@ -112,7 +112,7 @@ class Cleaning:
 
     @property
     def is_log_changed(self) -> bool:
-        """Whether the log was cut or dropped what is read: an error then is none of the disk's."""
+        """Whether the log was cut or dropped what is read: an error then is not the disk's."""
         return self._source.is_log_changed
 
     def steps(self) -> OffloadSteps[None]:
@@ -225,7 +225,7 @@ class Cleaning:
     def _filter(
         self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool
     ) -> OffloadSteps[bytes | memoryview | None]:
-        """Return what is left of a batch, None if nothing is."""
+        """Return what is left of a batch, None if it is empty."""
         header = batch.header
         self.records_before += header.record_count
         if header.is_control:
@@ -239,7 +239,7 @@ class Cleaning:
     def _filter_marker(
         self, batch: LogBatch, outcomes: CleanedTransactionMetadata, *, is_last: bool
     ) -> bytes | memoryview | None:
-        """A marker is kept whole or not at all: an empty one would say nothing of its producer's epoch."""
+        """A marker is kept whole or not at all: an empty marker would lose its producer's epoch."""
         header = batch.header
         is_marker = read_end_marker(batch.whole) is not None
         ends_nothing = outcomes.is_empty_transaction_marker(header)
@@ -312,7 +312,7 @@ class Cleaning:
         )
 
     def _is_wanted(self, record: RawRecord, base_offset: int, horizon_ms: int | None) -> bool:
-        """Nobody can ask for a record without a key in a compacted topic."""
+        """A compacted topic drops records without a key: no reader can look them up."""
         if record.key is None or self._map.newest(record.key) > base_offset + record.offset_delta:
             return False
         return record.has_value or horizon_ms is None or not self._is_over(horizon_ms)
@@ -325,10 +325,10 @@ class Cleaning:
 
 
 def _plain(batch: LogBatch) -> OffloadSteps[bytes | None]:
-    """Return a batch's plain bytes; None if its records are malformed, as a producer may send them: such a batch stays.
+    """Return a batch's plain bytes; None if its records are malformed, as a producer may send them. Such a batch stays.
 
-    So does one with offsets or timestamps that no batch made anew could hold. Decompressing may take long, as what
-    looks small may be large.
+    So does a batch with offsets or timestamps that a rewritten batch could not hold. Decompression may take long: a
+    small batch may become a large one.
     """
     header, payload = batch.header, batch.whole[HEADER_BYTES:]
     plain: bytes | None = bytes(payload)

@@ -1,6 +1,6 @@
-"""Telling damage from a torn tail, and what becomes of damage: marked, set aside, never served.
+"""Detection of damage, as distinct from a torn tail; damaged bytes are marked, set aside, and never served.
 
-A sector that was never written reads as zeros; bytes that were written and read otherwise now have rotted.
+A sector that was never written reads as zeros. Bytes that now differ from what was written have rotted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def merge_damage(old: Damage | None, new: Damage) -> Damage:
 
 
 def find_next_valid_batch(segment: SegmentBytes, position: int, offset: int) -> int | None:
-    """Return the position of the first sound batch after a bad one, found by the looks of its header."""
+    """Return the position of the first sound batch after a bad batch, found by the pattern of its header."""
     window = SegmentScanner(segment)
     high_bytes = re.escape((offset >> 32).to_bytes(4, "big"))
     # All of it in the lookahead: matches may overlap, as a batch often ends with zeros and an offset begins with them.
@@ -57,10 +57,10 @@ def find_next_valid_batch(segment: SegmentBytes, position: int, offset: int) -> 
 
 
 def is_torn_write(segment: Segment, position: int, stop: int, offset: int) -> bool:
-    """Say whether the bad batch at `position`, with sound ones or the file's end at `stop`, was never written whole.
+    """Return whether the bad batch at `position` was never written whole. A sound batch or the file's end is at `stop`.
 
-    Its start is missing, or its part of some sector. Zeros prove that only where this batch would have others, so a
-    flipped bit is no hole.
+    Its start, or its part of some sector, is zero. That is proof only where the batch would hold other bytes, so a
+    flipped bit does not pass for a hole.
     """
     start = segment.file.pread(_MAGIC_END, position)
     if stop - position < _MAGIC_END or not any(start[_LENGTH_START:]):
@@ -80,7 +80,7 @@ def is_torn_write(segment: Segment, position: int, stop: int, offset: int) -> bo
 
 
 def is_cut_off(segment: Segment, position: int) -> bool:
-    """Say whether the file ends before the batch at `position` does, by the batch's own length.
+    """Return whether the file ends before the batch at `position` does, by the batch's own length.
 
     Not so if the CRC holds up to the file's end: then the length, which the CRC does not cover, has rotted.
     """
@@ -99,7 +99,7 @@ def is_cut_off(segment: Segment, position: int) -> bool:
 
 
 def first_bad_offset(segment: Segment, offset: int) -> int:
-    """Return the offset of the first batch that is not sound, at or after the one that holds `offset`.
+    """Return the offset of the first unsound batch, from the batch that holds `offset` on.
 
     The segment's end offset if all are: then its index was at fault.
     """
@@ -108,7 +108,7 @@ def first_bad_offset(segment: Segment, offset: int) -> int:
     before_hole = bad
     while position < segment.size and (header := window.valid_header_at(position)) is not None:
         if not segment.follows(header, bad) or header.end_offset > segment.end_offset:
-            # which of two that overlap is where it belongs nobody knows, if the first comes after a hole
+            # if the first comes after a hole, either of two overlapping batches may be misplaced
             return before_hole if header.base_offset < bad else bad
         before_hole = bad if header.base_offset > bad else header.end_offset
         position, bad = position + header.length, header.end_offset
@@ -133,7 +133,7 @@ def _sound_begin(segment: Segment, window: SegmentScanner, offset: int) -> tuple
 
 
 def _position_after(segment: Segment, offset: int) -> int:
-    """Return the position where the sound batches before `offset` end. Neither the index nor what follows misleads."""
+    """Return the position where the sound batches before `offset` end. It uses neither the index nor what follows."""
     window = SegmentScanner(segment)
     position, end_offset = _sound_begin(segment, window, offset)
     while end_offset < offset and (header := window.valid_header_at(position)) is not None:
@@ -148,7 +148,7 @@ def write_damage_mark(disk: Disk, directory: str, damage: Damage) -> None:
 
 
 def remove_damage_mark(disk: Disk, directory: str) -> None:
-    """Remove the mark, if there is one, durably."""
+    """Remove the mark durably, if it exists."""
     remove_checked(disk, f"{directory}/{DAMAGE_MARK}")
 
 
@@ -167,7 +167,7 @@ def read_damage_mark(disk: Disk, directory: str, *, unchecked_ok: bool) -> Damag
 
 
 def quarantine_bytes(disk: Disk, segment: Segment, position: int, offset: int) -> None:
-    """Copy a segment's bytes from a position on to `<offset>.damaged`: they may be the only ones left."""
+    """Copy a segment's bytes from a position on to `<offset>.damaged`: they may be the only copy."""
     directory = segment.path.rpartition("/")[0]
     target = disk.open(f"{directory}/{offset:020d}.damaged", create=True)
     try:

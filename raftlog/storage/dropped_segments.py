@@ -1,12 +1,12 @@
 """Segments that leave a log at one of its ends: a start finishes what a power cut interrupted.
 
-POSIX promises no order between two names of a folder, so after a power cut any of the renames may be missing, and a
-hole in the middle of the log would pass for damage. Instead of a sync after each file, the suffix says which end the
-segment left. With a segment that left the head go all before it, and with one that left the tail all after it. One
-renamed file is enough, an index too, so a log is never left without its index of aborted transactions.
+POSIX promises no order between two names of a folder, so after a power cut any of the renames may be missing. A hole in
+the middle of the log would pass for damage. Instead of a sync after each file, the suffix says which end the segment
+left. A start removes all segments before a segment that left the head, and all after a segment that left the tail. One
+renamed file is enough, even an index, so a log is never left without its index of aborted transactions.
 
-Ordering law: a file with either suffix is removed after its folder was synced, one with `TAIL` also before the log
-grows. A log that begins anew has none of either left.
+Ordering law: a file with either suffix is removed after its folder was synced, a file with `TAIL` also before the log
+grows. A log that begins anew has neither.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from raftlog.base.disk import Disk
 from raftlog.storage.partition_files import OFFSET_DIGITS, offsets_in_names
 
 HEAD: Final = ".head.deleted"
-"""The end of the name of a file whose segment was dropped with all before it. Kafka says `.deleted`."""
+"""Suffix of the files of a segment that was dropped with all segments before it. Kafka uses `.deleted`."""
 TAIL: Final = ".tail.deleted"
-"""The end of the name of a file whose segment was cut off with all after it."""
+"""Suffix of the files of a segment that was cut off with all segments after it."""
 SIDE_KINDS: Final = (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS)
-"""Files beside a segment's `.log` that are nothing without it."""
+"""Files beside a segment's `.log` that are useless without it."""
 KINDS: Final = (*SIDE_KINDS, ".snapshot", ".log")
 """A snapshot counts where a segment begins: it leaves the log with that."""
 
@@ -35,8 +35,8 @@ def dropped_offsets(names: list[str], suffix: str) -> list[int]:
 def finish_drops(disk: Disk, directory: str) -> int | None:
     """Remove the segments that others of the same drop left behind, durably, and side files without a segment.
 
-    It comes before the files with the suffixes go: those say what else has to. Returns where a cut that was interrupted
-    has taken the log's end, None if there was none.
+    Call it before the files with the suffixes are removed, since they name what else must go. Returns where a cut that
+    was interrupted has taken the log's end, None if there was none.
     """
     names = disk.listdir(directory)
     head, tail = dropped_offsets(names, HEAD), dropped_offsets(names, TAIL)
@@ -61,7 +61,7 @@ def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
 
 
 def _remove_orphans(disk: Disk, directory: str) -> None:
-    """A later segment may begin at the same offset, and must not be given the aborted transactions of another."""
+    """A later segment may begin at the same offset, and must not inherit the aborted transactions."""
     names = disk.listdir(directory)
     held = set(offsets_in_names(names, ".log"))
     for kind in SIDE_KINDS:

@@ -32,7 +32,7 @@ class LeaderEpochs:
         return self._starts[0] if self._starts else 0
 
     def note(self, epoch: int, start_offset: int) -> None:
-        """Say that `epoch` begins at `start_offset`. Nothing happens if it is not newer than the latest.
+        """Record that `epoch` begins at `start_offset`; ignore an epoch that is not newer than the latest.
 
         Entries that begin at or after `start_offset` hold no records and go away.
         """
@@ -45,7 +45,8 @@ class LeaderEpochs:
         self.changed = True
 
     def note_batch(self, epoch: int, base_offset: int, *, due: int) -> None:
-        """Take in a batch that was found where offset `due` comes next: compaction may have left a hole before it.
+        """Record the epoch of a batch that was found where offset `due` comes next: compaction may have left a hole
+        before it.
 
         The first epoch of all begins at the hole: too early is safe, too late would hide that a log parted there.
         """
@@ -63,7 +64,7 @@ class LeaderEpochs:
         self._set_latest()
 
     def advance_start(self, start_offset: int) -> None:
-        """Forget epochs that end before `start_offset`; the one in force there begins at it."""
+        """Forget epochs that end before `start_offset`; the epoch in force there begins at it."""
         keep = max(bisect_right(self._starts, start_offset) - 1, 0)
         if keep:
             del self._starts[:keep], self._epochs[:keep]
@@ -73,7 +74,7 @@ class LeaderEpochs:
             self.changed = True
 
     def copy(self) -> LeaderEpochs:
-        """Return the same entries, with a life of their own."""
+        """Return an independent copy."""
         twin = LeaderEpochs()
         twin._epochs, twin._starts, twin.latest = list(self._epochs), list(self._starts), self.latest
         return twin
@@ -100,8 +101,8 @@ class LeaderEpochs:
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Return the largest known epoch ≤ `epoch` and where it ends.
 
-        An epoch older than all known gives itself and the first known start, a newer one than the latest
-        UNKNOWN_EPOCH_END, as Kafka's LeaderEpochFileCache.endOffsetFor does.
+        An epoch older than all known returns itself and the first known start. An epoch newer than the latest returns
+        UNKNOWN_EPOCH_END, as in Kafka's LeaderEpochFileCache.endOffsetFor.
         """
         if epoch == NO_EPOCH or not self._epochs or epoch > self._epochs[-1]:
             return UNKNOWN_EPOCH_END
@@ -118,7 +119,7 @@ class LeaderEpochs:
         return ("\n".join(lines) + "\n").encode()
 
     def decode(self, file_bytes: bytes) -> None:
-        """Take the entries of a checkpoint file. ValueError if it is malformed."""
+        """Load the entries of a checkpoint file. ValueError if it is malformed."""
         version, count, *lines = file_bytes.decode("ascii").split("\n")
         if version != _VERSION or lines[-1:] != [""] or len(lines) - 1 != int(count):
             raise ValueError("not a leader epoch checkpoint of version 0")

@@ -1,4 +1,4 @@
-"""A follower's demands on the leader's bytes: whole, sound batches that follow each other."""
+"""Validation of the bytes that a follower fetched: whole, sound batches that follow each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BASE_OFFSET: Final = struct.Struct(">q")
 
 
 class GapPolicy(Enum):
-    """Which holes are believed to be compaction's. No CRC covers a base offset, so a hole is but a claim."""
+    """Which holes are believed to be compaction's. No CRC covers a base offset, so a hole is only a claim."""
 
     NONE = "none"
     IF_NEXT_BATCH_FITS = "the batch after the hole ends where the next one may begin"
@@ -24,12 +24,12 @@ class GapPolicy(Enum):
 def iter_valid_batches(
     records: memoryview, *, end_offset: int, epoch: int, gaps: GapPolicy = GapPolicy.NONE
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each whole batch, the first at `end_offset`; one cut off at the end is left out.
+    """Yield (position, header) of each whole batch, the first at `end_offset`; skip a batch that is cut off at the end.
 
     With `gaps`, a batch may also come later: compaction took those before it out of the leader's log. It ends before
     a hole that is not to be believed.
 
-    CorruptMessage at the first whose CRC fails, whose offset does not follow, or whose leader epoch goes back.
+    CorruptMessage at the first batch with a bad CRC, an offset that does not follow, or a leader epoch that goes back.
     """
     for position, header in iter_headers(records):
         check_crc(records, position, header)
@@ -45,7 +45,7 @@ def iter_valid_batches(
 
 
 def _is_believed(records: memoryview, position: int, header: BatchHeader, gaps: GapPolicy) -> bool:
-    """Whether there is a hole before that batch. CorruptMessage if the next batch speaks against it."""
+    """Whether there is a hole before that batch. CorruptMessage if the next batch contradicts it."""
     after = position + header.length
     if after + HEADER_BYTES > len(records):
         return gaps is GapPolicy.IF_REPEATED and position == 0
@@ -58,7 +58,7 @@ def _is_believed(records: memoryview, position: int, header: BatchHeader, gaps: 
 
 
 def has_gap(records: memoryview, *, end_offset: int, gaps: GapPolicy) -> bool:
-    """Say whether batches that go to a log's end leave offsets out; what is not sound is for others to find."""
+    """Return whether batches at a log's end leave offsets out. It does not check that they are sound."""
     if gaps is GapPolicy.NONE:
         return False
     try:

@@ -1,7 +1,8 @@
 """A disk whose files are open only while they are in use, so that thousands of partitions need few descriptors.
 
-A `PooledDisk` stands wherever a `Disk` does. A file that was not used lately gives its descriptor up and takes a new
-one when next used. Descriptors close when the last call that uses them ends, never under a sync on another thread.
+A `PooledDisk` replaces any `Disk`. It closes the descriptor of a file that was not used lately, and opens a new
+descriptor at the next use. Descriptors close when the last call that uses them ends, never under a sync on another
+thread.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from raftlog.base.disk import OUT_OF_FILES, Buffer, Disk, File, opening_to_sync
 from raftlog.base.kernel_syncs import SyncCallback
 
 GIVEN_UP = 8
-"""Descriptors that are given up where the system has none left for the next file."""
+"""Descriptors to close when the system has none left for the next file."""
 
 
 class _Lease:
-    """A descriptor; closes when nobody holds it any more."""
+    """A reference-counted descriptor, closed by the last release."""
 
     __slots__ = ("file", "used")
 
@@ -33,7 +34,7 @@ class _Lease:
 class PooledFile:
     """A `File` that opens itself when used. After `close`, `sync` does nothing and reads raise FileNotFoundError.
 
-    Both may still come from another thread, whose segment was dropped meanwhile; anything else is a mistake.
+    Another thread may still call both after its segment was dropped; any other call is a bug.
     """
 
     __slots__ = ("_closed", "_disk", "_lease", "path")
@@ -115,7 +116,7 @@ class PooledFile:
 
 
 class PooledDisk:
-    """A `Disk` that keeps at most `limit` files open, but for those in use at the moment."""
+    """A `Disk` that keeps at most `limit` files open, not counting files in use at the moment."""
 
     def __init__(self, disk: Disk, *, limit: int) -> None:
         assert limit > 0
@@ -146,7 +147,7 @@ class PooledDisk:
         return file
 
     def lease(self, file: PooledFile) -> _Lease:
-        """Give a file its descriptor back."""
+        """Release the descriptor of a file."""
         return self._take(file, create=False)
 
     def _take(self, file: PooledFile, *, create: bool) -> _Lease:
@@ -157,7 +158,7 @@ class PooledDisk:
         except OSError as error:
             if error.errno not in OUT_OF_FILES or not self._open:
                 raise
-            for _ in range(GIVEN_UP):  # clients or other programs have the rest
+            for _ in range(GIVEN_UP):  # clients or other programs hold the rest
                 self._release_one()
             opened = self._disk.open(file.path, create=create)
         lease = _Lease(opened)
@@ -166,7 +167,7 @@ class PooledDisk:
         return lease
 
     def _release_one(self) -> None:
-        """Take the descriptor of the first file in turn that was not used since its last turn (second chance)."""
+        """Close the first descriptor in turn that was not used since its last turn (second chance)."""
         for _ in range(len(self._open) + 1):
             try:
                 file = self._open.popleft()

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class FlushTicket:
     """Files and folders to sync before everything below `end_offset` counts as flushed.
 
-    Syncing touches nothing of the log, so any thread may do it; files go before the folders that name them. If it
-    raises, the log directory goes offline: a failed sync is never repeated. After SyncNotBegun it may run again. Then
-    it does not open again the `paths` and folders that it has synced, so that it needs fewer descriptors each time.
+    Syncing does not touch the log's state, so any thread may do it; files are synced before the folders that name them.
+    If it raises, the log directory goes offline: a failed sync is never retried. SyncNotBegun may be retried. A retry
+    skips the `paths` and folders that are synced, so it needs fewer descriptors each time.
     """
 
     __slots__ = ("_disk", "directories", "end_offset", "files", "paths")
@@ -95,16 +95,16 @@ class FlushState:
         return bool(self.directories) or (self._ticket is not None and bool(self._ticket.directories))
 
     def has_durable_name(self, segment: Segment) -> bool:
-        """Whether a power loss leaves a segment its name: some of it was flushed, or all names were synced since."""
+        """Whether a segment keeps its name after a power loss: part of it was flushed, or all names were synced."""
         return segment.base_offset < self.flushed_end_offset or not self.has_unsynced_names
 
     @classmethod
     def recovered(cls, disk: Disk, directory: str, contents: LoadedLog) -> FlushState:
-        """Return what of a log that was just opened may not be on the disk."""
+        """Return the parts of a newly opened log that may not be on the disk."""
         flushed = min(contents.recovery_point, contents.segments[-1].end_offset)
         unflushed = cls(disk, flushed, contents.unsynced_directories)
         if contents.unsynced_directories and contents.topic_id is not None:
-            # whose records these are must be as durable as the first of them
+            # must be as durable as the first records, since it says whose topic they belong to
             path = f"{directory}/{PARTITION_METADATA}"
             unflushed.paths += (path + CHECKSUMS, path)
         for segment in contents.segments[:-1]:
@@ -113,7 +113,7 @@ class FlushState:
         return unflushed
 
     def rolled(self, segment: Segment) -> None:
-        """Take over a segment that is no longer the active one."""
+        """Take over a segment that is no longer active."""
         self._rolled.append(segment)
         self.paths += segment.index_paths
 
@@ -130,7 +130,7 @@ class FlushState:
         self._closing = []
 
     def truncate(self, end_offset: int) -> None:
-        """Count nothing beyond a cut, not even what a sync under way finds there."""
+        """Exclude everything beyond a cut, also from a sync that is under way."""
         self.flushed_end_offset = min(self.flushed_end_offset, end_offset)
         if self._ticket is not None:
             self._ticket.end_offset = min(self._ticket.end_offset, end_offset)

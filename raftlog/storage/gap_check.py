@@ -1,7 +1,7 @@
-"""Whether a hole in a log was left by compaction, or is a base offset that rotted: no CRC covers that.
+"""Checks whether a hole in a log was left by compaction, or is a rotted base offset, which no CRC covers.
 
-Around a sound hole the batches follow one another, end where the index says and within the segment. Compaction on
-both sides of a batch leaves room for an offset that is wrong and yet possible: nothing tells that one.
+Around a sound hole the batches follow one another, end where the index says, and lie within the segment. With
+compaction on both sides of a batch, a wrong offset may still be possible: that case goes undetected.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ NOWHERE: Final = -1
 
 
 def check_gap(segment: Segment, offset: int, *, cached: bool) -> bool:
-    """Look at what lies around an offset where no batch begins, from the index entry before to two batches on.
+    """Check the batches around an offset where no batch begins, from the index entry before to two batches on.
 
-    False if `cached` and that is not in memory. CorruptMessage if something speaks against the hole.
+    False if `cached` and they are not in memory. CorruptMessage if they contradict the hole.
     """
     if not segment.may_have_gaps:
         raise CorruptMessage(f"{segment.path}.log has nothing at {offset}, and was never compacted")

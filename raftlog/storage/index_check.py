@@ -1,7 +1,7 @@
 """Whether the entries of a segment's indexes are true: no checksum covers those files, but the batches they name do.
 
-An entry is looked at whenever a search goes by it. An entry that rotted without being met misleads no search, since the
-entry before it, from which a search goes on, is as good. A wrong index is made anew from the batches.
+An entry is checked whenever a search uses it. A rotted entry that no search uses does no harm. A wrong index is rebuilt
+from the batches.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ class IndexedSegment(Protocol):
         """Return (position, base offset) of the first batch that ends after `offset`."""
 
     def rebuild_indexes(self) -> None:
-        """Make both indexes anew from the batches. CorruptMessage if they are not sound."""
+        """Rebuild both indexes from the batches. CorruptMessage if they are not sound."""
 
 
 def ends_with(batch: Buffer, last_offset: int) -> bool:
-    """Say whether a batch, given from its header on, ends with an offset."""
+    """Return whether a batch, given from its header on, ends with an offset."""
     base_offset, delta = _BOUNDS.unpack_from(batch)
     return bool(base_offset + delta == last_offset)
 
 
 def is_offset_entry_true(segment: IndexedSegment, entry: tuple[int, int]) -> bool:
-    """Say whether an entry (last offset, position) points to a batch that ends with that offset. May wait."""
+    """Return whether an entry (last offset, position) points to a batch that ends with that offset. May wait."""
     offset, position = entry
     header = segment.file.pread(HEADER_BYTES, position)
     return len(header) == HEADER_BYTES and ends_with(header, offset)
 
 
 def is_time_entry_true(segment: IndexedSegment, entry: tuple[int, int]) -> bool:
-    """Say whether an entry (timestamp, last offset) names a batch that has both. May wait."""
+    """Return whether an entry (timestamp, last offset) names a batch that has both. May wait."""
     timestamp, offset = entry
     try:
         found = segment.locate(offset, cached=False)
@@ -58,7 +58,7 @@ def is_time_entry_true(segment: IndexedSegment, entry: tuple[int, int]) -> bool:
         header = read_header(segment.file.pread(HEADER_BYTES, found[0]))
     except CorruptMessage:
         return False
-    # raftlog 0.3.0 stored and indexed what clients sent, also where the header gives no timestamp by now
+    # raftlog 0.3.0 stored and indexed what clients sent, even where the header now gives no timestamp
     is_its_time = timestamp in (header.max_timestamp, known_max_timestamp(header))
     return is_its_time and header.last_offset == offset
 
@@ -73,7 +73,7 @@ def boundary_before(segment: IndexedSegment, position: int) -> int:
 
 
 def check_time_before(segment: IndexedSegment, offset: int) -> None:
-    """Make the indexes anew if the last entry of a time before an offset is wrong. May wait."""
+    """Rebuild the indexes if the last time entry before an offset is wrong. May wait."""
     entry = segment.time_index.entry_before(offset)
     if entry is not None and not is_time_entry_true(segment, entry):
         segment.rebuild_indexes()

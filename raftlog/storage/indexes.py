@@ -1,6 +1,6 @@
 """The two sparse indexes of a segment, in memory: sorted arrays that encode to Kafka's `.index` and `.timeindex`.
 
-Reads may come from another thread than the writer's: growing appends the looked-up array last, shrinking replaces
+Reads may come from another thread than the writer's. Growing appends the looked-up array last, and shrinking replaces
 both arrays at once, so that a reader always holds a consistent pair.
 """
 
@@ -42,13 +42,13 @@ class OffsetIndex:
         offsets.append(offset - self.base_offset)
 
     def entry_before(self, offset: int) -> tuple[int, int] | None:
-        """Return the last (absolute offset, position) whose batch ends before `offset`."""
+        """Return the last (absolute offset, position) of a batch that ends before `offset`."""
         offsets, positions = self._arrays
         found = bisect_left(offsets, max(offset - self.base_offset, 0)) - 1
         return (self.base_offset + offsets[found], positions[found]) if found >= 0 else None
 
     def entry_at_position(self, position: int) -> tuple[int, int] | None:
-        """Return the last (absolute offset, position) whose batch begins at or before `position`."""
+        """Return the last (absolute offset, position) of a batch that begins at or before `position`."""
         offsets, positions = self._arrays
         found = bisect_right(positions, position) - 1
         return (self.base_offset + offsets[found], positions[found]) if found >= 0 else None
@@ -79,7 +79,7 @@ class OffsetIndex:
         return out.tobytes()
 
     def decode(self, file_bytes: bytes, size: int) -> bool:
-        """Take a file's entries; False (and empty) if they are not sorted inside a segment of `size` bytes.
+        """Load a file's entries; False (and empty) if they are not sorted inside a segment of `size` bytes.
 
         Zeros that Kafka preallocates after the last entry are ignored.
         """
@@ -110,16 +110,16 @@ class TimeIndex:
         return len(self._arrays[0])
 
     def append(self, timestamp: int, offset: int) -> None:
-        """Add an entry unless `timestamp` is no larger than the last one's."""
+        """Add an entry if `timestamp` is larger than the last."""
         timestamps, offsets = self._arrays
         if timestamp >= 0 and (not timestamps or timestamp > timestamps[-1]):
             offsets.append(offset - self.base_offset)
             timestamps.append(timestamp)
 
     def end(self, timestamp: int, offset: int, *, end_offset: int) -> None:
-        """Add the largest timestamp of a segment that ends at `end_offset`, so that the file says what it is.
+        """Add the largest timestamp of a segment that ends at `end_offset`, so that the file records it.
 
-        Without any timestamp the last batch stands for that: an index without entries is one that was lost.
+        Without any timestamp it names the last batch: an index without entries counts as lost.
         """
         self.append(timestamp, offset)
         if not len(self) and end_offset > self.base_offset:
@@ -128,13 +128,13 @@ class TimeIndex:
             timestamps.append(NO_TIMESTAMP)
 
     def entry_before_time(self, timestamp: int) -> tuple[int, int] | None:
-        """Return the last (timestamp, absolute offset) that is older: so is every record before that offset."""
+        """Return the last (timestamp, absolute offset) that is older, as is every record before that offset."""
         timestamps, offsets = self._arrays
         found = bisect_left(timestamps, timestamp) - 1
         return (timestamps[found], self.base_offset + offsets[found]) if found >= 0 else None
 
     def entry_before(self, offset: int) -> tuple[int, int] | None:
-        """Return the last (timestamp, absolute offset) whose offset is smaller than `offset`."""
+        """Return the last (timestamp, absolute offset) below `offset`."""
         timestamps, offsets = self._arrays
         found = bisect_left(offsets, max(offset - self.base_offset, 0)) - 1
         return (timestamps[found], self.base_offset + offsets[found]) if found >= 0 else None
@@ -162,7 +162,7 @@ class TimeIndex:
         return b"".join(map(TIME_ENTRY.pack, timestamps[first:], offsets[first : len(timestamps)]))
 
     def decode(self, file_bytes: bytes, end_offset: int) -> bool:
-        """Take a file's entries; False (and empty) if they are not sorted or reach `end_offset`."""
+        """Load a file's entries; False (and empty) if they are not sorted or reach `end_offset`."""
         timestamps, offsets = array("q"), array("I")
         whole = len(file_bytes) // TIME_ENTRY_BYTES * TIME_ENTRY_BYTES
         entries = list(TIME_ENTRY.iter_unpack(file_bytes[:whole]))

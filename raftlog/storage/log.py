@@ -46,7 +46,7 @@ _new_tuple = tuple.__new__
 
 
 class Log(LogReads):
-    """Batches from `log_start_offset` to `log_end_offset` (exclusive). Another thread may call `read`, nothing else."""
+    """Batches from `log_start_offset` to `log_end_offset` (exclusive). Other threads may only call `read`."""
 
     def __init__(self, disk: Disk, directory: str, *, config: TopicConfig, contents: LoadedLog) -> None:
         self.disk = disk
@@ -72,7 +72,7 @@ class Log(LogReads):
         self._segments = LogSegments(
             disk, directory, contents.segments, epochs=self._epochs, unflushed=self._unflushed
         )
-        self.cleaned_until = 0  # before it compaction has seen every record; it may lie outside the log
+        self.cleaned_until = 0  # compaction has seen every record before it; it may lie outside the log
         self.truncation_count = 0  # how often the log's end went back
         self._snapshots = ProducerSnapshots(disk, directory, contents.snapshot_offset)
         self._truncation_mark = contents.truncation_mark
@@ -97,8 +97,8 @@ class Log(LogReads):
         """Open or create the log in `directory` and recover it; may take long.
 
         After a clean stop (`clean`) the files are trusted; otherwise all from offset `recovery_point` on is checked. A
-        log that ends before that is damaged.
-        Raises InconsistentTopicId if the folder belongs to another topic, OSError if the disk fails.
+        log that ends before that is damaged. Raise InconsistentTopicId if the folder belongs to another topic, OSError
+        if the disk fails.
         """
         contents = recovery.load(
             disk,
@@ -159,11 +159,11 @@ class Log(LogReads):
         """Give a validated batch the next offsets and write it; `batch` may be reused once this returns.
 
         `max_timestamp` is the largest of its records if they were walked; None believes the header (`must_be_walked`).
-        A retry of one of the producer's last five batches writes nothing and answers with the original's offsets.
-        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, KafkaStorageError (damaged), OSError.
+        A retry of any of the producer's last five batches writes no bytes and returns the original's offsets. Raises
+        OutOfOrderSequenceNumber, InvalidProducerEpoch, KafkaStorageError (damaged), OSError.
         """
-        # Checks come first, and nothing below them may fail but the disk: a batch that a check refuses leaves no trace
-        # in offsets, epochs or producer state, since its client sends it again.
+        # Checks come first, and below them only the disk may fail: a batch that a check refuses leaves no trace in
+        # offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
         # The sequence is judged first: a retry is answered even if a roll is due.
@@ -200,7 +200,7 @@ class Log(LogReads):
             ):
                 segment = self._roll(now_ms)
         except OSError as error:
-            # The producer's next batches may be on their way. Until this one comes again they are refused as it was.
+            # The producer's next batches may be in flight. They are refused likewise until this batch comes again.
             refused = KafkaStorageError(f"the disk refused it: {error.strerror}")
             self.producers.refused_batches.note(header, refused)
             raise
@@ -231,9 +231,9 @@ class Log(LogReads):
     def append_as_follower(self, records: Buffer, *, now_ms: int, gaps: GapPolicy = GapPolicy.NONE) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
-        A batch cut off at the end is left out, and what comes after a hole that is not to be believed. CorruptMessage,
-        with nothing of that batch or after it written, where a CRC fails, an offset does not follow the log's end, or
-        a leader epoch goes back. `gaps`: which batches may be missing, taken out of the leader's log by compaction.
+        Skip a batch that is cut off at the end, and everything after a hole that is not believed. Raise CorruptMessage
+        where a CRC fails, an offset does not follow the log's end, or a leader epoch goes back; neither that batch nor
+        later ones are written. `gaps`: which batches compaction may have removed from the leader's log.
         """
         if self._uncut_from is not None:
             self.truncate_damage()
@@ -242,7 +242,7 @@ class Log(LogReads):
         run_start = run_end = 0
         refused: CorruptMessage | None = None
         end_offset, epoch = self.log_end_offset, self._epochs.latest
-        # The mark comes first: a recovery that meets a hole without it takes the rest of the log for damaged.
+        # The mark comes first: a recovery that finds a hole without it considers the rest of the log damaged.
         if not self._segments.active.may_have_gaps and has_gap(view, end_offset=end_offset, gaps=gaps):
             self.write_gaps_mark()
         batches = iter_valid_batches(view, end_offset=end_offset, epoch=epoch, gaps=gaps)
@@ -258,7 +258,7 @@ class Log(LogReads):
                 run_end = position + header.length
         except CorruptMessage as error:
             refused = error
-        # Batches before the one that is corrupt are sound and stay: the next fetch asks for that one only.
+        # Sound batches before the corrupt batch stay: the next fetch asks only for the corrupt batch.
         self._append_run(view[run_start:run_end], run, now_ms)
         if refused is not None:
             raise refused
@@ -283,10 +283,10 @@ class Log(LogReads):
             position += header.length
 
     def _roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the log's end and return it. OSError leaves the log on the old one."""
+        """Begin a new segment at the log's end and return it. OSError leaves the old segment active."""
         old = self._segments.active
         assert old.size, "an empty segment is never left behind"
-        # Everything that the disk may refuse comes before the list of segments changes.
+        # Whatever the disk may refuse comes before the list of segments changes.
         old.save_indexes(final=True)
         self.transaction_index.save(self.disk, old)
         self._save_producers()
@@ -300,7 +300,7 @@ class Log(LogReads):
     def truncate_to(self, offset: int, *, committed: bool = False) -> int:
         """Cut every batch that reaches `offset` or beyond, durably; returns the new log end offset.
 
-        `committed`: some of it was, so that checkpoints of the high watermark are beyond the log's end.
+        `committed`: the cut removes committed records, so checkpoints of the high watermark are beyond the log's end.
         """
         self.truncate_damage()
         if offset <= self.log_start_offset:
@@ -322,9 +322,9 @@ class Log(LogReads):
         return self.log_end_offset
 
     def _find_cut(self, segment: Segment, offset: int) -> tuple[int, int] | None:
-        """Return the position and the offset where a cut ends a segment. None: look again, without the damage found.
+        """Return the position and the offset where a cut ends a segment. None: search again, without the damage found.
 
-        The index may have misled. It is made anew then, and there is no damage.
+        If the index had misled, it is rebuilt, and there is no damage.
         """
         try:
             found = segment.cut_point(offset)
@@ -334,7 +334,7 @@ class Log(LogReads):
         return None if self._has_damage_before(segment, found[1]) else found
 
     def _has_damage_before(self, segment: Segment, end_offset: int) -> bool:
-        """Whether rot that a cut at `end_offset` meets lies in what stays: it is damage then, to be cut first."""
+        """Whether a cut at `end_offset` finds rot in the part that stays: that damage is cut first."""
         try:
             segment.load_time_index()
             check_time_before(segment, end_offset)
@@ -346,8 +346,8 @@ class Log(LogReads):
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`, durably. OSError leaves a log that must go offline.
 
-        Leader epochs and producers go too, and before the records: what comes next may be of an older epoch, and of
-        other transactions.
+        Leader epochs and producers go before the records: later records may be of an older epoch and of other
+        transactions.
         """
         self._announce_cut(offset, always=True)
         with half_changed(self.directory):
@@ -359,9 +359,9 @@ class Log(LogReads):
             self._forget_beyond(offset)
 
     def _announce_cut(self, end_offset: int, *, always: bool = False) -> None:
-        """Write durably that what a checkpoint claims is cut, before it goes: else the next start may miss it.
+        """Write durably that a checkpointed part is cut, before it is cut: else the next start reports it missing.
 
-        `always`: whatever was checkpointed, since a start that finds no segment begins the log there.
+        `always`: even if no checkpoint reaches it, since a start that finds no segment begins the log there.
         """
         if always or end_offset < self.recovery_point:
             self._truncation_mark.cut(end_offset)
@@ -383,18 +383,18 @@ class Log(LogReads):
         self._load_producers()
 
     def _load_producers(self) -> None:
-        """Read the producers back from the log. Damage that this meets is cut off first."""
+        """Read the producers back from the log. Damage found on the way is cut off first."""
         segments = self._segments.all
         try:
             self.producers = self._snapshots.load(segments, aborted=self.transaction_index)
         except CorruptMessage:
             if any(self._find_damage(each, each.base_offset) for each in reversed(segments)):
                 self.truncate_damage()
-            else:  # an index had misled, and all are made anew
+            else:  # a wrong index had misled, and all are rebuilt
                 self.producers = self._snapshots.load(segments, aborted=self.transaction_index)
 
     def advance_log_start(self, offset: int) -> None:
-        """Make `offset` the first that readers may ask for; going back does nothing. OffsetOutOfRange past the end."""
+        """Make `offset` the first that readers may ask for; ignore a lower offset. OffsetOutOfRange past the end."""
         if offset > self.log_end_offset:
             raise OffsetOutOfRange(f"offset {offset} is past the log's end {self.log_end_offset}")
         if offset > self.log_start_offset:
@@ -404,7 +404,7 @@ class Log(LogReads):
     def delete_old_segments(self, now_ms: int, *, end_limit: int) -> int:
         """Drop the oldest segments that are too old, too much, or before the log start; returns how many.
 
-        Only what lies below `end_limit` (the high watermark) goes. A wholly expired log rolls first (as Kafka's does).
+        Only segments below `end_limit` (the high watermark) go. A wholly expired log rolls first (as Kafka's does).
         """
         count = retention.count_deletable_segments(
             self._segments.all,
@@ -431,7 +431,7 @@ class Log(LogReads):
         return self._segments.is_drop_waiting
 
     def next_expiry_ms(self) -> int | None:
-        """Return when the oldest segment will be too old, in wall ms; None: never, by age."""
+        """Return when the oldest segment will be too old, in wall ms; None if it never expires by age."""
         return retention.expiry_ms(self._segments.all[0], self._config)
 
     @property
@@ -449,7 +449,7 @@ class Log(LogReads):
         return self._segments
 
     def replace_segments(self, group: Sequence[Segment], cleaned: Segment) -> bool:
-        """Put an announced segment, all synced, in the place of neighbours; False if the log no longer has them.
+        """Replace neighbouring segments by an announced, synced segment; False if the log no longer has them.
 
         The mark of gaps is on the disk by then. OSError leaves a log that must go offline.
         """
@@ -459,7 +459,7 @@ class Log(LogReads):
         return True
 
     def write_gaps_mark(self) -> None:
-        """The first hole is about to be made: say so on the disk, durably. OSError changes nothing."""
+        """Write the mark of gaps durably, before the first hole. OSError leaves the log unchanged."""
         recovery.write_gaps_mark(self.disk, self.directory)
         self.note_gaps()
 
@@ -473,7 +473,7 @@ class Log(LogReads):
         return self.transaction_index.overlapping(0, end_offset)
 
     def must_retain_batch(self, header: BatchHeader) -> bool:
-        """Whether the log would know less of producers or leader epochs if that batch were not in it, even empty."""
+        """Whether the log needs that batch, even empty, to know its producers or leader epochs."""
         return self._epochs.begins_at(header.base_offset) or self.producers.must_retain_batch(header)
 
     # -- damage --------------------------------------------------------------------------------------------------
@@ -481,8 +481,8 @@ class Log(LogReads):
     def truncate_damage(self) -> None:
         """Set damage that a reader found aside (`.damaged` files) and cut it off, so that a follower can refetch it.
 
-        Nothing happens if there is none to cut. The mark stays, over restarts too, until the log reaches its former
-        end or `accept_damage`.
+        A log without damage is left alone. The mark stays, over restarts too, until the log reaches its former end or
+        `accept_damage`.
         """
         if self._uncut_from is None:
             return
@@ -507,15 +507,16 @@ class Log(LogReads):
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The end for read_committed: the oldest transaction that is open or whose marker is not committed.
+        """The end for read_committed: the start of the oldest transaction that is open, or ended by an uncommitted
+        marker.
 
-        Not before the log start, whatever of that transaction was deleted meanwhile.
+        It is never before the log start, even if records of that transaction were deleted.
         """
         unstable = self.producers.first_unstable_offset
         return None if unstable is None else max(unstable, self.log_start_offset)
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Say up to where markers are committed; only needed while `first_unstable_offset` is not None."""
+        """Record up to which offset markers are committed; only needed while `first_unstable_offset` is not None."""
         self.producers.on_high_watermark_updated(high_watermark)
 
     def expire_producers(self, now_ms: int, *, idle_ms: int) -> int:
@@ -530,18 +531,18 @@ class Log(LogReads):
         return self._unflushed.flushed_end_offset
 
     def begin_flush(self) -> FlushTicket | None:
-        """Return what must be synced for everything up to now to count as flushed; None if nothing must.
+        """Return the ticket that makes everything up to now flushed; None if all is synced.
 
-        One ticket at a time: `complete_flush` it, or give the log up.
+        There is one ticket at a time: call `complete_flush`, or abandon the log.
         """
         return self._unflushed.begin(self._segments.active, self.log_end_offset)
 
     def complete_flush(self, ticket: FlushTicket) -> int:
-        """Count what a ticket has synced, but for what was truncated meanwhile; returns the new flushed end."""
+        """Count what a ticket has synced, except for what was truncated meanwhile; return the new flushed end."""
         return self._unflushed.complete(ticket)
 
     def flush(self) -> None:
-        """Sync everything, here and now."""
+        """Sync everything, and wait for the disk."""
         if (ticket := self.begin_flush()) is not None:
             ticket.run()
             self.complete_flush(ticket)

@@ -1,8 +1,8 @@
-"""One folder of `log.dirs`: whose it is, which partitions it holds, its checkpoints and its clean-shutdown marker.
+"""One folder of `log.dirs`: its owner, partitions, checkpoints and clean-shutdown marker.
 
-All in Apache Kafka's formats, with checksums beside them (`base.checked_files`). A line of a checkpoint that is wrong
-counts as absent: its log is then checked, cleaned or followed from its start. A clean-shutdown marker that is wrong
-counts as absent too; meta.properties has a copy.
+All in Apache Kafka's formats, with checksums beside them (`base.checked_files`). A wrong line of a checkpoint counts as
+absent: its log is then checked, cleaned or followed from its start. A wrong clean-shutdown marker counts as absent too;
+meta.properties has a copy.
 
 Ordering law: the marker is written last, after every log closed cleanly, and is gone (synced) before the first log is
 opened again. A recovery point is written after the log's own `checkpoint`.
@@ -41,7 +41,7 @@ DELETED_SUFFIX: Final = "-delete"
 INCARNATIONS: Final = "broker.incarnations"
 """The property of meta.properties that names the processes which had the folder open."""
 MAX_INCARNATIONS: Final = 100
-"""Most ids that it names: of so many processes in a row that could not register, those between the ends are dropped."""
+"""Most ids in it. If more processes in a row could not register, the ids between the first and the last are dropped."""
 _RENAMED: Final = re.compile(rf"\.[0-9a-f]{{32}}{DELETED_SUFFIX}$")
 """A folder of another name may be an operator's."""
 _DATA: Final = frozenset(
@@ -57,7 +57,7 @@ _log = get_logger("storage")
 
 
 class ForeignLogDirectory(Exception):
-    """The folder belongs to another node or cluster, or says so in a way nobody can read."""
+    """The folder belongs to another node or cluster, or its identity cannot be read."""
 
 
 class LogDirectory:
@@ -69,10 +69,10 @@ class LogDirectory:
         self._properties = properties
         self.directory_id = decode_uuid(properties["directory.id"])
         self.incarnations = _read_incarnations(path, properties)
-        """The brokers' incarnations that opened this folder: the last that is known to have registered, and later ones.
+        """The incarnations that opened this folder: the last that is known to have registered, and later incarnations.
         """
         self._is_upgraded = has_checksums(disk, f"{path}/{META_PROPERTIES}")
-        """Raftlog 0.4 or newer wrote here, so that no file is believed without its checksums."""
+        """Raftlog 0.4 or newer wrote here, so that files without checksums are rejected."""
         self.clean_broker_epoch = self._take_clean_marker()
         """The broker epoch that the last stop wrote, -1 if unknown; None if the last stop was not clean (KIP-966)."""
         self.recovery_points = self._read_offsets(RECOVERY_POINTS)
@@ -94,7 +94,7 @@ class LogDirectory:
     ) -> LogDirectory:
         """Open a log directory, made and marked as this node's if new. Removes the clean-shutdown marker.
 
-        `cluster_id` None means not known yet. `is_older`: a release wrote it that left no meta.properties there. Raises
+        `cluster_id` None means not known yet. `is_older`: a release wrote it that left no meta.properties there. Raise
         ForeignLogDirectory if another node's or cluster's, or if there is data and no identity.
         """
         make_durable_folder(disk, path)
@@ -121,7 +121,7 @@ class LogDirectory:
 
     @property
     def was_clean_shutdown(self) -> bool:
-        """Whether the last stop was a clean one, so that logs need no check."""
+        """Whether the last stop was clean, so that logs need no check."""
         return self.clean_broker_epoch is not None
 
     @property
@@ -129,7 +129,7 @@ class LogDirectory:
         return self._properties.get("cluster.id")
 
     def write_cluster_id(self, cluster_id: str) -> None:
-        """Write down the cluster that this folder belongs to from now on. ForeignLogDirectory if it has another."""
+        """Write the cluster id that this folder belongs to. ForeignLogDirectory if it has another."""
         if self._properties.setdefault("cluster.id", cluster_id) != cluster_id:
             raise ForeignLogDirectory(f"{self.path} belongs to cluster {self.cluster_id}, not {cluster_id}")
         self._write_properties()
@@ -142,7 +142,7 @@ class LogDirectory:
         self._write_incarnations((*earlier, incarnation_id))
 
     def confirm_incarnation(self, incarnation_id: UUID) -> None:
-        """Drop the ids of earlier processes: the cluster knows this one. Raises OSError."""
+        """Drop the ids of earlier processes, after this incarnation has registered. Raise OSError."""
         self._write_incarnations((incarnation_id,))
 
     def _write_incarnations(self, incarnations: tuple[UUID, ...]) -> None:
@@ -189,8 +189,8 @@ class LogDirectory:
     def rename_for_deletion(self, path: str, unique: str) -> str:
         """Rename a closed log's folder to `<name>.<unique>-delete`, as Kafka does; returns the new path.
 
-        The name is cut if the whole would be longer than a file system takes: topics' names have up to 249 characters.
-        The caller removes it away from the loop: a replica may have come back and gone again before that is done.
+        The name is cut if it would be too long for a file system: topics' names have up to 249 characters. The caller
+        removes the folder away from the loop; a replica may be created and deleted again meanwhile.
         """
         folder, _, name = path.rpartition("/")
         suffix = f".{unique}{DELETED_SUFFIX}"
@@ -229,7 +229,9 @@ class LogDirectory:
         self._write_offsets(CLEANER_OFFSETS, offsets, sync=sync)
 
     def remove_checkpoints(self, partitions: Iterable[TopicPartition]) -> None:
-        """Strike partitions from all checkpoints, durably: what stands there is of former logs of these names."""
+        """Remove these partitions from every checkpoint file and sync it. Stale entries would apply to a new log of the
+        same name.
+        """
         gone = set(partitions)
         read = {
             RECOVERY_POINTS: self.recovery_points,
@@ -266,7 +268,7 @@ class LogDirectory:
     # -- the clean-shutdown marker -------------------------------------------------------------------------------
 
     def write_clean_shutdown_file(self, broker_epoch: int = NO_EPOCH) -> None:
-        """Say that every log was closed cleanly; the last thing written."""
+        """Write that every log was closed cleanly; the last thing written."""
         marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         write_checked(self._disk, f"{self.path}/{CLEAN_SHUTDOWN}", marker.encode())
 
@@ -300,7 +302,7 @@ def _decode_lines(lines: Iterable[bytes]) -> dict[TopicPartition, int]:
 
 
 def _read_incarnations(path: str, properties: Mapping[str, str]) -> tuple[UUID, ...]:
-    """Return the ids in meta.properties; none if they cannot be read, so that the folder passes for an old copy."""
+    """Return the ids in meta.properties; none if they cannot be read, so that the folder counts as an old copy."""
     text = properties.get(INCARNATIONS)
     try:
         return tuple(map(decode_uuid, text.split(","))) if text else ()
@@ -315,7 +317,7 @@ def _data_in(disk: Disk, path: str) -> str | None:
 
 
 def _way_back(disk: Disk, path: str) -> str:
-    """Say how a missing meta.properties comes back. A start does not write it: it may be gone on purpose."""
+    """Return how to restore a missing meta.properties. A start does not write it: it may be missing on purpose."""
     copy = read_copy(disk, path)
     if copy is None or b"node.id=" not in copy:
         return "put that file back from a backup, with its directory.id"

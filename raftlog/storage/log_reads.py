@@ -1,4 +1,4 @@
-"""The half of a log that reads: batches by offset, records by time, leader epochs. It finds damage, and cuts none."""
+"""The read side of a log: batches by offset, records by time, leader epochs. It finds damage, but does not cut it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from raftlog.storage.timestamps import TimestampAndOffset
 
 READ_ON_BYTES: Final = 64 * 1024
-"""A read that ends with its segment goes on in the next ones up to so many bytes: what is joined is copied."""
+"""A read that ends with its segment continues in the next segments up to this many bytes, which are copied."""
 
 READS_ON_LOOP: Final = 16
 """Further reads of one call on the event loop, some 20 µs each."""
 
 
 class LogReads:
-    """The state that reads stand on. `Log` sets it."""
+    """The state that reads use. `Log` sets it."""
 
     log_start_offset: int
     log_end_offset: int
@@ -44,11 +44,11 @@ class LogReads:
         cached: bool = True,
         checked: bool = False,
     ) -> Buffer | None:
-        """Return whole batches from the one that holds `offset` on, below `end_offset`, from one segment.
+        """Return whole batches of one segment, from the batch that holds `offset` to below `end_offset`.
 
-        At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there is nothing. None if `cached` and
-        it would wait for the disk. `checked`: not even what this process wrote is trusted. Raises OffsetOutOfRange
-        outside [log start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
+        At most `max_bytes`, but `min_one` lets a first batch be larger; b"" if there are none. None if `cached` and it
+        would wait for the disk. `checked`: check also what this process wrote. Raise OffsetOutOfRange outside [log
+        start, log end]; CorruptMessage or KafkaStorageError where the log is damaged (see `damage`).
         """
         return self.read_with_end(
             offset, max_bytes, end_offset=end_offset, min_one=min_one, cached=cached, checked=checked
@@ -100,11 +100,11 @@ class LogReads:
         min_one: bool = True,
         cached: bool = True,
     ) -> tuple[Buffer | None, int]:
-        """Return a read of `read_with_end` with what follows in the next segments, for consumers.
+        """Extend a read of `read_with_end` into the next segments, for consumers.
 
-        Compaction empties the last batch of a segment and keeps it. A part with nothing but such batches is left out if
-        records follow, since some clients read such an answer again and again. None for the records if `cached` and
-        finding the first would take long.
+        Compaction empties the last batch of a segment and keeps it. A part with only such batches is left out if
+        records follow, since some clients repeat such a fetch for ever. None for the records if `cached` and finding
+        the first would take long.
         """
         records, read_end = read
         if not records:
@@ -133,7 +133,7 @@ class LogReads:
         return parts[0] if len(parts) == 1 else b"".join(parts), read_end
 
     def _find_damage(self, segment: Segment, offset: int) -> bool:
-        """Find the first bad batch; False if all are sound and it was the index that misled (made anew then)."""
+        """Find the first bad batch. False if all are sound: the index had misled, and is rebuilt."""
         if segment not in self._segments.all:
             raise FileNotFoundError(f"{segment.path}.log was replaced under its reader")
         end_offset = segment.end_offset

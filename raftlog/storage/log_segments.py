@@ -1,10 +1,10 @@
 """The segments of one log, oldest first, and the files that leave it. Kafka calls this LogSegments.
 
-Adds, cuts off, drops and replaces whole segments. Knows nothing of producers, log start or damage: `log.py` does, and
-decides. Ordering law: a new segment's file exists before the list names it, and a dropped segment leaves the list
-before its files are renamed. Names reach the disk in any order: `dropped_segments` says what follows for segments that
-are dropped, and `swap` for those that are replaced. An OSError while a segment is added leaves the list as it was; one
-while segments are cut off, dropped or replaced leaves a log that must go offline.
+Adds, cuts off, drops and replaces whole segments. It does not know producers, log start or damage; `log.py` decides
+about those. Ordering law: a new segment's file exists before the list names it, and a dropped segment leaves the list
+before its files are renamed. Names reach the disk in any order: see `dropped_segments` for segments that are dropped,
+and `swap` for segments that are replaced. An OSError while a segment is added leaves the list unchanged. Any other
+OSError leaves a log that must go offline.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class LogSegments:
         self._unflushed = unflushed
         self.all = segments
         self.active = segments[-1]
-        """The last segment, the only one that grows."""
+        """The last segment; only it grows."""
         self.is_drop_waiting = False
         """Whether the last drop left segments to be dropped after the next flush."""
         self.pending_deletes = PendingFileDeletes(disk)
         self._swapping: Segment | None = None
-        """A cleaned segment that a start would put in its place, though it is not there yet."""
+        """A cleaned segment that a start would use, though it is not in use yet."""
         self._config: TopicConfig
 
     @property
@@ -74,7 +74,7 @@ class LogSegments:
         return sum(segment.size for segment in self.all)
 
     def configure(self, config: TopicConfig) -> None:
-        """Apply a topic's settings to the active segment and to those added later; needed once before any change."""
+        """Apply a topic's settings to the active segment and to later segments; required before any change."""
         self._config = config
         self._activate(self.active)
 
@@ -90,10 +90,10 @@ class LogSegments:
         self.active = segment
 
     def roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Add a segment at the log's end and return it. OSError leaves the old one active.
+        """Add a segment at the log's end and return it. OSError leaves the old segment active.
 
-        It waits for the disk where a power loss could take the log's first segment and leave this one: then the log
-        would begin here.
+        It waits for the disk if a power loss could take the log's first segment and leave the new segment: then the log
+        would begin there.
         """
         if len(self.all) == 1 and not self._unflushed.has_durable_name(self.active):
             self._disk.sync_dir(self._directory)
@@ -105,7 +105,7 @@ class LogSegments:
         return new
 
     def cut(self, keep: int, *, suffix: str = TAIL) -> Segment:
-        """Drop all but the first `keep` segments, durably; return the last of those."""
+        """Drop all but the first `keep` segments, durably; return the last that stays."""
         self._revoke_swap()
         renamed = self._drop(keep, len(self.all), suffix)
         self.active = self.all[-1]
@@ -115,11 +115,11 @@ class LogSegments:
         return self.active
 
     def restart_at(self, offset: int) -> None:
-        """Drop every segment and begin with an empty one at `offset`, durably."""
+        """Drop every segment and begin with an empty segment at `offset`, durably."""
         self._revoke_swap()
         renamed = self._drop(0, len(self.all), TAIL)
         self._disk.sync_dir(self._directory)
-        # what is dropped now or was before says nothing of the segments to come, which may have lower offsets
+        # files that are dropped now or before do not apply to later segments, which may have lower offsets
         self._remove(renamed + self.pending_deletes.take(HEAD))
         segment = Segment(self._disk, self._directory, base_offset=offset, create=True, now_ms=NO_TIMESTAMP)
         self._disk.sync_dir(self._directory)
@@ -127,9 +127,9 @@ class LogSegments:
         self._activate(segment)
 
     def drop_oldest(self, count: int) -> int:
-        """Drop the first `count` segments; returns how many, none while a cleaned segment is put in its place.
+        """Drop the first `count` segments; returns how many, none while a cleaned segment is swapped in.
 
-        Fewer where a power loss could take the segment that is to be first, until the next flush.
+        Fewer while a power loss could take the segment that is to be first, until the next flush.
         """
         due, self.is_drop_waiting = count, False
         if self._swapping is not None:
@@ -142,7 +142,7 @@ class LogSegments:
         return count
 
     def delete_due_files(self, now_ms: int, *, delay_ms: int) -> int:
-        """Remove the files whose delay is over; returns how many. A drop must be on the disk before."""
+        """Remove the files that have waited for `delay_ms`; return how many. A drop must be on the disk before."""
         waiting = HEAD if self._unflushed.has_unsynced_names else None
         return self.pending_deletes.delete_due(now_ms, delay_ms=delay_ms, but=waiting)
 
@@ -151,7 +151,7 @@ class LogSegments:
             self._disk.remove(path)
 
     def _drop(self, first: int, stop: int, suffix: str) -> list[str]:
-        """Returns the new paths of what was dropped."""
+        """Return the new paths of the dropped files."""
         dropped = self.all[first:stop]
         self.all = self.all[:first] + self.all[stop:]
         self._unflushed.dropped(dropped)
@@ -162,7 +162,7 @@ class LogSegments:
     # -- compaction: each of the three steps durable before the next, see `swap` ---------------------------------
 
     def announce_swap(self, group: Sequence[Segment], cleaned: Segment) -> bool:
-        """Say that a cleaned segment takes the place of neighbours; False if they are gone or one of them is active."""
+        """Announce that a cleaned segment replaces neighbours; False if they are gone or include the active segment."""
         if self._place_of(group) is None:
             return False
         swap.announce(self._disk, cleaned)
@@ -170,7 +170,7 @@ class LogSegments:
         return True
 
     def replace(self, group: Sequence[Segment], cleaned: Segment) -> bool:
-        """Put an announced segment in the place of neighbours; False if they are gone."""
+        """Replace neighbours by an announced segment; False if they are gone."""
         place = self._place_of(group)
         if place is None or self._swapping is not cleaned:
             return False
@@ -188,7 +188,7 @@ class LogSegments:
             self._unflushed.directories.add(self._directory)
 
     def give_up_swap(self) -> None:
-        """Forget what was announced: its file is about to be removed."""
+        """Cancel an announced swap: its file is about to be removed."""
         self._swapping = None
 
     def _revoke_swap(self) -> None:

@@ -1,7 +1,7 @@
 """Which part of a compacted log may be cleaned now, whether that is worth while, and in which groups.
 
-Whole segments only, and never the active one. Nothing at or beyond the recovery point: so recovery need not doubt what
-was cleaned, and a truncation into it leaves its mark on the disk.
+Whole segments only, and never the active one. It ends at the recovery point, so recovery need not check what was
+cleaned, and a truncation into it leaves its mark on the disk.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 MAX_SEGMENTS_PER_GROUP: Final = 32
-"""Segments that become one in a cleaning."""
+"""Segments that a cleaning may merge."""
 
 
 class LogToClean(NamedTuple):
-    """A stretch [first_dirty, end) whose keys may be gathered; all segments before `end` are then rewritten."""
+    """A stretch [first_dirty, end) of keys to gather; all segments before `end` are then rewritten."""
 
     segments: tuple[Segment, ...]
     first_dirty: int
@@ -31,14 +31,14 @@ class LogToClean(NamedTuple):
     dirty_bytes: int
     total_bytes: int
     overdue: bool
-    """Whether max.compaction.lag.ms is over for its oldest record."""
+    """Whether its oldest record is older than max.compaction.lag.ms."""
 
     @property
     def ratio(self) -> float:
         return self.dirty_bytes / self.total_bytes if self.total_bytes else 0.0
 
     def is_due(self, config: TopicConfig) -> bool:
-        """Whether a cleaning is worth while (min.cleanable.dirty.ratio), or may not wait any longer."""
+        """Whether a cleaning is worth while (min.cleanable.dirty.ratio), or overdue."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
@@ -47,7 +47,7 @@ def is_compacted(config: TopicConfig) -> bool:
 
 
 def find_log_to_clean(log: Log, *, end_limit: int, now_ms: int) -> LogToClean | None:
-    """Return what may be cleaned below `end_limit` (the last stable offset); None if there is nothing."""
+    """Return the part that may be cleaned below `end_limit` (the last stable offset), or None."""
     if log.damage is not None or not is_compacted(log.config):
         return None
     first_dirty = log.cleaned_until
@@ -79,7 +79,7 @@ def _is_too_young(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
 
 
 def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
-    """The timestamp of its first batch (Kafka takes that too); the largest there is where nobody asks for it."""
+    """The timestamp of its first batch, as in Kafka; the largest in it if no setting depends on that."""
     if config.max_compaction_lag_ms == LONG_MAX:
         return LONG_MAX
     segment.load_time_index()
@@ -89,7 +89,7 @@ def _oldest_ms(segment: Segment, config: TopicConfig) -> int:
 def group_segments(segments: tuple[Segment, ...], config: TopicConfig) -> list[tuple[Segment, ...]]:
     """Return neighbours that fit into one segment together (segment.bytes, segment.index.bytes, 31 bits of offsets).
 
-    Not too many: they change their names in one go.
+    Their number is limited, since they are renamed in one step.
     """
     groups: list[list[Segment]] = []
     size = entries = 0

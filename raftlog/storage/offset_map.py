@@ -1,6 +1,6 @@
 """The newest offset of each key in a stretch of a log, in bounded memory.
 
-It is many small tables: one that grows or goes away at once would hold up the loop for as long as it has keys.
+It uses many small tables: growing or freeing a single large table would block the event loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 from raftlog.base.types import NO_OFFSET
 
 DIGEST_BYTES: Final = 16
-"""128 bits: two keys of a log share a digest about as often as its disk turns into another one."""
+"""128 bits: two keys of a log collide about as rarely as its disk returns wrong data unnoticed."""
 ENTRY_BYTES: Final = 200
 """The memory of a key, whatever its length: a digest, an offset, and a place in a half full table."""
 TABLES: Final = 64
@@ -38,7 +38,7 @@ class OffsetMap:
         return self._count >= self._most
 
     def put(self, key: bytes, offset: int) -> None:
-        """Take in a record; offsets grow from call to call."""
+        """Add a record; offsets grow from call to call."""
         digest = _digest(key)
         table = self._tables[hash(digest) % TABLES]
         before = len(table)
@@ -51,12 +51,12 @@ class OffsetMap:
         return self._tables[hash(digest) % TABLES].get(digest, NO_OFFSET)
 
     def released(self) -> Iterator[None]:
-        """Give the memory back, a table at each step; nothing is known afterwards."""
+        """Free the memory, a table at each step; the map is empty afterwards."""
         while self._tables:
             self._tables.pop()
             yield
 
 
 def _digest(key: bytes) -> bytes:
-    """A short key stands for itself: it is shorter than any digest."""
+    """A short key is its own digest, and shorter than any other digest."""
     return key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()

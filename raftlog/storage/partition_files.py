@@ -10,7 +10,7 @@ from raftlog.base.types import decode_uuid, encode_uuid
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 DAMAGE_MARK: Final = "raftlog-damage"
-"""Not Kafka's: says that acknowledged records may be missing, see `raftlog.storage.recovery.Damage`."""
+"""Not Kafka's: acknowledged records may be missing, see `raftlog.storage.damage.Damage`."""
 TRUNCATION_MARK: Final = "raftlog-truncated-to"
 """Not Kafka's: a truncation below a recovery point that the directory's checkpoint may still name."""
 GAPS_MARK: Final = "raftlog-gaps"

@@ -21,21 +21,21 @@ _log = get_logger("storage")
 
 
 class ProducerSnapshots:
-    """The snapshots of an open log. Only those at the start of a segment outlive the next one."""
+    """The snapshots of an open log. Only snapshots at the start of a segment outlive the next snapshot."""
 
     __slots__ = ("_directory", "_disk", "_latest_offset")
 
     def __init__(self, disk: Disk, directory: str, latest_offset: int) -> None:
-        """`latest_offset`: of the newest snapshot, -1 without one."""
+        """`latest_offset`: of the newest snapshot, -1 if there is none."""
         self._disk = disk
         self._directory = directory
         self._latest_offset = latest_offset
 
     def save(self, producers: ProducerState, end_offset: int, segments: list[Segment]) -> None:
-        """Write a snapshot for the log's end, unless there is one or the log is empty.
+        """Write a snapshot for the log's end, unless it exists or the log is empty.
 
-        Nor while a marker is not known to be committed, since a snapshot does not hold its transaction. After a restart
-        compaction would take the records for committed, and their marker may yet be cut off.
+        None is written while a marker is not known to be committed, since a snapshot does not hold its transaction.
+        After a restart compaction would treat the records as committed, while their marker may still be cut off.
         """
         old = self._latest_offset
         if end_offset in (old, segments[0].base_offset) or producers.has_uncommitted_markers:
@@ -67,7 +67,7 @@ def load(
     """Return the producer state at the log's end and the offset of the snapshot it came from (-1: none).
 
     Transactions that turn out to be aborted on the way are added to `aborted`. CorruptMessage if a batch since the
-    snapshot is not sound; one before it is no batch of its producer then.
+    snapshot is not sound; unsound batches before it are ignored.
     """
     first, end_offset = segments[0].base_offset, segments[-1].end_offset
     for offset in reversed(offsets_in_names(disk.listdir(directory), ".snapshot")):
@@ -160,7 +160,7 @@ def _stretch_before(segments: list[Segment], offset: int, size: int) -> list[tup
 
 
 def save(disk: Disk, directory: str, state: ProducerState, offset: int) -> None:
-    """Write a snapshot; it carries a CRC, so that one lost in a crash is only passed over."""
+    """Write a snapshot with a CRC, so that a snapshot lost in a crash is only skipped."""
     disk.write_file(snapshot_path(directory, offset), state.encode(), sync=False)
 
 
@@ -171,7 +171,7 @@ def remove(disk: Disk, directory: str, offset: int) -> None:
 
 
 def remove_after(disk: Disk, directory: str, end_offset: int) -> None:
-    """Remove the snapshots of a log's cut off end, durably: the log may grow to their offset with other batches."""
+    """Remove the snapshots of a log's truncated end, durably: the log may grow to their offset with other batches."""
     stale = [
         offset for offset in offsets_in_names(disk.listdir(directory), ".snapshot") if offset > end_offset
     ]

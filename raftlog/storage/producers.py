@@ -1,14 +1,13 @@
 """A log's knowledge of idempotent producers: the last five batches of each (KIP-98, KIP-360), and open transactions.
 
-Pure state: it is told of every batch in order. `check_sequence` judges without changing anything; `record` is the
-only writer. Kafka's `<offset>.snapshot` files keep only the last batch of each producer; the log's end brings back
-the others.
+Pure state: it receives every batch in order. `check_sequence` only reads; `record` is the only writer. Kafka's
+`<offset>.snapshot` files keep only the last batch of each producer; the log's end restores the others.
 
-The number of producers is bounded, since anybody can make ids up. A further one pushes out the one without an open
-transaction that wrote least recently. "Recently" is counted in offsets, so all replicas forget the same producers, and
-so does a replica that reads the log again: after a failover a retry is recognised just as before. A producer that was
-pushed out may go on with any sequence (KIP-360), but a retry of what it wrote before is taken for new. Snapshots keep
-the order. A cut of the log brings back who was pushed out by what is cut.
+The number of producers is bounded, since clients can make ids up. A further producer evicts the least recent writer
+without an open transaction. Recency is counted in offsets, so all replicas evict the same producers, even a replica
+that reads the log again. After a failover a retry is recognised as before. An evicted producer may go on with any
+sequence (KIP-360), but a retry of what it wrote before counts as new. Snapshots keep the order. Truncation restores the
+producers that the truncated batches had evicted.
 """
 
 from __future__ import annotations
@@ -35,12 +34,12 @@ from raftlog.storage.refused_batches import RefusedBatches, is_behind
 from raftlog.storage.verification import Verification, Verifications
 
 NUM_BATCHES_TO_RETAIN: Final = 5
-"""Batches per producer that a retry is recognised by: what a client may have in flight."""
+"""Batches per producer for detecting retries: the most that a client may have in flight."""
 
 MAX_IDLE_PRODUCERS: Final = 5_000
-"""Producers of a partition that are known beside those with an open transaction: about 2 MB, and 3 ms to encode.
+"""Producers of a partition that are remembered without an open transaction: about 2 MB, and 3 ms to encode.
 
-It must be the same on all brokers, so it is no setting.
+It must be the same on all brokers, so it is not a setting.
 """
 
 TV_2: Final = 2
@@ -90,20 +89,20 @@ class ProducerStateEntry:
         self.last_timestamp = NO_TIMESTAMP
         self.coordinator_epoch = NO_EPOCH
         self.txn_first_offset = NO_OFFSET
-        """First offset of the open transaction, -1 without one."""
+        """First offset of the open transaction, or -1."""
         self.marker_offset = NO_OFFSET
-        """The offset of its last marker; -1: there is none, or a snapshot, which does not tell, was read since."""
+        """The offset of its last marker; -1 if there is none, or unknown since a snapshot was read."""
         self.active_at = NO_OFFSET
-        """The offset of its newest batch or marker. After a snapshot was read: there, or before."""
+        """The offset of its newest batch or marker. After reading a snapshot, it is the snapshot's offset or lower."""
 
     @property
     def last_sequence(self) -> int:
-        """Of its newest batch that has one; -1: none is remembered."""
+        """Of its newest batch with a sequence; -1 if none is remembered."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records read_committed consumers skip."""
+    """A transaction with records that read_committed consumers skip."""
 
     producer_id: int
     first_offset: int
@@ -112,7 +111,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer as DescribeProducers describes it; -1 for what is unknown or not there (KIP-664)."""
+    """A producer as DescribeProducers describes it; -1 for what is unknown or absent (KIP-664)."""
 
     producer_id: int
     epoch: int
@@ -145,17 +144,17 @@ class ProducerState:
         self.verifications = Verifications()
         """Soft: which transactions may begin here."""
         self._idle: dict[int, ProducerStateEntry] = {}
-        """Producers without an open transaction, the longest silent first."""
+        """Producers without an open transaction, the least recent writer first."""
         self._open: dict[int, ProducerStateEntry] = {}
         """Producers with an open transaction, the oldest transaction first."""
         self._ended: list[tuple[int, int]] = []
         self._looks: deque[tuple[int, int]] = deque()
-        """When `expire` looked, and after which offset nothing had been written by then. Soft."""
+        """When `expire` ran, and after which offset no producer had written by then. Soft."""
         self._most = self.default_max_idle_producers
         self._pushed_out_at = NO_OFFSET
-        """The newest offset at which a further producer pushed another one out."""
+        """The newest offset at which a further producer evicted another."""
         self.markers_known_from = 0
-        """Offset of the snapshot that this was read from: it says of no producer where its last marker lies."""
+        """Offset of the snapshot that this was read from: it holds no offsets of markers."""
 
     def __len__(self) -> int:
         return len(self._idle) + len(self._open)
@@ -170,9 +169,9 @@ class ProducerState:
         return chain(self._idle.items(), self._open.items())
 
     def set_max_idle_producers(self, most: int) -> int:
-        """Remember so many producers without an open transaction from now on; returns how many were forgotten.
+        """Set how many producers without an open transaction are remembered; return how many were evicted.
 
-        MAX_IDLE_PRODUCERS is all that replicas agree on: less is for brokers whose partitions have too many together.
+        Replicas agree on MAX_IDLE_PRODUCERS. Less is for brokers with too many producers in all their partitions.
         """
         self._most = most
         gone = list(islice(self._idle, max(len(self._idle) - most, 0)))
@@ -181,16 +180,18 @@ class ProducerState:
         return len(gone)
 
     def _keep(self, producer_id: int, producer: ProducerStateEntry) -> None:
-        """Put a producer without an open transaction behind all others; the longest silent may have to go."""
+        """Put a producer without an open transaction last in the eviction order; the least recent writer may be
+        evicted.
+        """
         self._idle[producer_id] = producer
         if len(self._idle) > self._most:
             del self._idle[next(iter(self._idle))]
             self._pushed_out_at = producer.active_at
 
     def must_retain_batch(self, header: BatchHeader) -> bool:
-        """Whether this state is brought back from that batch: one that is remembered, or where none is the last marker.
+        """Whether this state depends on that batch: a remembered batch, or the last marker where none is remembered.
 
-        Batches without sequences are not remembered: the offsets that a producer commits rest on a marker.
+        Batches without sequences are not remembered: the offsets that a producer commits depend on a marker.
         """
         producer = self.get(header.producer_id)
         if producer is None:
@@ -222,9 +223,9 @@ class ProducerState:
         return producer is not None and producer.txn_first_offset != NO_OFFSET and producer.epoch == epoch
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
-        """Return what the transaction's coordinator has to confirm before its first batch here; None: nothing.
+        """Return the verification that the coordinator must confirm before the first batch here; None if not required.
 
-        Raises InvalidProducerEpoch for a producer that is fenced.
+        Raise InvalidProducerEpoch for a fenced producer.
         """
         if self.in_transaction(producer_id, epoch) or self.verifications.holds(producer_id, epoch):
             return None
@@ -236,8 +237,8 @@ class ProducerState:
     def check_in_transaction(self, header: BatchHeader) -> None:
         """Raise InvalidTxnState for a batch that would begin a transaction which its coordinator has not confirmed.
 
-        A retry of what is in the log already begins nothing. InvalidProducerEpoch for one that is fenced.
-        OutOfOrderSequenceNumber where batches before it are missing: the earlier ones of requests in flight.
+        A retry of a batch in the log does not begin a transaction. InvalidProducerEpoch for a fenced producer.
+        OutOfOrderSequenceNumber where earlier batches, of requests in flight, are missing.
         """
         producer_id, epoch = header.producer_id, header.producer_epoch
         if self.in_transaction(producer_id, epoch):
@@ -262,11 +263,12 @@ class ProducerState:
     def check_marker(
         self, producer_id: int, epoch: int, *, coordinator_epoch: int, transaction_version: int
     ) -> bool:
-        """Say whether a marker has to be written; False if it, or one of the same coordinator, ended it already.
+        """Return whether a marker has to be written; False if a marker of the same coordinator ended the transaction
+        already.
 
-        Since transaction.version 2 a marker's epoch is above that of the transaction that it ends, so that one that
-        comes late ends nothing. Raises InvalidProducerEpoch, TransactionCoordinatorFenced; InvalidTxnState where a
-        newer transaction is open, which begins only after the marker of the one before.
+        Since transaction.version 2 a marker's epoch is above that of the transaction that it ends, so a late marker has
+        no effect. Raise InvalidProducerEpoch, TransactionCoordinatorFenced; InvalidTxnState where a newer transaction
+        is open, which begins only after the marker of the previous transaction.
         """
         producer = self.get(producer_id)
         if producer is None:
@@ -287,7 +289,7 @@ class ProducerState:
     ) -> None:
         """Raise InvalidTxnState unless a producer's transaction is open since that very offset, and it wrote no more.
 
-        Its later batches are part of another transaction, which somebody coordinates: they would be lost to that.
+        Later batches belong to another transaction that has a coordinator; aborting would lose them.
         """
         producer = self.get(producer_id)
         if producer is None or producer.txn_first_offset != offset:
@@ -296,16 +298,16 @@ class ProducerState:
             raise InvalidTxnState(f"producer {producer_id} has written since")
 
     def end_verifications(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
-        """A marker came, whether or not it has to be written: what was confirmed of what it ends is over."""
+        """End the verifications that a marker ends, whether or not the marker has to be written."""
         next_epoch = epoch if transaction_version >= TV_2 else epoch + 1
         self.verifications.end_below(producer_id, next_epoch)
 
     def check_sequence(self, header: BatchHeader) -> BatchMetadata | None:
-        """Return the original if `header` is a retry of one of the last five batches, None if it is new and in order.
+        """Return the original if `header` is a retry of any of the last five batches, None if it is new and in order.
 
-        Raises InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may
-        start with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0.
-        Batches sent after one that was refused (`refused_batches`) are refused with the same error.
+        Raise InvalidProducerEpoch (an older epoch) and OutOfOrderSequenceNumber (a gap). An unknown producer may start
+        with any sequence, since its state may have expired (KIP-360); a new epoch starts with 0. Batches sent after a
+        refused batch (`refused_batches`) are refused with the same error.
         """
         if self.refused_batches:
             self.refused_batches.check(header)
@@ -316,7 +318,8 @@ class ProducerState:
         if header.producer_epoch < producer.epoch:
             raise InvalidProducerEpoch(f"epoch {header.producer_epoch} is older than {producer.epoch}")
         if producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_BIT:
-            # Of a newer epoch too: it would fence the marker that ends the transaction, which then stayed open.
+            # Also for a newer epoch: it would fence the marker that ends the transaction, and the transaction would
+            # stay open.
             raise InvalidTxnState("a producer with an open transaction writes in it")
         if header.producer_epoch > producer.epoch:
             if sequence > 0:
@@ -343,8 +346,9 @@ class ProducerState:
         return header.producer_id >= 0 and self.check_sequence(header) is not None
 
     def note_refused_batch(self, header: BatchHeader, error: KafkaError) -> None:
-        """Have what follows a batch wait for it, unless it is behind what the log has of its producer: anybody may
-        send such a batch, and none will come.
+        """Refuse the batches after a refused batch until it comes again.
+
+        A batch behind the producer's last in the log is ignored: any client may send it, and it will not come again.
         """
         producer = self.get(header.producer_id)
         if producer is not None and producer.epoch >= header.producer_epoch:
@@ -356,7 +360,7 @@ class ProducerState:
         self.refused_batches.note(header, error)
 
     def record(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
-        """Take in a data batch that is in the log at `base_offset`."""
+        """Record a data batch that is in the log at `base_offset`."""
         producer_id = header.producer_id
         if self.refused_batches:
             self.refused_batches.pop((producer_id, header.producer_epoch), None)
@@ -387,7 +391,7 @@ class ProducerState:
     def end_transaction(
         self, header: BatchHeader, marker: EndTransactionMarker, offset: int
     ) -> AbortedTransaction | None:
-        """Take in the marker at `offset`; returns the transaction if it aborted one."""
+        """Record the marker at `offset`; return the transaction if the marker aborts it."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = (
             self._open.pop(producer_id, None)
@@ -418,8 +422,8 @@ class ProducerState:
             producer.batches = tuple(batches[-NUM_BATCHES_TO_RETAIN:])
 
     def try_truncate(self, end_offset: int) -> bool:
-        """Forget the batches at or after `end_offset`. False, with nothing changed, if only the log can tell the rest:
-        what a producer was before all the batches that are remembered of it, or a transaction, or who was pushed out.
+        """Forget the batches at or after `end_offset`. Return False, without a change, if only the log can restore the
+        rest: a producer's state before all its remembered batches, a transaction, or evicted producers.
         """
         if end_offset < self.markers_known_from or end_offset <= self._pushed_out_at:
             return False
@@ -428,7 +432,7 @@ class ProducerState:
         cut = [producer for producer in self._idle.values() if producer.active_at >= end_offset]
         for producer in cut:
             if producer.marker_offset >= end_offset:
-                return False  # its transaction is open again, also where the marker was committed: rot cuts those
+                return False  # its transaction is open again; damage cuts committed markers too
             batches = producer.batches
             if not batches or batches[0].last_offset >= end_offset or batches[-1].last_offset < end_offset:
                 return False
@@ -457,14 +461,15 @@ class ProducerState:
         return oldest
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Say which markers are committed: those before `high_watermark`."""
+        """Record that the markers before `high_watermark` are committed."""
         if self._ended:
             self._ended = [ended for ended in self._ended if ended[1] >= high_watermark]
 
     def expire(self, now_ms: int, *, idle_ms: int) -> int:
-        """Forget producers without a new batch for `idle_ms` of these calls' time and no open transaction.
+        """Forget producers without an open transaction and without a new batch for `idle_ms` of these calls' time.
 
-        Call it now and then; returns how many went (producer.id.expiration.ms). Records' own timestamps may be old.
+        Call it now and then; it returns how many expired (producer.id.expiration.ms). Records' own timestamps may be
+        old.
         """
         silent_below = NO_OFFSET
         while self._looks and now_ms - self._looks[0][0] >= idle_ms:
@@ -476,7 +481,7 @@ class ProducerState:
         return len(gone)
 
     def encode(self) -> bytes:
-        """Return the bytes of a snapshot file (Kafka's schema, version 1), the longest silent producer first."""
+        """Return the bytes of a snapshot file (Kafka's schema, version 1), the least recent writer first."""
         entries = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, len(self)))
         pack = _SNAPSHOT_ENTRY.pack
         for producer_id, producer in self._all():

@@ -1,8 +1,8 @@
-"""Bringing a log back: what is trusted, what is checked, what is cut, and what counts as damage.
+"""Log recovery: what is trusted, what is checked, what is cut, and what counts as damage.
 
-A torn tail (nothing sound after it, or blocks that were never written) is cut: it was never flushed, so nobody was
-told of it. Anything else that is bad has been acknowledged perhaps: it is set aside, never served, and the replica
-marked, so that it refetches before it may lead. Cutting it silently would turn a disk's fault into lost records.
+A torn tail (no sound batch after it, or blocks that were never written) is cut: it was never flushed, so it was never
+acknowledged. Any other bad part may have been acknowledged. It is set aside and never served, and the replica is
+marked, so that it refetches before it may lead. Cutting it silently would turn a disk fault into lost records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MAX_OFFSET: Final = 2**63 - 1
 
 
 class LastStop(NamedTuple):
-    """How a log was left: all before `flushed_until` was flushed once, and after a clean stop all of it was."""
+    """How a log was left: everything before `flushed_until` was flushed, and after a clean stop everything."""
 
     clean: bool
     flushed_until: int
@@ -78,7 +78,7 @@ class LoadedLog:
     topic_id: UUID | None = None
     epochs_begin: int = 0
     unchecked_ok: bool = False
-    """Whether an older raftlog wrote the folder, whose small files have no checksums yet."""
+    """Whether an older raftlog wrote the folder, so that its small files have no checksums yet."""
     unsynced_directories: set[str] = field(default_factory=set)
 
 
@@ -93,7 +93,7 @@ def load(
 ) -> LoadedLog:
     """Return the contents of a partition's folder, made if missing.
 
-    After a clean stop only the last segment is checked, otherwise all from the recovery point on. Raises
+    After a clean stop only the last segment is checked, otherwise all from the recovery point on. Raise
     InconsistentTopicId if the folder is another topic's.
     """
     clean, flushed_until = last_stop
@@ -105,7 +105,7 @@ def load(
     cut_at = dropped_segments.finish_drops(disk, directory)
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
     mark = TruncationMark.read(disk, directory, unchecked_ok=unchecked_ok)
-    if cut_at is not None:  # a later start must not miss it either, and finds no trace of the cut any more
+    if cut_at is not None:  # a later start must know of the cut too, and would find no trace of it
         mark.limit(cut_at)
     names = _without_leftovers(disk, directory)
     topic_id = _identify(disk, directory, topic_id)
@@ -169,7 +169,7 @@ def _make(
 
 
 def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs: bool) -> None:
-    """Bring back what stands beside the records. CorruptMessage if they are not all sound after all."""
+    """Restore what is stored beside the records. CorruptMessage if they are not all sound after all."""
     end_offset = contents.segments[-1].end_offset
     contents.epochs.truncate(end_offset)
     producer_snapshots.remove_after(disk, directory, end_offset)
@@ -178,7 +178,7 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
     contents.aborted = TransactionIndex()
     if not contents.aborted.load(
         disk, contents.segments, end_offset, unchecked_ok=contents.unchecked_ok
-    ):  # only the records tell now
+    ):  # only the records are left to read
         contents.aborted = TransactionIndex()
         contents.producers = producer_snapshots.replay_all(contents.segments, contents.aborted)
         contents.aborted.save_all(disk, contents.segments)
@@ -190,7 +190,7 @@ def _complete(disk: Disk, directory: str, contents: LoadedLog, *, rebuild_epochs
 
 
 def _upgrade(disk: Disk, directory: str, topic_id: UUID) -> None:
-    """Give the files of an older raftlog their checksums; those of partition.metadata, which count for all, last."""
+    """Give the files of an older raftlog their checksums; partition.metadata, which stands for all, comes last."""
     for name in (EPOCH_CHECKPOINT, DAMAGE_MARK, TRUNCATION_MARK):
         path = f"{directory}/{name}"
         if disk.exists(path):
@@ -212,7 +212,7 @@ def _without_leftovers(disk: Disk, directory: str) -> list[str]:
 
 
 def write_gaps_mark(disk: Disk, directory: str) -> None:
-    """Write down durably that the log has holes, before its first one: a start knows nothing of the topic's policy.
+    """Write durably that the log has holes, before its first hole: a start does not know the topic's policy.
 
     It does not wait for the folder's next sync. btrfs keeps the name of a file that was synced, as a cleaned segment
     is, and may lose a name that was given before it.
@@ -252,7 +252,7 @@ def write_epoch_checkpoint(disk: Disk, directory: str, epochs: LeaderEpochs) -> 
 
 
 def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
-    """Remove the file of leader epochs durably, if there is one."""
+    """Remove the file of leader epochs durably, if it exists."""
     remove_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}")
 
 
@@ -277,7 +277,7 @@ class TruncationMark:
 
     @classmethod
     def read(cls, disk: Disk, directory: str, *, unchecked_ok: bool) -> TruncationMark:
-        """Return what a folder says. Nothing that was written down is believed if the file is there but is wrong."""
+        """Read the file of a folder. If it is wrong, no checkpoint is believed."""
         mark = cls(disk, directory)
         path = f"{directory}/{TRUNCATION_MARK}"
         if not disk.exists(path):
@@ -292,7 +292,7 @@ class TruncationMark:
         return mark
 
     def cut(self, end_offset: int) -> None:
-        """Write durably that what a recovery point beyond `end_offset` claims is cut."""
+        """Write durably that the log was cut at `end_offset`, whatever a recovery point claims."""
         self._write(end_offset, begin=end_offset)
 
     def limit(self, offset: int) -> None:
@@ -313,7 +313,7 @@ class TruncationMark:
         self._is_checkpointed = True
 
     def note_written_point(self) -> None:
-        """Note that the recovery point is durable. The next checkpoint removes the file if one has been made before."""
+        """Note that the recovery point is durable. The next checkpoint removes the file if a checkpoint came before."""
         self._is_superseded = self._is_checkpointed
 
 
@@ -351,9 +351,9 @@ class _Recovery:
         self._known_until = known_until
         self._flushed_until = flushed_until
         self._lone: tuple[int, int, int] | None = None
-        """The segment's number, position and offset of the last batch, if it is the only one of a new epoch."""
+        """The segment's number, position and offset of the last batch, if only it is of a new epoch."""
         self._before = NO_EPOCH
-        """The newest epoch but one."""
+        """The second newest epoch."""
 
     def run(self, recovery_point: int | None) -> None:
         segments = self._segments
@@ -410,10 +410,10 @@ class _Recovery:
         return position, header.base_offset
 
     def _walk(self, number: int, position: int, offset: int) -> tuple[int, int, int]:
-        """Take in sound batches; returns where they end: the number of a segment, a position in it, an offset.
+        """Walk over sound batches; return where they end: the number of a segment, a position in it, an offset.
 
-        An epoch that goes back after a single batch of a new one means that batch may be the rotten one: both are bad.
-        It may be the last one of the segment before.
+        If the epoch goes back after a single batch of a new epoch, either batch may be rotten, so both are bad. The
+        first may be the last of the segment before.
         """
         epochs, segment = self._contents.epochs, self._segments[number]
         window = SegmentScanner(segment)
@@ -435,13 +435,13 @@ class _Recovery:
         return number, position, offset
 
     def _follows(self, segment: Segment, header: BatchHeader, offset: int) -> bool:
-        """Hold a batch to its place: offsets and leader epochs lie outside the CRC."""
+        """Check a batch's place: offsets and leader epochs lie outside the CRC."""
         if header.leader_epoch < self._contents.epochs.latest:
             return False
         return self._epoch_of(header) in (NO_EPOCH, header.leader_epoch) and segment.follows(header, offset)
 
     def _epoch_of(self, header: BatchHeader) -> int:
-        """Which leader epoch the batch is of, as the checkpoint has it; -1 if that cannot tell."""
+        """Return the leader epoch of the batch by the checkpoint; -1 if unknown."""
         offset = header.base_offset
         return self._witness.epoch_at(offset) if offset < self._known_until else NO_EPOCH
 
@@ -464,13 +464,13 @@ class _Recovery:
                 each.rename_for_deletion(".damaged")
             else:
                 dropped_segments.remove_segment(self._disk, self._directory, each.base_offset)
-        if later:  # else one could come back after what the log is given next
+        if later:  # else an old segment could come back after the next batches
             self._disk.sync_dir(self._directory)
         del self._segments[number + 1 :]
         segment.truncate(position, offset)
         epochs = self._contents.epochs
         epochs.truncate(offset)
-        if damaged:  # what is fetched again may be of others
+        if damaged:  # the refetched batches may belong to other producers
             write_epoch_checkpoint(self._disk, self._directory, epochs)
         self._limit_recovery_point(offset)
         self._contents.unsynced_directories.add(self._directory)
@@ -498,7 +498,7 @@ class _Recovery:
         return end
 
     def _expect_flushed(self) -> None:
-        """Find out when flushed records are missing though what is there is sound."""
+        """Detect flushed records that are missing although the rest is sound."""
         end_offset, until = self._segments[-1].end_offset, self._flushed_until
         if end_offset < until:
             self._contents.damage = merge_damage(self._contents.damage, Damage(end_offset, until))
@@ -507,6 +507,6 @@ class _Recovery:
             _log.error("flushed_records_missing", directory=self._directory, offset=end_offset)
 
     def _limit_recovery_point(self, end_offset: int) -> None:
-        """Have no later start believe a recovery point beyond the log's end: what is fetched again is not flushed."""
+        """Make later starts ignore a recovery point beyond the log's end: refetched records are not flushed."""
         if end_offset < self._known_until:
             self._contents.truncation_mark.limit(end_offset)

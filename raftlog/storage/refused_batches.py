@@ -1,4 +1,4 @@
-"""Batches that were not appended, for a reason that passes, and come again: what their producers sent after them waits.
+"""Batches that were refused for a temporary reason and will be retried; later batches of their producers wait.
 
 Soft: only a leader needs it, and a replica that may lead a moment later.
 """
@@ -11,7 +11,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.records.header import MAX_SEQUENCE, BatchHeader
 
 MAX_REFUSED_BATCHES: Final = 1000
-"""Refused batches of a partition that are remembered; of more, the last."""
+"""Refused batches of a partition that are remembered; the oldest is evicted."""
 
 
 class RefusedBatch(NamedTuple):
@@ -25,18 +25,18 @@ class RefusedBatch(NamedTuple):
 class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
     """The first refused batch of each producer id and epoch, until it comes again.
 
-    A client that gives a batch up goes on in the next epoch: the batch of the epoch before never comes again. Which
-    epoch is right is not known here: anybody may make one up.
+    A client that abandons a batch continues in the next epoch: the batch of the previous epoch never comes again. The
+    right epoch is not known here: any client may make up an epoch.
     """
 
     __slots__ = ()
 
     def note(self, header: BatchHeader, error: KafkaError) -> None:
-        """Remember a batch: what follows it is not out of order.
+        """Remember a refused batch, so that its successors do not count as out of order.
 
-        Told OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and sends again all that is in flight, to other
-        partitions too, where it may be already and is then twice; and an unknown producer's second batch would be taken
-        for its first.
+        After OUT_OF_ORDER_SEQUENCE_NUMBER, librdkafka begins a new epoch and resends all that is in flight. That
+        duplicates batches which other partitions have already. An unknown producer's second batch would also pass for
+        its first.
         """
         if header.producer_id >= 0 and header.base_sequence >= 0:
             reason = error.message or type(error).__name__
@@ -44,7 +44,7 @@ class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
             self._put((header.producer_id, header.producer_epoch), refused)
 
     def merge(self, others: RefusedBatches) -> None:
-        """Remember what was noted elsewhere, too."""
+        """Add the refused batches of another object."""
         for producer, refused in others.items():
             self._put(producer, refused)
 
@@ -58,7 +58,7 @@ class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
         self[producer] = refused
 
     def check(self, header: BatchHeader) -> None:
-        """Raise what an earlier batch of the producer was refused with, if it has yet to come again."""
+        """Raise the error of an earlier refused batch of the producer that has not been retried yet."""
         refused = self.get((header.producer_id, header.producer_epoch))
         if refused is not None and is_behind(refused.base_sequence, header.base_sequence):
             sequence, error, reason = refused
@@ -66,5 +66,5 @@ class RefusedBatches(dict[tuple[int, int], RefusedBatch]):
 
 
 def is_behind(sequence: int, other: int) -> bool:
-    """Say whether a sequence comes before another; after 2^31-1 comes 0."""
+    """Return whether a sequence comes before another; after 2^31-1 comes 0."""
     return 0 < (other - sequence) & MAX_SEQUENCE <= MAX_SEQUENCE // 2

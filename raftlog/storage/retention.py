@@ -1,4 +1,4 @@
-"""Which segments a log may drop (retention.ms, retention.bytes, log start), and their files' last minute."""
+"""Which segments a log may drop (retention.ms, retention.bytes, log start), and the delayed removal of their files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def count_deletable_segments(
     segments: list[Segment], config: TopicConfig, *, now_ms: int, log_start_offset: int, end_limit: int
 ) -> int:
-    """Return how many of the oldest segments may go; all of them only if the last one holds expired records.
+    """Return how many of the oldest segments may go; all of them only if the last segment holds expired records.
 
     A segment goes only if the whole of it lies below `end_limit` (Kafka: deleteOldSegments). It must end before the log
     start, be older than retention.ms (`segment_age`), or leave a log that still holds retention.bytes.
@@ -39,9 +39,9 @@ def count_deletable_segments(
 
 
 def expiry_ms(oldest: Segment, config: TopicConfig) -> int | None:
-    """Return when the oldest segment of a log will be too old; None if age alone removes nothing.
+    """Return when the oldest segment of a log will be too old; None if age alone does not remove it.
 
-    It must have been looked at by `count_deletable_segments`, since until then its newest timestamp may be unknown.
+    Call `count_deletable_segments` before, since until then its newest timestamp may be unknown.
     """
     if "delete" not in config.cleanup_policy or config.retention_ms < 0 or not oldest.size:
         return None
@@ -49,10 +49,11 @@ def expiry_ms(oldest: Segment, config: TopicConfig) -> int | None:
 
 
 def roll_ms(config: TopicConfig, directory: str, base_offset: int) -> int:
-    """Return the age at which the active segment ends; what max.compaction.lag.ms waits for must leave it (KIP-354).
+    """Return the age at which the active segment rolls; only rolled segments are compacted (max.compaction.lag.ms,
+    KIP-354).
 
-    segment.jitter.ms takes off a part that differs from log to log and from segment to segment, and is the same on
-    every replica: a checksum of where the segment begins.
+    segment.jitter.ms subtracts an amount that differs by log and segment, and is the same on every replica: a checksum
+    of where the segment begins.
     """
     most = config.segment_ms
     if "compact" in config.cleanup_policy:
@@ -68,7 +69,7 @@ def _is_too_old(segment: Segment, config: TopicConfig, now_ms: int) -> bool:
 
 
 class PendingFileDeletes:
-    """Files renamed away, that go after file.delete.delay.ms: a slow reader may still use them."""
+    """Renamed files that are removed after file.delete.delay.ms: a slow reader may still use them."""
 
     __slots__ = ("_disk", "_files", "_open")
 
@@ -81,22 +82,22 @@ class PendingFileDeletes:
         return bool(self._files)
 
     def add(self, paths: list[str]) -> None:
-        """Begin the delay of some files at the next `reap`."""
+        """Start the delay of some files at the next `delete_due`."""
         self._files += [(NO_TIMESTAMP, path) for path in paths]
 
     def replaced(self, files: dict[str, File | None]) -> None:
-        """Begin the delay of files that others took the place of; readers may go on in those that are open."""
+        """Start the delay of replaced files; readers may continue in open files."""
         self.add([*files])
         self._open.update({path: file for path, file in files.items() if file is not None})
 
     def take(self, suffix: str) -> list[str]:
-        """Return the files whose names have a suffix, to be removed by the caller."""
+        """Return the files with a suffix; the caller removes them."""
         taken = [path for _, path in self._files if path.endswith(suffix)]
         self._files = [(at, path) for at, path in self._files if not path.endswith(suffix)]
         return taken
 
     def delete_due(self, now_ms: int, *, delay_ms: int, but: str | None = None) -> int:
-        """Remove the files whose delay is over, except for those with a suffix (`but`); returns how many."""
+        """Remove the files that are due, except for files with a suffix (`but`); return how many."""
         since = [(now_ms if at == NO_TIMESTAMP else at, path) for at, path in self._files]
         due = [
             path for at, path in since if now_ms - at >= delay_ms and (but is None or not path.endswith(but))

@@ -36,7 +36,7 @@ from raftlog.storage.indexes import (
 from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanner
 
 LOOKUP_READ_BYTES: Final = 8 * 1024
-"""One look for a batch boundary: an index interval and some batches' worth."""
+"""The size of one read in search of a batch boundary: an index interval and some batches."""
 REWRITE_BYTES: Final = 1024 * 1024
 
 NEVER_MS: Final = 2**63 - 1
@@ -93,7 +93,7 @@ class Segment:
     def __init__(
         self, disk: Disk, directory: str, *, base_offset: int, create: bool, now_ms: int, suffix: str = ""
     ) -> None:
-        """`suffix`: of a file that does not bear its final name yet."""
+        """`suffix`: of a file that does not have its final name yet."""
         self._disk = disk
         self.base_offset = base_offset
         self.path = segment_path(directory, base_offset)
@@ -106,7 +106,7 @@ class Segment:
         self.created_ms = now_ms
         """When its first batch was written, or the log was opened."""
         self.written_ms = NO_TIMESTAMP
-        """When this process wrote its last batch: the file's own time may come from a clock that was wrong."""
+        """When this process wrote its last batch: the file's own time may come from a wrong clock."""
         self.has_untimed: bool | None = False if create else None
         """Whether the header of a batch gives no timestamp; None while headers before were not looked at."""
         self.timed_until = 0  # before this position `segment_age` found no such batch
@@ -215,10 +215,10 @@ class Segment:
         self.end_offset = headers[-1].end_offset
 
     def has_room(self, header: BatchHeader, *, size: int, now_ms: int) -> bool:
-        """Whether a batch still belongs here once the segment holds `size` bytes; the first one always does.
+        """Whether a batch still belongs here once the segment holds `size` bytes; the first batch always does.
 
         A segment rolls before its limits are passed, never after: its indexes have 32 bits for relative offsets. Its
-        age is the time between timestamps, or until now where the first batch or this one has none.
+        age is the time between timestamps, or until now where the first batch or this batch has none.
         """
         newest = known_max_timestamp(header)
         return size == 0 or not (
@@ -237,7 +237,7 @@ class Segment:
     # -- looking up ----------------------------------------------------------------------------------------------
 
     def locate(self, offset: int, *, cached: bool) -> tuple[int, int] | None:
-        """Return (position, base offset) of the first batch that ends after `offset`; the end if there is none.
+        """Return (position, base offset) of the first batch that ends after `offset`; or the end.
 
         None if `cached` and the bytes are not in memory. CorruptMessage where no batch boundary can be found.
         """
@@ -265,7 +265,7 @@ class Segment:
                     return position + at, base_offset
                 at += self.checked_length(batch_length, position + at)
             position += at
-        if self.may_have_gaps and cached:  # that is on the loop: nothing was appended meanwhile
+        if self.may_have_gaps and cached:  # on the loop, so no append ran meanwhile
             raise CorruptMessage(
                 f"no batch of {self.path}.log holds {offset}, though it ends at {end_offset}"
             )
@@ -431,7 +431,7 @@ class Segment:
             self.file.set_modified_ms(self.written_ms)  # see `segment_age`
         entries = (len(self.index), len(self.time_index))
         if self._saved == entries == self._written and not sync:
-            return  # a roll that the disk refused goes on where it ended, so that it needs fewer files each time
+            return  # a refused roll resumes where it stopped, so each retry needs fewer files
         offsets_saved, times_saved = self._saved
         offsets, times = self.index.encode(offsets_saved), self.time_index.encode(times_saved)
         self._extend(".index", offsets, offsets_saved * OFFSET_ENTRY_BYTES, sync=sync)
@@ -439,7 +439,7 @@ class Segment:
         self._saved = self._written = entries
 
     def index_file_contents(self) -> dict[str, bytes]:
-        """Return the whole contents of the index files by suffix, and count them as written: the caller does that."""
+        """Return the whole contents of the index files by suffix, for the caller to write; count them as written."""
         self.time_index.end(self.max_timestamp, self.max_timestamp_offset, end_offset=self.end_offset)
         self._saved = (len(self.index), len(self.time_index))
         return {".index": self.index.encode(), ".timeindex": self.time_index.encode()}
@@ -455,12 +455,12 @@ class Segment:
             file.close()
 
     def unload_indexes(self) -> None:
-        """Give the memory of saved indexes back; they are read again when needed."""
+        """Free the memory of saved indexes; they are read again when needed."""
         offsets_saved, times_saved = self._saved
         is_saved = offsets_saved == len(self.index) and not (
             self._time_indexed and times_saved != len(self.time_index)
         )  # a reader by offset loads the offset index only
-        # without entries the file of the time index is as good as lost, and the next load would read all headers
+        # an index file without entries counts as lost, and the next load would read all headers
         if self._indexed and is_saved and (len(self.time_index) or not self._time_indexed):
             self._indexed = self._time_indexed = False
             self.index, self.time_index = OffsetIndex(self.base_offset), TimeIndex(self.base_offset)
@@ -470,10 +470,10 @@ class Segment:
     def truncate(self, position: int, end_offset: int) -> None:
         """Cut the file at a batch boundary, durably; `end_offset` is the next offset then.
 
-        At once, since later batches over a cut that a power loss undoes would leave a mixture of both.
+        It is durable at once: else a power loss could undo it under later batches and mix both.
         """
         is_rotten = True
-        with suppress(CorruptMessage):  # in what is cut off: the indexes are made of what stays
+        with suppress(CorruptMessage):  # in the part that is cut: the indexes are rebuilt from the rest
             self.load_time_index()
             index_check.check_time_before(self, end_offset)
             is_rotten = False
@@ -495,8 +495,8 @@ class Segment:
     def cut_point(self, offset: int) -> tuple[int, int]:
         """Return (position, end offset) of what is left once every batch that reaches `offset` or beyond is cut.
 
-        The log ends at the begin of a hole that compaction left before the cut: no end of a log is in a hole.
-        CorruptMessage if a batch that the cut goes by is not sound. It may wait for the disk.
+        If compaction left a hole before the cut, the log ends where the hole begins. CorruptMessage if a batch that
+        decides the cut is not sound. It may wait for the disk.
         """
         found = self.locate(offset, cached=False)
         assert found is not None
@@ -531,7 +531,7 @@ class Segment:
     def rewrite(self, start: int, end: int) -> None:
         """Write the bytes between two positions once more, so that the next sync takes them to the disk.
 
-        After a sync that failed, the kernel shows what the disk never got and takes it for clean. The file's last
+        After a failed sync, the kernel shows bytes that the disk never got and considers them clean. The file's last
         modification stays what it was.
         """
         modified_ms = self.file.modified_ms()
@@ -561,7 +561,7 @@ class Segment:
         for kind in (".index", ".timeindex", ".txnindex", ".txnindex" + CHECKSUMS, ".snapshot", ".log"):
             path = (
                 self.file.path if kind == ".log" else self.path + kind
-            )  # a cleaned one is still called .swap
+            )  # a cleaned segment is still called .swap
             if self._disk.exists(path):
                 self._disk.rename(path, self.path + kind + suffix)
                 moved.append(self.path + kind + suffix)

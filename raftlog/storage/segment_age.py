@@ -1,9 +1,9 @@
-"""How old a segment is, for retention and compaction: one rule for leaders, followers, and logs of before a restart.
+"""How old a segment is, for retention and compaction: one rule for leaders, followers and restarted logs.
 
-The largest timestamp of its records counts (Kafka: LogSegment.largestTimestamp). A batch whose header gives none is as
-old as the last modification of the file. Kafka asks for that only where no batch has a timestamp. Here it also counts
-beside older timestamps, so that a fresh record is never deleted for the age of its neighbours. A file whose machine's
-clock was behind is as old as the believed time of its last batch, which `Segment.save_indexes` makes its modification.
+The largest timestamp of its records counts (Kafka: LogSegment.largestTimestamp). A batch without a timestamp in its
+header is as old as the last modification of the file. Kafka asks for that only where no batch has a timestamp. Here it
+also counts beside older timestamps, so that a fresh record is never deleted for the age of its neighbours. If the
+machine's clock was behind, `Segment.save_indexes` sets the modification time to the believed time of the last batch.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from raftlog.storage.segment import Segment
 
 HEADERS_AT_ONCE: Final = 1_000
 HEADERS_AT_ONCE_BYTES: Final = 1024 * 1024
-"""The headers, and the bytes of their batches, that are looked at in one go: some milliseconds of the event loop.
+"""Bytes of batches that are scanned in one step: some milliseconds of the event loop.
 
-The rest waits for the next question, which retention asks in its next turn (`bytes_looked_at`).
+Retention continues with its next call (`bytes_looked_at`).
 """
 
 
 def newest_ms(segment: Segment) -> int:
-    """Return the time that counts, as far as the segment is known; see `is_older_than`."""
+    """Return the segment's newest time, as far as it is known; see `is_older_than`."""
     newest = segment.max_timestamp
     if newest < 0 or segment.has_untimed:
         return max(newest, segment.file.modified_ms(), segment.written_ms)
@@ -48,7 +48,7 @@ def is_older_than(segment: Segment, time_ms: int) -> bool:
 
 
 def bytes_looked_at(segments: Iterable[Segment]) -> int:
-    """Return how far segments were looked through that were not to their end: it grows while there is more to see."""
+    """Return how far incompletely scanned segments were scanned: it grows while there is more to see."""
     return sum(segment.timed_until for segment in segments if segment.has_untimed is None)
 
 

@@ -1,4 +1,4 @@
-"""Whether the bytes of one segment are sound: what recovery looks at, told to a person instead of mended."""
+"""Whether the bytes of one segment are sound: the checks of recovery, reported to a person instead of repaired."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raftlog.storage.damage import find_next_valid_batch
 from raftlog.storage.segment_scanner import SegmentBytes, SegmentScanner
 
 ZEROS_LOOKED_AT: Final = 1 << 20
-"""Bytes after the last batch that are looked at, to tell blocks that were never written from damage."""
+"""Bytes after the last batch that are scanned to distinguish unwritten blocks from damage."""
 
 
 class CheckedBatch(NamedTuple):
@@ -23,16 +23,18 @@ class CheckedBatch(NamedTuple):
 
 
 class SegmentFault(NamedTuple):
-    """The first thing that is wrong in a segment; nothing after it is looked at one by one."""
+    """The first fault in a segment; the check stops there."""
 
     position: int
     reason: str
     is_torn: bool
-    """Whether it looks like a write that a crash cut off: a node cuts it when it starts, and nobody was told of it."""
+    """Whether it looks like a write that a crash cut off: a node cuts it when it starts, since it was never
+    acknowledged.
+    """
 
 
 def check_segment(segment: SegmentBytes, base_offset: int) -> Iterator[CheckedBatch | SegmentFault]:
-    """Yield each batch of a segment whose name says `base_offset`, and the first fault. Raises OSError."""
+    """Yield each batch of a segment with `base_offset` in its name, and the first fault. Raise OSError."""
     window = SegmentScanner(segment)
     position, next_offset, epoch = 0, base_offset, -1
     while position < segment.size:

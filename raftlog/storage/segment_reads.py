@@ -1,4 +1,4 @@
-"""Reading batches out of one segment, and what is believed of them: lengths, CRCs, offsets, and holes."""
+"""Reads of batches from one segment, and their checks: lengths, CRCs, offsets and holes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raftlog.storage.segment import BOUNDS, Segment
 
 _BASE_OFFSET: Final = struct.Struct(">q")
 REMEMBERED_POSITIONS: Final = 16
-"""Batch boundaries kept per segment: where each of this many readers will go on."""
+"""Batch boundaries remembered per segment: the positions of this many readers."""
 
 
 def find_read_range(
@@ -22,7 +22,7 @@ def find_read_range(
 ) -> tuple[int, int, int] | None:
     """Return (start, stop, next offset) of the whole batches from `offset` to below `end_offset`.
 
-    At most `max_bytes`, unless `min_one` and the first batch is larger. None if `cached` and looking would wait.
+    At most `max_bytes`, unless `min_one` and the first batch is larger. None if `cached` and a lookup would wait.
     """
     stop = segment.size  # taken before end_offset: another thread may append
     following = segment.end_offset
@@ -66,9 +66,9 @@ def _is_gap(segment: Segment, offset: int, *, cached: bool) -> bool:
 def _boundary_at_most(
     segment: Segment, limit: int, start: int, *, cached: bool, at_least_one: bool
 ) -> tuple[int, int] | None:
-    """Return (position, base offset) of the last batch boundary in [start, limit]; `start` must be one.
+    """Return (position, base offset) of the last batch boundary in [start, limit]; `start` must be a boundary.
 
-    `at_least_one` gives the end of the batch at `start` when that alone passes `limit`. None if `cached` and the
+    `at_least_one` returns the end of the batch at `start` when that alone passes `limit`. None if `cached` and the
     bytes are not in memory.
     """
     size = segment.size
@@ -82,7 +82,7 @@ def _boundary_at_most(
         if chunk is None:
             return None
         if indexed_end != NO_OFFSET and not index_check.ends_with(chunk, indexed_end):
-            # whichever of the two rotted, a reader finds out there
+            # if either has rotted, a reader finds out there
             indexed_end, position = NO_OFFSET, start
             continue
         indexed_end = NO_OFFSET
@@ -126,7 +126,7 @@ def read_batches(
 
 
 def _remember_boundary(segment: Segment, offset: int, position: int) -> None:
-    """Keep where the batch with this base offset starts, for the reader that comes next."""
+    """Remember where the batch with this base offset starts, for the next reader."""
     boundaries = segment.boundaries
     if offset not in boundaries and len(boundaries) >= REMEMBERED_POSITIONS:
         boundaries.pop(next(iter(boundaries)), None)
@@ -136,8 +136,8 @@ def _remember_boundary(segment: Segment, offset: int, position: int) -> None:
 def _verify(segment: Segment, chunk: Buffer, start: int, offset: int, *, cached: bool) -> None:
     """Check whole batches read at `start` for `offset`, unless this process wrote or checked them before.
 
-    One contiguous checked stretch is remembered, so readers that follow each other pay once. But what was not
-    `cached` comes from the device, and may have rotted there since: all of it is checked. CorruptMessage.
+    One contiguous checked stretch is remembered, so consecutive readers pay once. Bytes that were not `cached` come
+    from the device, and may have rotted there, so all are checked. Raise CorruptMessage.
     """
     end = start + len(chunk)
     first, last = segment.verified
@@ -146,7 +146,7 @@ def _verify(segment: Segment, chunk: Buffer, start: int, offset: int, *, cached:
         if start >= first and end <= last:
             return
     position = 0
-    # where a reader is known to go on, a batch begins; elsewhere the first only holds the offset
+    # a batch begins at a remembered position; elsewhere the first batch only contains the offset
     expected = offset if segment.boundaries.get(offset) == start else NO_OFFSET
     while start + position < end:
         header = read_header(chunk, position)

@@ -1,4 +1,4 @@
-"""Reading the batches of a segment from one end to the other, each held to its CRC."""
+"""Sequential reads of a segment's batches, with a check of each CRC."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SegmentScanner:
         return self._chunk
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield (position, header) of every batch from a boundary on. CorruptMessage at the first that is not sound."""
+        """Yield (position, header) of every batch from a boundary on. CorruptMessage at the first unsound batch."""
         while position < self._segment.size:
             header = self.header_at(position)
             yield position, header

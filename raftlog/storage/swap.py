@@ -1,17 +1,17 @@
-"""Putting a cleaned segment in the place of those it was made from: a crash at any point leaves the one or the others.
+"""Replacing segments by the segment cleaned from them: a crash at any point leaves either the old or the new.
 
 POSIX promises no order between two names of a folder: after a power cut any of the later changes may be on the disk. So
 each step is made durable, away from the loop, before the next one relies on it:
 
 1. `seal`: the cleaned bytes are synced under the name `.cleaned`, its indexes under `.swap`;
-2. `announce`: `.cleaned` becomes `.swap`. A folder sync. From here on a start that finds `.log.swap` finishes what was
-   begun; without it nothing was. Else an old segment could be gone and the cleaned one not there yet;
+2. `announce`: `.cleaned` becomes `.swap`. A folder sync. From here on a start that finds `.log.swap` finishes the swap.
+   Else an old segment could be gone before the cleaned segment exists;
 3. `swap_in`: the snapshots of producers inside go, and the old files become `.deleted`. A folder sync. Else the cleaned
-   segment could have its name beside old ones of the same offsets, or beside their aborted transactions;
+   segment could get its name beside old segments of the same offsets, or beside their aborted transactions;
 4. `take_names`: all `.swap` lose that suffix. No sync is needed: until the next one a start does it again.
 
-So a cleaning costs two folder syncs for each group of segments. Between 2 and 3 the log may be cut: then `revoke` takes
-the announcement back, durably, before the cut, since a start would bring back what was cut.
+So a cleaning costs two folder syncs for each group of segments. Between 2 and 3 the log may be truncated. `revoke`
+first removes the announcement durably, since a start would restore the truncated records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def begin(disk: Disk, directory: str, base_offset: int) -> Segment:
 
 
 def seal(disk: Disk, segment: Segment) -> None:
-    """Make the bytes of a filled segment and of its indexes durable, not yet their names. Waits for the disk."""
+    """Make the bytes and indexes of a filled segment durable, though not yet their names. Waits for the disk."""
     segment.file.sync()
     segment.dirty = False
     for kind, contents in segment.index_file_contents().items():
@@ -51,7 +51,7 @@ def seal(disk: Disk, segment: Segment) -> None:
 
 
 def discard(disk: Disk, segment: Segment) -> None:
-    """Remove what became of a segment that is not wanted after all."""
+    """Remove the files of an unwanted segment."""
     segment.close()
     for path in (segment.file.path, *(segment.path + kind + SWAP for kind in _INDEXES)):
         if disk.exists(path):
@@ -59,12 +59,12 @@ def discard(disk: Disk, segment: Segment) -> None:
 
 
 def announce(disk: Disk, cleaned: Segment) -> None:
-    """Say that a sealed segment takes the place of others; the caller syncs the folder before it does."""
+    """Announce that a sealed segment replaces others; the caller syncs the folder before."""
     _rename(disk, cleaned, ".log" + SWAP)
 
 
 def revoke(disk: Disk, directory: str, cleaned: Segment) -> None:
-    """Take back, durably, that a segment takes the place of others: the log is about to be cut."""
+    """Remove an announcement durably: the log is about to be truncated."""
     _rename(disk, cleaned, ".log" + CLEANED)
     disk.sync_dir(directory)
 
@@ -75,16 +75,16 @@ def sync_announcement(disk: Disk, directory: str) -> None:
 
 
 def sync_exchange(disk: Disk, directory: str) -> None:
-    """Make it durable that the old segments have gone, before the cleaned one has a name. Waits for the disk."""
+    """Make it durable that the old segments have gone, before the cleaned segment has a name. Waits for the disk."""
     disk.sync_dir(directory)
 
 
 def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segment) -> dict[str, File | None]:
-    """Take the names of the group for an announced segment; returns the group's files by their new paths.
+    """Give an announced segment the names of the group; return the group's files by their new paths.
 
-    Readers of them go on. A transaction that a snapshot knows to be open may have lost its marker to compaction, so
-    the snapshots inside go too. The caller syncs the folder before `take_names`. OSError leaves a folder that only a
-    start may judge.
+    Readers of them go on. A transaction that a snapshot knows to be open may have lost its marker to compaction, so the
+    snapshots inside go too. The caller syncs the folder before `take_names`. OSError leaves a folder that only a
+    restart can repair.
     """
     _forget_snapshots(disk, directory, cleaned.base_offset, cleaned.end_offset)
     suffix = _free_suffix(disk, group)
@@ -97,7 +97,7 @@ def swap_in(disk: Disk, directory: str, group: Sequence[Segment], cleaned: Segme
 
 
 def take_names(disk: Disk, cleaned: Segment) -> None:
-    """Give a segment that took the place of others the names of the first of them."""
+    """Rename a segment that replaced others to the first of their names."""
     _take_index_names(disk, cleaned.path)
     _rename(disk, cleaned, ".log")
 
@@ -130,7 +130,7 @@ def _forget_snapshots(disk: Disk, directory: str, start_offset: int, end_offset:
 def complete_swaps(disk: Disk, directory: str) -> None:
     """Finish the exchanges that a crash interrupted, before a log is opened.
 
-    Segments that left the head while one was announced had stopped it: then the others are all still there.
+    If segments left the head while a swap was announced, the swap had stopped, and the others are all still there.
     """
     names = disk.listdir(directory)
     dropped = dropped_offsets(names, HEAD)
@@ -138,7 +138,7 @@ def complete_swaps(disk: Disk, directory: str) -> None:
         stem = segment_path(directory, base_offset)
         end_offset, is_sound = _read_through(disk, directory, base_offset)
         if not is_sound and disk.exists(stem + ".log"):
-            continue  # it has rotted; if others of the old ones are gone, that shows as damage
+            continue  # it has rotted; if any old segment is gone, that shows as damage
         if any(base_offset <= each < end_offset for each in dropped):
             continue
         _forget_snapshots(disk, directory, base_offset, end_offset)
@@ -151,7 +151,7 @@ def complete_swaps(disk: Disk, directory: str) -> None:
 
 
 def _read_through(disk: Disk, directory: str, base_offset: int) -> tuple[int, bool]:
-    """Return where a cleaned segment ends, as its last batch is always kept, and whether it is sound up to there."""
+    """Return where a cleaned segment ends, and whether it is sound up to there. Its last batch is always kept."""
     segment = Segment(disk, directory, base_offset=base_offset, create=False, now_ms=-1, suffix=SWAP)
     window, position, end_offset = SegmentScanner(segment), 0, base_offset
     while position < segment.size and (header := window.valid_header_at(position)) is not None:

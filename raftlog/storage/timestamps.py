@@ -1,9 +1,9 @@
 """Records by their timestamps, for ListOffsets: from a log's segments down to batches.
 
 Runs in a thread, one batch at a time. A batch is decompressed within bounds, and its records are read one by one, no
-further than needed. So however many records a small batch claims, or really has, a search takes little memory and an
-end. A client may have sent malformed records. From the first of these on, a batch counts as a single record with the
-header's largest timestamp. So a search misses no record, and goes on to the batches of others.
+further than needed. So a search takes bounded memory and time, however many records a small batch claims or has. A
+client may have sent malformed records. From the first of these on, a batch counts as a single record with the header's
+largest timestamp. So a search misses no record, and continues with other clients' batches.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TimestampAndOffset(NamedTuple):
 def find_by_timestamp(
     segments: list[Segment], timestamp: int, start_offset: int
 ) -> TimestampAndOffset | None:
-    """Return the first record from `start_offset` on whose timestamp is at least `timestamp` (KIP-33)."""
+    """Return the first record from `start_offset` on with a timestamp of at least `timestamp` (KIP-33)."""
     for segment in segments:
         segment.load_time_index()
         if segment.end_offset <= start_offset or segment.max_timestamp < timestamp:
@@ -61,7 +61,7 @@ def find_max_timestamp(segments: list[Segment], start_offset: int) -> TimestampA
         if segment.end_offset <= start_offset or segment.max_timestamp <= newest.timestamp:
             continue
         if segment.base_offset >= start_offset and not segment.may_have_gaps:
-            # the time index names the batch, or another with a header that promises more than its records have
+            # the time index names this batch, or another batch with a header that promises more than its records have
             newest = _newest_of(segment, start_offset, newest, only_batch_of=segment.max_timestamp_offset)
         if newest.timestamp < segment.max_timestamp:
             newest = _newest_of(segment, start_offset, newest)

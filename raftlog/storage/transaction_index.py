@@ -31,18 +31,18 @@ class TransactionIndex:
         return len(self._entries)
 
     def add(self, aborted: AbortedTransaction) -> None:
-        """Take in a transaction whose marker was appended; one known already (a replayed marker) is passed over."""
+        """Add a transaction when its marker is appended; ignore a known transaction (a replayed marker)."""
         if not self._entries or self._entries[-1].last_offset < aborted.last_offset:
             self._entries.append(aborted)
             self._unsaved = True
 
     def between(self, start_offset: int, end_offset: int) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of those with records in [start, end)."""
+        """Return (producer id, first offset) of the transactions with records in [start, end)."""
         overlapping = self.overlapping(start_offset, end_offset)
         return [(aborted.producer_id, aborted.first_offset) for aborted in overlapping]
 
     def overlapping(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Return those that may have records in [start, end). Does not look at all that began later."""
+        """Return the transactions that may have records in [start, end), without a walk over all later ones."""
         found: list[AbortedTransaction] = []
         entries = self._entries
         for index in range(self._first_since(start_offset), len(entries)):
@@ -50,17 +50,17 @@ class TransactionIndex:
             if aborted.first_offset < end_offset:
                 found.append(aborted)
             if aborted.last_stable_offset >= end_offset:
-                break  # what ended later began there or after it
+                break  # transactions that ended later began there or after it
         return found
 
     def in_batches(self, offset: int, batches: Buffer) -> list[tuple[int, int]]:
-        """Return (producer id, first offset) of those with records in batches that were read from `offset` on."""
+        """Return (producer id, first offset) of the transactions with records in batches read from `offset` on."""
         if not self._entries or self._entries[-1].last_offset < offset or not len(batches):
             return []
         return self.between(offset, end_offset_of(batches))
 
     def since(self, start_offset: int) -> TransactionIndex:
-        """Return a copy of those that may have records from there on."""
+        """Return a copy of the transactions that may have records from there on."""
         copy = TransactionIndex()
         copy._entries = self._entries[self._first_since(start_offset) :]
         return copy
@@ -69,19 +69,19 @@ class TransactionIndex:
         return bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
 
     def cleaned(self, start_offset: int, end_offset: int) -> None:
-        """Forget those whose marker lies in [start, end): none of their records is left."""
+        """Forget the transactions with a marker in [start, end): none of their records is left."""
         first = bisect_left(self._entries, start_offset, key=_LAST_OFFSET)
         stop = bisect_left(self._entries, end_offset, key=_LAST_OFFSET)
         del self._entries[first:stop]
 
     def truncate(self, end_offset: int) -> None:
-        """Forget those whose marker lies at or after `end_offset`. Save before the log grows there again."""
+        """Forget the transactions with a marker at or after `end_offset`. Save before the log grows there again."""
         keep = bisect_left(self._entries, end_offset, key=_LAST_OFFSET)
         self._unsaved = self._unsaved or keep < len(self._entries)
         del self._entries[keep:]
 
     def drop_before(self, start_offset: int) -> None:
-        """Forget those whose marker lies before `start_offset`."""
+        """Forget the transactions with a marker before `start_offset`."""
         del self._entries[: bisect_left(self._entries, start_offset, key=_LAST_OFFSET)]
 
     def save(self, disk: Disk, segment: Segment) -> None:
@@ -96,7 +96,7 @@ class TransactionIndex:
         self._unsaved = False
 
     def save_all(self, disk: Disk, segments: list[Segment]) -> None:
-        """Write the indexes of all segments durably, where there was one or is one now."""
+        """Write the indexes of all segments durably, where a file existed or is needed now."""
         for segment in segments:
             first = bisect_left(self._entries, segment.base_offset, key=_LAST_OFFSET)
             stop = bisect_left(self._entries, segment.end_offset, key=_LAST_OFFSET)
@@ -107,7 +107,7 @@ class TransactionIndex:
     def load(self, disk: Disk, segments: list[Segment], end_offset: int, *, unchecked_ok: bool) -> bool:
         """Read the indexes of all segments, up to markers before `end_offset`; later ones make them unsaved.
 
-        False: one is wrong, and the others alone are no use. `unchecked_ok` gives all of them their checksums.
+        False: a file is wrong, so the others are useless. `unchecked_ok` adds checksums to all of them.
         """
         stale = False
         for segment in segments:

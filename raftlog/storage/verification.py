@@ -1,11 +1,10 @@
 """Which transactions a partition's leader has had confirmed by their coordinator (KIP-890).
 
-A transactional batch opens a transaction in the log only if the coordinator has said that the partition is part of the
-one under way. Else no marker would ever end it, and read_committed would stand still there. The law: a marker voids
-every verification of the transaction that it ends and of those before, answered or not, because what was confirmed is
-over. Since transaction.version 2 the epoch of a marker is that of the producer's next transaction, which may already be
-asked about while the marker is on its way: that one is not over. An epoch fences older ones once it is confirmed, and
-not while it is asked about: any client may make one up.
+A transactional batch opens a transaction in the log only if the coordinator has confirmed that the partition belongs to
+the current transaction. Else no marker would ever end it, and read_committed consumers would hang. The law: a marker
+voids every verification of its transaction and of earlier transactions, answered or not. Since transaction.version 2
+the epoch of a marker is that of the producer's next transaction. A verification of the next transaction may already be
+pending, and stays valid. An epoch fences older epochs only after confirmation, since any client may make up an epoch.
 
 Soft: only a leader has it, and each leadership begins without.
 """
@@ -17,11 +16,11 @@ from typing import Final
 from raftlog.base.errors import InvalidProducerEpoch
 
 MAX_VERIFICATIONS: Final = 10_000
-"""Questions of all producers and epochs; beyond that the producer that asked first has to ask again."""
+"""Verifications of all producers and epochs; beyond that the producer that asked first has to ask again."""
 
 
 class Verification:
-    """One question to the coordinator. `confirm` when it said yes; void after a marker, or if others took its place."""
+    """One question to the coordinator. `confirm` if it agrees; void after a marker, or after eviction."""
 
     __slots__ = ("_answered", "_asked_by", "_void", "epoch", "producer_id", "supports_epoch_bump")
 
@@ -36,11 +35,11 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """Whether the coordinator confirmed it and nothing has ended it since."""
+        """Whether the coordinator confirmed it and neither a marker nor eviction has ended it since."""
         return self._answered and not self._void
 
     def confirm(self, *, supports_epoch_bump: bool = False) -> bool:
-        """The coordinator has the partition in its transaction. False: it was asked before a marker that came since."""
+        """Record that the coordinator has the partition in its transaction. False if a marker came since."""
         self._answered = True
         self.supports_epoch_bump = supports_epoch_bump
         if not self._void:
@@ -62,14 +61,14 @@ class Verifications:
     def __init__(self) -> None:
         self._asked: dict[int, dict[int, Verification]] = {}
         self._confirmed: dict[int, Verification] = {}
-        """By producer id, the newest epoch's question that holds. One that anybody made up is never confirmed."""
+        """By producer id, the newest epoch's verification that holds. A made-up epoch is never confirmed."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def begin(self, producer_id: int, epoch: int) -> Verification:
-        """Return the question of this epoch, the one under way if there is one. InvalidProducerEpoch for an older."""
+        """Return the verification of this epoch, pending if there is any. InvalidProducerEpoch for an older epoch."""
         self.check_epoch(producer_id, epoch)
         found = self._asked.get(producer_id, {}).get(epoch)
         if found is not None:
@@ -82,7 +81,7 @@ class Verifications:
         return made
 
     def _void_oldest(self) -> None:
-        """Void the oldest question of the producer that asked first; the one that holds goes last."""
+        """Void the oldest verification of the producer that asked first; a verification that holds goes last."""
         producer_id, asked = next(iter(self._asked.items()))
         confirmed = self._confirmed.get(producer_id)
         epochs = (epoch for epoch, each in asked.items() if each is not confirmed)
@@ -95,7 +94,7 @@ class Verifications:
             raise InvalidProducerEpoch(f"epoch {epoch} is older than {newest.epoch}")
 
     def note_confirmed(self, verification: Verification) -> None:
-        """The coordinator said yes to a question that is not void."""
+        """Record a confirmed verification that is not void."""
         newest = self._confirmed.get(verification.producer_id)
         if newest is None or newest.epoch < verification.epoch:
             self._confirmed[verification.producer_id] = verification
@@ -106,17 +105,17 @@ class Verifications:
         return found is not None and found.epoch == epoch
 
     def must_begin_with_0(self, producer_id: int) -> bool:
-        """Whether a producer without any batch here begins with sequence 0 (Kafka: ProducerAppendInfo)."""
+        """Whether an unknown producer must begin with sequence 0 (Kafka: ProducerAppendInfo)."""
         found = self._confirmed.get(producer_id)
         return found is not None and found.supports_epoch_bump
 
     def end(self, producer_id: int) -> None:
-        """The transaction began, or it is over."""
+        """End the verifications: the transaction began, or it is over."""
         for epoch in tuple(self._asked.get(producer_id, ())):
             self._void(producer_id, epoch)
 
     def end_below(self, producer_id: int, epoch: int) -> None:
-        """The transactions of earlier epochs are over; one of this epoch or a later one is not."""
+        """End the verifications of earlier epochs; those of this epoch or later stay."""
         for each in tuple(self._asked.get(producer_id, ())):
             if each < epoch:
                 self._void(producer_id, each)
@@ -132,6 +131,6 @@ class Verifications:
             del self._confirmed[producer_id]
 
     def clear(self) -> None:
-        """Another leadership begins."""
+        """Remove all verifications: another leadership begins."""
         for producer_id in tuple(self._asked):
             self.end(producer_id)

@@ -1,6 +1,6 @@
-"""Tools for tests, the demo and measurements: a real cluster in processes on loopback, and how to ask and hurt it.
+"""Tools for tests, the demo and measurements: a real cluster in processes on loopback, with queries and faults.
 
-The clusters can be imported from here; nothing is loaded before that.
+The clusters can be imported from here, and are loaded only then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates for development: an authority of one's own, and what it issues for nodes and users, as PEM files.
+"""Certificates for development: an authority, and the certificates that it issues for nodes and users, as PEM files.
 
     FOLDER/ca.pem             the authority's certificate, which everyone believes
     FOLDER/ca.key             its key, for `renew` only
@@ -82,7 +82,7 @@ class Certificates:
     ) -> list[Path]:
         """Issue a certificate for each host, which is a list of its names, and for each user; returns their files.
 
-        The authority is made by the first call. Without `renew` nothing is overwritten. Raises CertificatesUnusable.
+        The authority is made by the first call. Without `renew` no file is overwritten. Raise CertificatesUnusable.
         """
         if not 1 <= days <= LONGEST_DAYS:
             raise CertificatesUnusable(f"days must be from 1 to {LONGEST_DAYS}, not {days}")
@@ -158,7 +158,7 @@ class Authority:
 
     @classmethod
     def make(cls, *, path_length: int = 0, issuer: Authority | None = None) -> Authority:
-        """Make a new one, signed by itself or by an issuer, below which may be so many others."""
+        """Make a new authority, signed by itself or by an issuer, with a limit for authorities below it."""
         x509, ec = _cryptography()
         key = ec.generate_private_key(ec.SECP256R1())
         name = _name(f"raftlog development CA {os.urandom(4).hex()}")
@@ -269,7 +269,7 @@ def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write(path: Path, content: bytes, *, secret: bool) -> None:
-    """Put a file in place at once; nobody else can read a secret one at any moment."""
+    """Write a file atomically; a secret file is never readable for others."""
     make_folders(path.parent)
     write_file(path, content, secret=secret, beside=f".{os.getpid()}.new")
 

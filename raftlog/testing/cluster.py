@@ -1,7 +1,8 @@
-"""A cluster of node processes: started, killed, paused, resumed, restarted, hurt, healed, and surely taken down.
+"""A cluster of node processes: started, killed, paused, resumed, restarted, given faults, healed, and reliably stopped.
 
 Nodes are reached by the Kafka port, by signals, and through their files while they do not run. With `faults` they also
-trouble their own disks and clocks when told to. They end with whoever holds the cluster, even when that one is killed.
+inject faults into their own disks and clocks on request. They end with the process that holds the cluster, even when
+that is killed.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class ClusterError(RuntimeError):
 class Cluster:
     """Nodes 1 to `nodes`, on loopback. Use as a context manager, `async` or not, or call `start` and `close`.
 
-    `settings` go to every node, `node_settings` to single ones; the first `voters` nodes (default: all, at most five)
-    are broker and controller, the others brokers only. `directory` is kept, a temporary one removed at the end.
+    `settings` go to every node, `node_settings` to single nodes. The first `voters` nodes (default: all, at most five)
+    are broker and controller, the others brokers only. `directory` is kept, a temporary folder is removed at the end.
     With `faults` nodes can be troubled and lose their power; a folder that ran so must go on so.
     """
 
@@ -115,7 +116,7 @@ class Cluster:
     ) -> NodeProcess:
         folder = self.directory / f"node-{node_id}"
         merged = {
-            "group.initial.rebalance.delay.ms": "0",  # nobody tests to wait three seconds for a first consumer
+            "group.initial.rebalance.delay.ms": "0",  # no test needs to wait three seconds for a first consumer
             **own,
             "log.dirs": str(folder / "data"),
             **self.settings_of(node_id),
@@ -131,11 +132,11 @@ class Cluster:
         return Loopback(nodes)
 
     def make_node(self, node_id: int, folder: Path, **options: Any) -> NodeProcess:
-        """Return a node that does not run yet; a cluster whose nodes are no processes overrides this."""
+        """Return a node that does not run yet; a cluster without node processes overrides this."""
         return NodeProcess(node_id, folder, **options)
 
     def settings_of(self, node_id: int) -> Mapping[str, str]:
-        """Return settings that a kind of cluster has on a node; what whoever makes one asks for comes before them."""
+        """Return settings of a node that depend on the kind of cluster; the caller's settings take precedence."""
         assert node_id in self._hosts.addresses
         return {}
 
@@ -163,7 +164,7 @@ class Cluster:
         self.close()
 
     async def __aenter__(self) -> Self:
-        with ThreadPoolExecutor(1) as thread:  # one that is on the same network as this thread
+        with ThreadPoolExecutor(1) as thread:  # a loop in the same network as this thread
             try:
                 return await asyncio.get_running_loop().run_in_executor(thread, self.__enter__)
             except asyncio.CancelledError:
@@ -345,7 +346,7 @@ class Cluster:
         self.trouble_disk(node_id, DiskTrouble(slow_s=seconds))
 
     def heal(self) -> None:
-        """End all faults: paused nodes go on, killed ones start again, disks and clocks are well.
+        """End all faults: paused nodes continue, killed nodes restart, disks and clocks are healed.
 
         Raises ClusterError.
         """
@@ -461,7 +462,7 @@ class Cluster:
         return None
 
     def _wait_started(self, node_ids: Iterable[int]) -> None:
-        """Wait for nodes that were just started. Raises ClusterError, also if one ended before anybody looked."""
+        """Wait for nodes that were just started. Raises ClusterError, also if a node ended at once."""
         self.wait_ready()
         ended = sorted(set(node_ids) - self.running_ids())
         if ended:
@@ -519,7 +520,7 @@ class Cluster:
     def wait_until(
         self, holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None
     ) -> float:
-        """Wait until `holds()`; returns the seconds that took. Raises ClusterError once nothing progresses.
+        """Wait until `holds()`; returns the seconds that took. Raise ClusterError when progress stops.
 
         `seen` returns the state that the condition looks at, which must be comparable.
         """
@@ -534,7 +535,7 @@ class Cluster:
 
 
 class AdminCluster(Cluster):
-    """A cluster whose nodes have their HTTP APIs, which answer once it is ready."""
+    """A cluster of nodes with HTTP APIs, which answer once it is ready."""
 
     admin = True
 
@@ -553,10 +554,10 @@ class AdminCluster(Cluster):
 
 
 class NetworkCluster(Cluster):
-    """A cluster on a network of its own, whose links can be cut. Needs Linux, root, `ip` and `nft`.
+    """A cluster on a network of its own, with links that can be cut. Needs Linux, root, `ip` and `nft`.
 
     Only threads that have entered the network reach it: while the cluster is open, that is the thread which made it,
-    and those that it starts. Raises OSError, whose text says what is missing, where that cannot be.
+    and threads that it starts. Raise OSError with the missing requirement.
     """
 
     _left = False

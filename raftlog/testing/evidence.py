@@ -1,6 +1,6 @@
 """The evidence of a cluster after a failed test: what its nodes logged meanwhile, and why partitions moved.
 
-Gathering it never fails: a node that does not answer is told as such.
+Gathering it never fails: a node that does not answer is reported as such.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from urllib.parse import quote
 from raftlog.testing.probe import view_topics
 
 LOG_LINES: Final = 50
-"""Lines of a node's log in a report, the last ones of the test."""
+"""Lines of a node's log in a report, from the end of the test."""
 LOG_BYTES: Final = 64 * 1024
 MOST_PARTITIONS: Final = 8
-"""Partitions whose story is told."""
+"""Partitions with their history in a report."""
 ANSWER_S: Final = 5.0
 
 
@@ -31,7 +31,7 @@ class NodeAddress(NamedTuple):
     address: str
     """For Kafka clients, host:port."""
     log: str = ""
-    """The path of its log; "" for a cluster that somebody else runs, as the next one."""
+    """The path of its log; "" for an external cluster, as the next field."""
     admin_url: str = ""
 
     @property
@@ -42,7 +42,7 @@ class NodeAddress(NamedTuple):
 
 
 class Watch:
-    """Begins when a test gets a cluster, and tells later what happened since then."""
+    """Begins when a test gets a cluster, and later reports what happened since then."""
 
     def __init__(self, nodes: Sequence[NodeAddress], topic_prefix: str = "") -> None:
         self._nodes = nodes

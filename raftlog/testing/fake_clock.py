@@ -19,10 +19,7 @@ def find_libfaketime() -> str | None:
 
 
 def clock_environment(offset_ms: int) -> dict[str, str]:
-    """Return the environment of a process whose wall clock is that far off; none for 0.
-
-    Raises FileNotFoundError without libfaketime.
-    """
+    """Return the environment of a process with a wall clock that is wrong by this much; none for 0."""
     if not offset_ms:
         return {}
     library = find_libfaketime()

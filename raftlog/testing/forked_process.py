@@ -1,4 +1,4 @@
-"""Node processes forked from one that has imported raftlog already: `start_forked` instead of `subprocess.Popen`.
+"""Node processes forked from a process that has imported raftlog already: `start_forked` instead of `subprocess.Popen`.
 
 One fork server (`raftlog/cli/fork_server.py`) serves this whole process. Its forks inherit what it inherited, so it is
 used only for nodes that would inherit the same. All others, and all where it cannot run, are to be started without it.
@@ -28,7 +28,7 @@ MAX_LINE_BYTES: Final = 1 << 20
 MODULE: Final = "raftlog"
 
 UNKNOWN_EXIT_CODE: Final = 255
-"""Of a node that ended when its fork server, which alone is told the exit code, was gone already."""
+"""Of a node that ended after its fork server, which alone gets the exit code."""
 
 ROOM_FOR_ARGUMENTS: Final = "-" * 400
 """A word at the end of the fork server's command line, which its forks replace by their own."""
@@ -121,7 +121,7 @@ class ForkServer:
         self.lock = Lock()
         """Of the socket: a question and its answer go together, whichever threads ask."""
         self.is_replaceable = False
-        """Whether another one is worth a try after this one: it has answered, or was ended before it could."""
+        """Whether another fork server is worth a try: this one has answered, or was ended before it could."""
         self._control, theirs = socket.socketpair()
         keep_from_children(self._control)
         with theirs:
@@ -160,7 +160,7 @@ class ForkServer:
     def ask(self, request: Mapping[str, Any], streams: Sequence[int] = ()) -> dict[str, Any]:
         """Return the answer to a request. The caller holds the lock. Raises ForkServerGone.
 
-        An interrupt meanwhile ends the fork server, whose answer would otherwise be taken for that to the next request.
+        An interrupt meanwhile ends the fork server: its late answer would pass for the next request's.
         """
         line = json.dumps(request).encode() + b"\n"
         if len(line) > MAX_LINE_BYTES:
@@ -193,7 +193,7 @@ class ForkServer:
         return found
 
     def _kill(self) -> None:
-        """End the fork server, even one that is stopped; nodes go on. `close` waits for its end."""
+        """End the fork server, even if it is stopped; nodes keep running. `close` waits for its end."""
         self._control.close()
         self._process.kill()
 
@@ -224,7 +224,7 @@ os.register_at_fork(after_in_child=_begin_anew)
 def fork_server(environment: Mapping[str, str]) -> ForkServer | None:
     """Return the fork server for nodes with this environment, started if there is none; None: start it without one.
 
-    One that ended before its first answer is not started again.
+    A fork server that ended before its first answer is not restarted.
     """
     global _server, _is_unusable  # noqa: PLW0603 - one for the process
     identity = None if _is_unusable else inherited(environment)

@@ -1,6 +1,6 @@
 """The addresses of a cluster's nodes, the settings that follow, and how a process gets there.
 
-Loopback, unless told otherwise.
+Loopback by default.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Hosts(Protocol):
 
 
 class Loopback:
-    """All on this machine's loopback, told apart by their ports."""
+    """All on this machine's loopback, with different ports."""
 
     def __init__(self, nodes: int) -> None:
         self._ports = HeldPorts(3 * nodes)

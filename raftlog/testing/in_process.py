@@ -32,7 +32,9 @@ ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
 
 
 class InProcessCluster(AdminCluster):
-    """A cluster whose nodes, by default one, run in this process. Nodes cannot be paused, troubled or cut off."""
+    """A cluster of nodes, by default a single node, in this process. Nodes cannot be paused, given faults or cut
+    off.
+    """
 
     forked = False
 
@@ -83,7 +85,7 @@ class NodeThread(NodeProcess):
         if not self.running:
             return
         with suppress(RuntimeError):  # it has just ended
-            for _ in range(2 if number == signal.SIGKILL else 1):  # a second signal waits for nobody
+            for _ in range(2 if number == signal.SIGKILL else 1):  # a second signal stops it at once
                 self._loop.call_soon_threadsafe(self._signals.put_nowait, number)
 
     def wait(self) -> int:
@@ -97,7 +99,7 @@ class NodeThread(NodeProcess):
         return self._context.run(asyncio.run_coroutine_threadsafe, work, self._loop).result()
 
     def kill(self) -> None:
-        """Stop the node without asking anybody, and wait until it is gone."""
+        """Stop the node without handing over, and wait until it is gone."""
         if self._thread is not None:
             self.signal(signal.SIGKILL)
             self.wait()

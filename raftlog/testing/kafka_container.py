@@ -1,6 +1,6 @@
 """A cluster with the face of testcontainers' `KafkaContainer`: change the import, and tests need no Docker.
 
-Only what tests of programs use is here; images, commands and networks of containers mean nothing to it.
+Only what tests of programs use is here; images, commands and networks of containers are ignored.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class KafkaContainer:
     with_exposed_ports = with_bind_ports = with_volume_mapping = with_command = with_kwargs = with_kraft
 
     def with_env(self, name: str, value: str) -> Self:
-        """Set `KAFKA_NUM_PARTITIONS` for `num.partitions`, and so on; other variables mean nothing here.
+        """Set `KAFKA_NUM_PARTITIONS` for `num.partitions`, and so on; other variables are ignored.
 
-        Two underscores are one, three are a dash. Those of Java (`KAFKA_HEAP_OPTS`), of its log and of other programs
-        are no settings. Folders, listeners and roles (`KAFKA_LOG_DIRS`) are the cluster's own.
+        Two underscores stand for an underscore, three for a dash. Variables of Java (`KAFKA_HEAP_OPTS`), of its log and
+        of other programs are not settings. Folders, listeners and roles (`KAFKA_LOG_DIRS`) are the cluster's own.
         """
         setting = name.removeprefix("KAFKA_")
         if setting != name and not NO_SETTING.search(setting):
@@ -83,11 +83,11 @@ class KafkaContainer:
         return self._node.host
 
     def get_exposed_port(self, _port: int) -> int:
-        """Return the port for clients, which is the only one."""
+        """Return the only port for clients."""
         return self._node.port
 
     def get_logs(self) -> tuple[bytes, bytes]:
-        """Return what the node has logged, and nothing for its standard error, which goes there too."""
+        """Return the node's log, and an empty standard error, which goes there too."""
         return self._node.log_path.read_bytes(), b""
 
     @property

@@ -1,7 +1,7 @@
 """Network namespaces without names: each is an open file, and gone once the last process that is in it or holds it is.
 
-Nothing of them appears anywhere on the machine, so a run that is killed leaves nothing to clean up. A thread is in one
-namespace at a time; threads and processes that it starts begin in the same. Linux only, and only with CAP_SYS_ADMIN.
+They leave no names on the machine, so a killed run needs no clean-up. A thread is in one namespace at a time; threads
+and processes that it starts begin in the same. Linux only, and only with CAP_SYS_ADMIN.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ COMMAND_TIMEOUT_S: Final = 60.0
 
 
 class Namespace:
-    """A network of its own, with nothing in it but a loopback that is down. Raises OSError (EPERM) without the right.
+    """A network of its own, with only a loopback that is down. Raise OSError (EPERM) without the privilege.
 
-    `Namespace(of_this_thread=True)` is the one that the calling thread is in.
+    `Namespace(of_this_thread=True)` is the calling thread's namespace.
     """
 
     def __init__(self, *, of_this_thread: bool = False) -> None:

@@ -1,12 +1,9 @@
 """A network of one run: a switch that this process can be connected to, and a host for each node, in namespaces.
 
-| what | how |
-|---|---|
-| the switch | a bridge in a namespace of the run; each node's namespace hangs on it by a veth pair |
-| addresses | 10.77.0.<node>, the clients' 10.77.0.254; they exist in these namespaces only |
-| cut | nftables drops, in the target's namespace, what comes from the source: nobody is told |
-| lossy link | the same for a share of the packets; TCP sends them again |
-| slow link | netem at the source, if this kernel has it: that is tried once |
+| what | how | |---|---| | the switch | a bridge in a namespace of the run; each node's namespace hangs on it by a veth
+pair | | addresses | 10.77.0.<node>, the clients' 10.77.0.254; they exist in these namespaces only | | cut | nftables
+silently drops, in the target's namespace, packets from the source | | lossy link | the same for a share of the packets;
+TCP sends them again | | slow link | netem at the source, if this kernel has it: that is tried once |
 
 It needs Linux, CAP_SYS_ADMIN (root, or a user namespace with a network of its own), `ip` and `nft`.
 """
@@ -42,7 +39,7 @@ add rule ip raftlog input jump lossy
 
 
 class Network:
-    """A switch, and a host for each of nodes 1 to n. Raises OSError, whose text says what is missing here.
+    """A switch, and a host for each of nodes 1 to n. Raise OSError with the missing requirement.
 
     The `Hosts` of a cluster: its nodes are started in their namespaces.
     """
@@ -141,7 +138,7 @@ def _set_delays(host: Namespace, delays: Mapping[int, float], device: str = "eth
 
 @functools.cache
 def can_delay() -> bool:
-    """Return whether this kernel has what a slow link needs, by trying it in a namespace that nobody uses."""
+    """Return whether this kernel supports slow links, by trying it in an unused namespace."""
     try:
         trial = Namespace()
     except OSError:

@@ -1,7 +1,7 @@
-"""One node as a process of its own: started, signalled, told to hurt itself, and surely ended with whoever started it.
+"""One node as a process of its own: started, signalled, given faults, and reliably ended with its parent.
 
-It watches its standard input, which closes when that one is gone. A node that can be hurt gets a socket there, so that
-it can answer. Faults belong to the machine, not to the process: they are in force again when it is started again.
+It watches its standard input, which closes when the parent is gone. A node with faults gets a socket there, so that it
+can answer. Faults belong to the machine, not to the process: they are in force again when it is started again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LIMITED: Final = 'ulimit -n "$0" && exec "$@"'
 
 
 class NodeProcess:
-    """One node: its settings, its files, and the process that runs it, if one does."""
+    """One node: its settings, its files, and its process, if it runs."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class NodeProcess:
         self.config_path = directory / "node.properties"
         self.paused = False
         self.open_files: int | None = None
-        """The most file descriptors that the process may have; None: as many as this one."""
+        """The most file descriptors that the process may have; None: as many as this process."""
         self.forked = True
-        """Whether the process is forked from one that has imported raftlog, where that is possible."""
+        """Whether the process is forked from a process that has imported raftlog, if possible."""
         self.environment: dict[str, str] = {}
         """Further variables of its next lives, which are then processes of their own."""
         self.python = sys.executable
@@ -80,7 +80,7 @@ class NodeProcess:
         write_file(self.config_path, format_properties(self._settings), secret=True)
 
     def setting(self, name: str) -> str:
-        """Return one of its settings; empty: it was not given."""
+        """Return a setting; empty if it was not given."""
         return self._settings.get(name, "")
 
     @property
@@ -148,7 +148,7 @@ class NodeProcess:
     def hurt(self, name: str, fault: NodeFault | None) -> None:
         """Let the node inject a fault, or heal it (None), and wait until it has.
 
-        One that does not run, or is paused, does it once it goes on. Raises TimeoutError, ValueError.
+        A node that is stopped or paused does it when it continues. Raises TimeoutError, ValueError.
         """
         if self._faults is None:
             raise ValueError(NOT_MADE_FOR_FAULTS)
@@ -192,7 +192,7 @@ class NodeProcess:
             self._process.send_signal(number)
 
     def wait(self) -> int:
-        """Wait for the process to end and return its exit code. Raises Stalled once it does nothing any more."""
+        """Wait for the process to end and return its exit code. Raise Stalled when it makes no progress."""
         assert self._process is not None, f"node {self.node_id} was never started"
         signs = partial(signs_of_process, self.pid)
         wait_until(lambda: not self.running, f"node {self.node_id} ends", signs=signs)

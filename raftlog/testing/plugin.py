@@ -1,10 +1,9 @@
 """The pytest plugin: a real cluster for tests of programs that use Kafka. pytest finds it by its entry point.
 
-| fixture | what a test gets |
-|---|---|
-| `raftlog` | the session's cluster, which all workers of pytest-xdist share, and names that no other test has |
-| `bootstrap_servers` | the address of that cluster, as text; of the whole session, so other fixtures can use it |
-| `raftlog_cluster` | a cluster of this test alone, whose nodes may be killed, paused, cut off and slowed |
+| fixture | what a test gets | |---|---| | `raftlog` | the session's cluster, which all workers of pytest-xdist share,
+and names that no other test has | | `bootstrap_servers` | the address of that cluster, as text; of the whole session,
+so other fixtures can use it | | `raftlog_cluster` | a cluster of this test alone, with nodes that may be killed,
+paused, cut off and slowed |
 
 Only what pytest has loaded anyway is imported before a fixture is used.
 """
@@ -96,7 +95,7 @@ def _make_session_cluster(config: pytest.Config) -> AdminCluster:
 
 
 def _addresses(config: pytest.Config) -> list[str]:
-    """Return the addresses of the cluster that is to be used; none: one is started. Raises UsageError."""
+    """Return the addresses of an external cluster; empty: start a cluster. Raise UsageError."""
     given = _option(config, "bootstrap")
     addresses = [each.strip() for each in given.split(",")] if given else []
     for address in addresses:
@@ -160,7 +159,7 @@ def _bootstrap_servers(nodes: Sequence[NodeAddress]) -> str:
 def raftlog_nodes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Sequence[NodeAddress]]:
-    """Give the nodes of the session's cluster: started here, by another worker, or by somebody else."""
+    """Give the nodes of the session's cluster: started here, by another worker, or externally."""
     from raftlog.testing.evidence import NodeAddress
     from raftlog.testing.shared_cluster import shared_cluster
 
@@ -169,7 +168,7 @@ def raftlog_nodes(
         yield [NodeAddress(number, address) for number, address in enumerate(elsewhere, 1)]
         return
     base = tmp_path_factory.getbasetemp()
-    is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose workers have folders side by side
+    is_worker = hasattr(config, "workerinput")  # of pytest-xdist, with workers' folders side by side
     with shared_cluster(
         (base.parent if is_worker else base) / "raftlog", lambda: _make_session_cluster(config)
     ) as nodes:

@@ -1,7 +1,7 @@
 """Free ports on loopback that stay ours: held by bound sockets that do not listen, until the cluster is gone.
 
-They are taken from below the ephemeral range: a client that keeps connecting to a dead node's port could otherwise be
-given that very port as its own end and be connected to itself.
+They are taken from below the ephemeral range. Otherwise a client that connects to a dead node's port could get that
+port as its own end, and be connected to itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _IS_HOLDABLE = sys.platform == "linux"
 
 
 class HeldPorts:
-    """Ports that no one else who asks for free ones gets. A node with SO_REUSEADDR can listen on them."""
+    """Ports that are not given to others that ask for free ports. A node with SO_REUSEADDR can listen on them."""
 
     def __init__(self, count: int) -> None:
         self._sockets: list[socket.socket] = []

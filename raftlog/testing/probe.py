@@ -1,8 +1,7 @@
-"""A few bytes of the Kafka protocol by hand: enough to ask any node who is there, who controls and who leads what.
+"""A few bytes of the Kafka protocol by hand: enough to ask any node for brokers, controller and leaders.
 
-Knows four requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), so that a start-up can be
-timed without loading a client library, and a node asked without a client's opinion of which one to ask. At a listener
-that wants a login it comes with a `Login`.
+Knows four requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), for timing a start-up
+without a client library; the caller chooses the node. At a listener that requires authentication it uses a `Login`.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class PartitionView(NamedTuple):
 
 
 class QuorumView(NamedTuple):
-    """Whom one node takes for the leader of the metadata quorum (-1: nobody), and in which term."""
+    """A node's view of the metadata quorum: its leader (-1: none) and term."""
 
     leader_id: int
     term: int
@@ -97,7 +96,7 @@ class Topics(NamedTuple):
 
 
 class _Reader:
-    """Reads the protocol's primitive types one after the other. Raises struct.error or IndexError past the end."""
+    """Reads the protocol's primitive types in order."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -198,7 +197,7 @@ def _view(where: _Ask, names: bytes) -> Topics:
 
 
 def create_topic(host: str, port: int, topic: NewTopic, *, login: Login | None = None) -> str:
-    """Have a topic created; returns the broker's reason if it refuses, else "". Raises OSError when nobody answers."""
+    """Create a topic; return the broker's reason if it refuses, else "". Raise OSError without an answer."""
     pairs = b"".join(_string(each) + _string(value) for each, value in topic.settings.items())
     body = struct.pack(">i", 1) + _string(topic.name)
     body += struct.pack(">ihi", topic.partitions, topic.replication_factor, 0)
@@ -218,7 +217,7 @@ def _string(text: str) -> bytes:
 def elect_preferred_leaders(
     host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None
 ) -> None:
-    """Have every partition led by its first replica where that is in sync. Raises OSError when nobody answers."""
+    """Have every partition led by its first replica if in sync. Raise OSError without an answer."""
     body = struct.pack(">bii", _PREFERRED, _ALL, int(timeout_s * 1000))
     _ask(_Ask(host, port, timeout_s, login), _ELECT_LEADERS, version=1, body=body)
 
@@ -231,7 +230,7 @@ def find_controller(host: str, port: int, *, timeout_s: float = ANSWER_S, login:
 def view_quorum(
     host: str, port: int, *, timeout_s: float = ANSWER_S, login: Login | None = None
 ) -> QuorumView:
-    """Ask a node who leads the metadata quorum. Raises OSError while it does not answer."""
+    """Ask a node for its view of the metadata quorum. Raise OSError while it does not answer."""
     topic = bytes([2, len(_QUORUM_TOPIC) + 1]) + _QUORUM_TOPIC + b"\x02" + struct.pack(">i", 0) + b"\x00\x00"
     answer = _ask(
         _Ask(host, port, timeout_s, login), _DESCRIBE_QUORUM, version=0, body=b"\x00" + topic + b"\x00"

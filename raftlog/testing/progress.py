@@ -1,4 +1,4 @@
-"""A wait ends because nothing progresses, not because a clock says so: on a slow machine it only takes longer.
+"""A wait ends because progress stops, not because a clock says so: on a slow machine it only takes longer.
 
 Two kinds of progress count. The state that the condition looks at (offsets, epochs, replicas in sync) may change for as
 long as it likes. Processes also show signs of life: they start, end, write their logs, use the CPU. These count only
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 VARIABLE: Final = "RAFTLOG_PATIENCE"
 STALL_S: Final = 60.0
-"""A wait in which nothing progressed for so long has failed."""
+"""A wait without progress for this long has failed."""
 LIFE_S: Final = 600.0
 CPU_STEP_S: Final = 1.0
 """So many seconds of CPU time for each process, on average, are a sign of life. An idle node takes minutes for them."""
@@ -54,7 +54,7 @@ def patient(seconds: float) -> float:
 
 
 class Stalled(RuntimeError):
-    """A wait in which nothing progresses any more. `waited_s` is the whole of it."""
+    """A wait without further progress. `waited_s` is the whole of it."""
 
     def __init__(self, message: str, waited_s: float) -> None:
         super().__init__(message)
@@ -75,9 +75,9 @@ def no_signs() -> Signs:
 
 
 class Wait:
-    """One wait for something. Call `pause` whenever it is not there yet.
+    """One wait for something. Call `pause` as long as it has not happened.
 
-    `seen` returns the state that the condition looks at, comparable and readable; `signs` those of the processes.
+    `seen` returns the state that the condition looks at, comparable and readable; `signs` the processes' signs of life.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Wait:
         self._began_at = self._looked_at = self._compared_at = clock()
         self._used_s = time.thread_time()
         self._still_s = self._life_s = 0.0
-        """How long nothing has progressed; how long there were signs of life only."""
+        """How long there was no progress; how long there were only signs of life."""
         self._state = seen()
         self._signs = signs()
 
@@ -148,7 +148,7 @@ def wait_until(
 ) -> float:
     """Look until `holds()`; returns the seconds that took. Raises Stalled.
 
-    `signs` are by default those of all processes that this one started.
+    `signs`: by default of all processes that this process started.
     """
     wait = Wait(what, seen=seen, signs=signs or signs_of_descendants, stall_s=stall_s)
     while not holds():
@@ -182,10 +182,10 @@ class ProcessStat(NamedTuple):
 
 
 def signs_of_descendants() -> Signs:
-    """Return the signs of life of all processes that this one started, and that those did; none without a /proc.
+    """Return the signs of life of all descendants of this process; none without a /proc.
 
-    They tell which processes there are, which stand still, and how long the files are that they print to. Young ones
-    do not count: many a wait asks by starting processes.
+    They include the ids of processes, their stopped states, and the lengths of the files that they print to. Young
+    processes do not count: many waits query by starting processes.
     """
     return _signs(descendants_of(os.getpid()))
 

@@ -1,4 +1,4 @@
-"""A cluster that only those get into who belong there: TLS, logins with SCRAM or PLAIN, and rules about rights.
+"""A cluster with authentication and authorization: TLS, logins with SCRAM or PLAIN, and ACLs.
 
 Its nodes have one listener, for clients (SASL_SSL) and for each other; controllers speak TLS as well, and demand a
 certificate. Certificates are made on the spot, by an authority of its own, and users are there from the first moment,
@@ -24,14 +24,14 @@ from raftlog.testing.cluster import PROTOCOLS, AdminCluster
 from raftlog.testing.probe import Login
 
 ADMIN: Final = "admin"
-"""The user who may do everything."""
+"""The super user."""
 
 MECHANISM: Final = "SCRAM-SHA-512"
 PLAIN: Final = "PLAIN"
 
 
 class SecureCluster(AdminCluster):
-    """A cluster with users `admin`, who may do everything, and those of `other_users`, who may what rules allow them.
+    """A cluster with the super user `admin`, and `other_users`, authorized by ACLs.
 
     Files are under `directory`: certificates in tls/, passwords in users.json, the HTTP API's token in admin.tokens. A
     folder that is kept keeps them.

@@ -1,8 +1,8 @@
 """One cluster for several processes that test at once, such as the workers of pytest-xdist.
 
-The first process that wants it starts it and owns it. Each process holds a shared lock while it uses the cluster; the
-owner closes it once nobody else does. Locks go with their process, so a worker that is killed blocks nobody, and
-whoever comes after the owner's death starts another cluster.
+The first process starts it and owns it. Each process holds a shared lock while it uses the cluster; the owner closes it
+after the last lock. Locks end with their process, so a killed worker blocks no other, and the next process after the
+owner's death starts another cluster.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def shared_cluster(folder: Path, make: Callable[[], AdminCluster]) -> Iterator[l
                 with _lock(folder / "start", fcntl.LOCK_EX):
                     fcntl.flock(
                         users, fcntl.LOCK_EX
-                    )  # waits for those that use it, and lets no new ones begin
+                    )  # waits for present users of the cluster, and admits no others
                     cluster.close()
                     fcntl.flock(owner, fcntl.LOCK_UN)
 

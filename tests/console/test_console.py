@@ -432,7 +432,7 @@ def test_interrupted_stream_goes_on_after_its_last_event(
     page.route("**/v1/events*", stream)
     page.goto(f"{cluster.admin_url(1)}/#/topics")
     page.get_by_role("link", name=topic).wait_for()
-    page.get_by_text("The node does not answer since").wait_for()
+    page.get_by_text("The node has not answered since").wait_for()
     page.locator("#connection:empty").wait_for(state="attached")
     assert last == [None, f"{2**40}.0", f"{2**40}.0"]
     assert api.ask("POST", "/topics", {"topic_name": f"{topic}-later"}).status == 201
@@ -517,7 +517,7 @@ def test_killed_leader_is_seen_and_a_lost_node_comes_back(page: Any, browser: An
         assert time.monotonic() - known_at < 1.0
         cluster.nodes[2].start()
         cluster.kill(1)
-        page.get_by_text("The node does not answer since").wait_for()
+        page.get_by_text("The node has not answered since").wait_for()
         cluster.nodes[1].start()
         page.locator("#connection:empty").wait_for(state="attached", timeout=60_000)
         until(lambda: "in sync" in leader[0].inner_text(), "it is shown in sync again")

@@ -92,7 +92,7 @@ def test_broker_out_of_service_does_not_come_in(cluster: ControllerCluster) -> N
 
 
 def test_replica_of_an_earlier_incarnation_does_not_come_in(cluster: ControllerCluster) -> None:
-    """The broker epoch that the leader saw fetch must be the current one (KIP-903, H7)."""
+    """The broker epoch that the leader saw fetch must be the current one (KIP-903)."""
     seen = cluster.image.brokers[3].broker_epoch
     cluster.die(3)
     cluster.come_back(3, wiped=True)
@@ -121,7 +121,7 @@ def test_unknown_partitions_are_told_apart(cluster: ControllerCluster) -> None:
 
 
 def test_old_incarnation_changes_nothing(cluster: ControllerCluster) -> None:
-    """The whole request is fenced by the broker's own epoch (H5)."""
+    """The whole request is fenced by the broker's own epoch."""
     assert cluster.ask(AlterPartition(1, 0, ())).error_code == StaleBrokerEpoch.code
     assert cluster.ask(AlterPartition(9, 0, ())).error_code == BrokerIdNotRegistered.code
     assert isinstance(cluster.ask(AlterPartition(9, 0, ())), ErrorReply)

@@ -27,7 +27,7 @@ REPLY = BrokerHeartbeatReply(True, False, False)
 BELIEVED, DOUBTED, UNSAID = int(ClockState.BELIEVED), int(ClockState.DOUBTED), int(ClockState.UNSAID)
 
 
-def standing(*alive: int, leaving: frozenset[int] = frozenset()) -> BrokerAvailability:
+def availability(*alive: int, leaving: frozenset[int] = frozenset()) -> BrokerAvailability:
     return BrokerAvailability(frozenset(alive), frozenset(), leaving)
 
 
@@ -39,20 +39,20 @@ def told(clocks: BrokerClocks, broker_id: int, stand: BrokerAvailability) -> Oth
 
 def test_a_broker_hears_of_the_others_and_not_of_itself() -> None:
     """Readings of different moments are compared by the controller's loop; one that is away does not count."""
-    clocks, stand = BrokerClocks(), standing(1, 2, leaving=frozenset({3}))
+    clocks, stand = BrokerClocks(), availability(1, 2, leaving=frozenset({3}))
     clocks.note(1, WALL_MS + 100_000, BELIEVED, 100.0)
     clocks.note(2, WALL_MS + 150_000, BELIEVED, 150.0)
     clocks.note(3, WALL_MS + 160_000 + DAY_MS, DOUBTED, 160.0)
     clocks.note(4, WALL_MS, BELIEVED, 0.0)
     assert told(clocks, 1, stand) == OtherClocks(2, 2, 1, 1, 0, DAY_MS)
     assert told(clocks, 3, stand) == OtherClocks(2, 2, 0, 0, 0, -DAY_MS)
-    assert told(clocks, 1, standing(1)) == OtherClocks()
-    assert told(clocks, 1, standing(1, 7)) == OtherClocks(alive=1)
+    assert told(clocks, 1, availability(1)) == OtherClocks()
+    assert told(clocks, 1, availability(1, 7)) == OtherClocks(alive=1)
 
 
 def test_a_broker_that_is_fenced_yet_is_compared_and_is_none_of_the_others() -> None:
     """It asks before it takes part."""
-    clocks, stand = BrokerClocks(), standing(1, 2)
+    clocks, stand = BrokerClocks(), availability(1, 2)
     for broker_id in (1, 2, 3):
         clocks.note(broker_id, WALL_MS, BELIEVED, 0.0)
     assert told(clocks, 3, stand) == OtherClocks(2, 2, 2, 2)
@@ -61,7 +61,7 @@ def test_a_broker_that_is_fenced_yet_is_compared_and_is_none_of_the_others() -> 
 
 def test_a_broker_of_an_older_release_tells_no_clock_and_hears_of_none() -> None:
     """It is no one to wait for either."""
-    clocks, stand = BrokerClocks(), standing(1, 2, 3)
+    clocks, stand = BrokerClocks(), availability(1, 2, 3)
     clocks.note(1, WALL_MS, BELIEVED, 0.0)
     clocks.note(2, WALL_MS, BELIEVED, 0.0)
     clocks.note(3, 0, UNSAID, 0.0)
@@ -137,7 +137,7 @@ def test_the_comparison_is_that_of_all_pairs(seed: int, brokers: int) -> None:
             sum(1 for each in near if each[1] == DOUBTED),
             0,
         )
-        found = told(clocks, broker_id, standing(*alive))
+        found = told(clocks, broker_id, availability(*alive))
         if state == UNSAID:
             assert found is None
             continue
@@ -154,4 +154,4 @@ def test_a_controller_that_is_no_broker_compares_its_own_clock(state: int) -> No
     clocks = BrokerClocks()
     clocks.note(1, WALL_MS, state, 0.0)
     expected = OtherClocks(1, 1, 1, int(state == BELIEVED), int(state == DOUBTED))
-    assert clocks.compared_with(WALL_MS + 50_000, 50.0, standing(1)) == expected
+    assert clocks.compared_with(WALL_MS + 50_000, 50.0, availability(1)) == expected

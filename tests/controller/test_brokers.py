@@ -73,7 +73,7 @@ def test_new_incarnation_is_taken_once_the_connection_dropped(cluster: Controlle
 
 
 def test_new_incarnation_leaves_isr_and_leadership_in_the_same_batch(cluster: ControllerCluster) -> None:
-    """One batch holds both, so that no image shows the new incarnation as the old one's replica (H7)."""
+    """One batch holds both, so that no image shows the new incarnation as the old one's replica."""
     cluster.assign("t", (2, 1, 3))
     cluster.active.peer_lost(2, cluster.now)
     batches = len(cluster.journal)
@@ -125,7 +125,7 @@ def test_steady_heartbeat_writes_nothing(cluster: ControllerCluster) -> None:
 
 
 def test_broker_is_fenced_when_it_asks_or_its_disk_failed(cluster: ControllerCluster) -> None:
-    """want_fence and a failed log directory move all leaderships (H16)."""
+    """want_fence and a failed log directory move all leaderships."""
     cluster.assign("t", (2, 1, 3))
     assert cluster.heartbeat(2, want_fence=True) == BrokerHeartbeatReply(True, True, False)
     assert cluster.partition("t").leader == 1

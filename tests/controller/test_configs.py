@@ -181,7 +181,7 @@ def test_setting_what_is_set_writes_nothing(cluster: ControllerCluster) -> None:
 def test_allowing_unclean_elections_elects_at_once(
     cluster: ControllerCluster, resource: tuple[str, str]
 ) -> None:
-    """A partition that is offline when an operator allows it comes online with the data that is there (H1)."""
+    """A partition that is offline when an operator allows it comes online with the data that is there."""
     cluster.assign("t2", (3, 2))
     cluster.die(2)
     cluster.die(3)

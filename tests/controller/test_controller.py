@@ -381,7 +381,7 @@ def test_events_are_written_at_commit() -> None:
 def test_danger_to_data_is_loud(
     unclean: str, wiped: bool, event: str, level: str, cluster: ControllerCluster
 ) -> None:
-    """Offline is a warning; a lost isr and an unclean election need a person (H1)."""
+    """Offline is a warning; a lost isr and an unclean election need a person."""
     cluster.create("t", 1, 3, unclean_leader_election_enable=unclean)
     leader = cluster.partition("t").leader
     cluster.alter("t", (leader,))

@@ -100,13 +100,13 @@ RULES = st.builds(
 
 def _unsettled_anywhere(image: MetadataImage, controller: Controller) -> Iterator[tuple[str, int]]:
     """Look at every partition, with no index."""
-    standing, unclean = controller._standing(image), controller._unclean(image)
+    availability, unclean = controller._availability(image), controller._unclean(image)
     for topic in image.topics.values():
         for number, state in enumerate(topic.partitions):
             change = update_leader_and_isr(
-                topic.topic_id, number, state, standing=standing, unclean=unclean(topic.name)
+                topic.topic_id, number, state, availability=availability, unclean=unclean(topic.name)
             )
-            end = state.is_reassigned and complete_reassignment(topic.topic_id, number, state, standing)
+            end = state.is_reassigned and complete_reassignment(topic.topic_id, number, state, availability)
             if change is not None or end:
                 yield topic.name, number
 
@@ -166,7 +166,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit_all(self) -> None:
-        """When nothing is under way, every partition has the leader and ISR that the brokers' standing allows."""
+        """When nothing is under way, every partition has the leader and ISR that the brokers' availability allows."""
         self.cluster.refusals = 0
         self.cluster.commit()
         self.cluster.advance(0.1)

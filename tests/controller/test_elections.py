@@ -58,7 +58,7 @@ def test_doubtful_broker_is_not_elected(cluster: ControllerCluster) -> None:
 
 
 def test_unclean_election_only_without_a_leader(cluster: ControllerCluster) -> None:
-    """By hand, where it is offline and somebody is alive; never where a leader stands (H1)."""
+    """By hand, where it is offline and somebody is alive; never where a leader stands."""
     cluster.assign("u", (3, 2))
     assert elect(cluster, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
     cluster.die(2)

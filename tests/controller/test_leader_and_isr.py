@@ -30,9 +30,9 @@ def settled(
 ) -> Outcome | None:
     """(leader, isr, isr_lost) of a partition on 1, 2, 3 after settling; None if no record was needed."""
     state = PartitionState((1, 2, 3), isr, leader, isr_lost=lost)
-    standing = BrokerAvailability(*(frozenset(map(int, group)) for group in (alive, doubtful, leaving)))
+    availability = BrokerAvailability(*(frozenset(map(int, group)) for group in (alive, doubtful, leaving)))
     change = update_leader_and_isr(
-        UUID(int=1), 0, state, standing=standing, unclean=unclean, lacking=LostReplicas(wiped)
+        UUID(int=1), 0, state, availability=availability, unclean=unclean, lost_replicas=LostReplicas(wiped)
     )
     if change is None:
         return None
@@ -92,7 +92,7 @@ def test_leaving_broker_leads_on_where_nobody_else_can() -> None:
 
 
 def test_wiped_disk_is_never_taken_for_the_old_replica() -> None:
-    """Another disk leaves every isr that has another member, even a dead one; alone, it loses the isr (H7)."""
+    """Another disk leaves every isr that has another member, even a dead one; alone, it loses the isr."""
     assert settled((1, 2), -1, alive="3", wiped=1) == (-1, (2,), False)
     assert settled((1, 2, 3), 1, alive="23", wiped=1) == (2, (2, 3), False)
     assert settled((1,), -1, alive="23", wiped=1) == (-1, (1,), True)
@@ -100,7 +100,7 @@ def test_wiped_disk_is_never_taken_for_the_old_replica() -> None:
 
 
 def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
-    """The first live replica leads alone; one that is not the wiped one is preferred (H1)."""
+    """The first live replica leads alone; one that is not the wiped one is preferred."""
     assert settled((1,), -1, alive="23") is None
     assert settled((1,), -1, alive="23", unclean=True) == (2, (2,), False)
     assert settled((1, 2), 1, alive="23", unclean=True) == (2, (2,), False)
@@ -110,7 +110,7 @@ def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
 
 
 def test_last_replica_standing_stays_offline_until_it_returns() -> None:
-    """ISR down to one, that one dies, a stale replica comes: offline; the one returns: online, nothing lost (H1)."""
+    """ISR down to one, that one dies, a stale replica comes: offline; the one returns: online, nothing lost."""
     cluster = ControllerCluster()
     cluster.start(1, 2, 3)
     cluster.assign("t", (2, 3))

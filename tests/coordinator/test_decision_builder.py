@@ -29,18 +29,18 @@ def draft_of(state: ConsumerMembership | None, topics: dict[str, int], **changes
     )
 
 
-def joined(draft: DecisionBuilder, member_id: str, **reads: Any) -> ConsumerMembership:
-    changed = draft.update_member(member_id, MemberMetadata(**reads))
-    draft.update_epoch_and_targets(changed=changed)
-    draft.reconcile(member_id, {})
-    return draft.state
+def joined(builder: DecisionBuilder, member_id: str, **reads: Any) -> ConsumerMembership:
+    changed = builder.update_member(member_id, MemberMetadata(**reads))
+    builder.update_epoch_and_targets(changed=changed)
+    builder.reconcile(member_id, {})
+    return builder.state
 
 
 def test_the_records_of_a_draft_make_its_state() -> None:
     """The result rests on records alone: a reader who replays them knows all of it."""
-    draft = draft_of(None, {"t": 4})
-    state = joined(draft, "a", topics=("t",))
-    assert apply_consumer(None, draft.records) == state
+    builder = draft_of(None, {"t": 4})
+    state = joined(builder, "a", topics=("t",))
+    assert apply_consumer(None, builder.records) == state
     assert state.current_assignment_of("a").assigned == {topic_id("t"): frozenset(range(4))}
     assert (state.epoch, state.target_epoch) == (1, 1)
 
@@ -57,11 +57,11 @@ def test_the_records_of_a_draft_make_its_state() -> None:
 def test_less_effort_decides_less(effort: DecisionScope, matched: int, target: int) -> None:
     """New topics wait first, then targets; the member that comes is in at any rate."""
     before = joined(draft_of(None, {"log-a": 2}), "a", regex="log-.*")
-    draft = draft_of(before, {"log-a": 2, "log-b": 1}, scope=effort)
-    state = joined(draft, "a", regex="log-.*")
+    builder = draft_of(before, {"log-a": 2, "log-b": 1}, scope=effort)
+    state = joined(builder, "a", regex="log-.*")
     assert len(state.regexes["log-.*"].topics) == matched
     assert sum(map(len, state.target_assignment_of("a").values())) == target
-    steps = [type(each).__name__ for each in draft.records].count("CurrentAssignmentChanged")
+    steps = [type(each).__name__ for each in builder.records].count("CurrentAssignmentChanged")
     assert steps == (effort is DecisionScope.ALL)
 
 
@@ -69,10 +69,10 @@ def test_a_draft_without_room_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     """Before anything is computed for it."""
     monkeypatch.setattr("raftlog.coordinator.consumer.decision_builder.MAX_SUBSCRIBED_TOPICS", 2)
     joined(draft_of(None, {"t": 1}), "a", topics=("t", "u"))
-    draft = draft_of(None, {"t": 1})
-    draft.update_member("a", MemberMetadata(topics=("t", "u", "v")))
+    builder = draft_of(None, {"t": 1})
+    builder.update_member("a", MemberMetadata(topics=("t", "u", "v")))
     with pytest.raises(TooManySubscribedTopics):
-        draft.update_epoch_and_targets(changed=True)
+        builder.update_epoch_and_targets(changed=True)
 
 
 def test_most_members_choose_the_assignor() -> None:

@@ -11,7 +11,7 @@ FINE = PartitionHealth(False, False, False)
 
 
 @pytest.mark.parametrize(
-    ("state", "min_insync", "standing"),
+    ("state", "min_insync", "health"),
     [
         (PartitionState((1, 2, 3), (1, 2, 3), 1), 2, FINE),
         (PartitionState((1, 2, 3), (1, 2), 1), 2, FINE._replace(under_replicated=True, at_min_isr=True)),
@@ -40,12 +40,12 @@ FINE = PartitionHealth(False, False, False)
     ],
 )
 def test_a_partition_stands_as_its_leader_takes_it(
-    state: PartitionState, min_insync: int, standing: PartitionHealth
+    state: PartitionState, min_insync: int, health: PartitionHealth
 ) -> None:
     """acks=all is refused below min.insync.replicas, or below what a partition had when its reassignment began."""
-    assert partition_health(state, min_insync) == standing
+    assert partition_health(state, min_insync) == health
     if state.leader >= 0 and not state.isr_lost:
-        assert state.is_under_min_isr(min_insync) == standing.under_min_isr
+        assert state.is_under_min_isr(min_insync) == health.under_min_isr
 
 
 def test_a_leader_may_know_a_newer_isr_than_the_metadata_shows() -> None:

@@ -19,7 +19,7 @@ from tests.planted.plant import Plant
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
-ROT = "H19 rot in a small file"
+ROT = "rot in a small file"
 
 
 def _read(disk: Disk, path: str) -> bytes | None:

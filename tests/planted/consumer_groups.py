@@ -84,8 +84,8 @@ def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
     """A fenced member keeps what it had: nobody gets it."""
 
-    def remove(draft: DecisionBuilder, *member_ids: str) -> None:
-        draft.put(*(TargetAssignmentChanged(draft.group_id, each, None) for each in member_ids))
+    def remove(builder: DecisionBuilder, *member_ids: str) -> None:
+        builder.put(*(TargetAssignmentChanged(builder.group_id, each, None) for each in member_ids))
 
     patch.setattr(DecisionBuilder, "remove", remove)
 
@@ -130,8 +130,8 @@ def assignment_epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
     """A member that slept through its session and others' epochs goes on as a member, if it is one at all."""
 
-    def admit_anybody(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Any:
-        return draft.state.current_assignment_of(beat.member_id)
+    def admit_anybody(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Any:
+        return builder.state.current_assignment_of(beat.member_id)
 
     patch.setattr(heartbeat, "_admit", admit_anybody)
 
@@ -140,12 +140,12 @@ def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     """A static id goes to whoever asks last: its former life goes on reading."""
     succeed = heartbeat._succeed
 
-    def succeed_at_once(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> Any:
-        current = draft.state.current_assignment_of(holder)
-        draft.put(
-            CurrentAssignmentChanged(draft.group_id, holder, msgspec.structs.replace(current, epoch=-2))
+    def succeed_at_once(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> Any:
+        current = builder.state.current_assignment_of(holder)
+        builder.put(
+            CurrentAssignmentChanged(builder.group_id, holder, msgspec.structs.replace(current, epoch=-2))
         )
-        return succeed(draft, beat, holder)
+        return succeed(builder, beat, holder)
 
     patch.setattr(heartbeat, "_succeed", succeed_at_once)
 
@@ -230,7 +230,7 @@ PLANTS = [
     Plant(
         "leavers-keep-theirs", "partitions that nobody reads", consumer_churn, targets_of_leavers_stay, 6.0
     ),
-    Plant("any-epoch-commits", "H13 regressed commits", consumer_churn, any_epoch_commits, 6.0),
+    Plant("any-epoch-commits", "regressed commits", consumer_churn, any_epoch_commits, 6.0),
     Plant(
         "newest-epoch-commits", "KIP-1251 stale commits", consumer_churn, only_the_newest_epoch_commits, 6.0
     ),

@@ -49,8 +49,8 @@ def trust_silent_followers(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("cut-off-not-known", "H5 zombie leader keeps its clients", cut_off, never_know),
-    Plant("cut-off-keeps-connections", "H5 zombie leader keeps its clients", cut_off, keep_connections),
-    Plant("cut-off-names-itself", "H5 zombie leader keeps its clients", cut_off, name_itself),
-    Plant("silent-followers-trusted", "H5 zombie leader keeps its clients", cut_off, trust_silent_followers),
+    Plant("cut-off-not-known", "zombie leader keeps its clients", cut_off, never_know),
+    Plant("cut-off-keeps-connections", "zombie leader keeps its clients", cut_off, keep_connections),
+    Plant("cut-off-names-itself", "zombie leader keeps its clients", cut_off, name_itself),
+    Plant("silent-followers-trusted", "zombie leader keeps its clients", cut_off, trust_silent_followers),
 ]

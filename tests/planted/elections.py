@@ -38,12 +38,12 @@ def empty_the_isr(patch: pytest.MonkeyPatch) -> None:
     settle = leader_and_isr.update_leader_and_isr
 
     def settle_anew(
-        topic_id: Any, index: int, state: PartitionState, *, standing: BrokerAvailability, **rest: Any
+        topic_id: Any, index: int, state: PartitionState, *, availability: BrokerAvailability, **rest: Any
     ) -> PartitionChanged | None:
-        alive = tuple(each for each in state.replicas if each in standing.alive)
-        if alive and not any(each in group for each in state.isr for group in standing):
+        alive = tuple(each for each in state.replicas if each in availability.alive)
+        if alive and not any(each in group for each in state.isr for group in availability):
             return PartitionChanged(topic_id, index, leader=alive[0], isr=alive)
-        return settle(topic_id, index, state, standing=standing, **rest)
+        return settle(topic_id, index, state, availability=availability, **rest)
 
     patch.setattr(leader_and_isr, "update_leader_and_isr", settle_anew)
 
@@ -124,8 +124,8 @@ def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:
 def elect_the_dead(patch: pytest.MonkeyPatch) -> None:
     """Leaders are elected outside the ISR while it has members that are alive."""
 
-    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], standing: BrokerAvailability) -> int:
-        alive = [each for each in replicas if each in standing.alive]
+    def elect(replicas: tuple[int, ...], isr: tuple[int, ...], availability: BrokerAvailability) -> int:
+        alive = [each for each in replicas if each in availability.alive]
         return alive[-1] if alive and any(each in isr for each in alive) else NO_BROKER
 
     patch.setattr(leader_and_isr, "elect_leader", elect)
@@ -147,11 +147,11 @@ def index_no_member_that_joins(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("unclean-election", "H1 unclean election", last_replica, elect_uncleanly),
-    Plant("last-isr-member-fenced", "H2 last replica", last_replica, empty_the_isr),
+    Plant("unclean-election", "unclean election", last_replica, elect_uncleanly),
+    Plant("last-isr-member-fenced", "last replica", last_replica, empty_the_isr),
     Plant(
         "new-incarnation-stays",
-        "H7 rebooted replica",
+        "rebooted replica",
         relay,
         keep_the_new_incarnation,
         test=(
@@ -159,21 +159,21 @@ PLANTS = [
             "::test_new_incarnation_leaves_isr_and_leadership_in_the_same_batch"
         ),
     ),
-    Plant("other-disk-trusted", "H7 wiped replica", wiped, trust_another_disk),
+    Plant("other-disk-trusted", "wiped replica", wiped, trust_another_disk),
     Plant(
         "broker-epoch-ignored",
-        "H7 KIP-903",
+        "KIP-903",
         wiped,
         ignore_broker_epochs,
         test="tests/replication/test_partition.py::test_an_ineligible_follower_does_not_join",
     ),
-    Plant("fenced-broker-joins", "H7 KIP-841", last_replica, take_in_the_fenced),
+    Plant("fenced-broker-joins", "KIP-841", last_replica, take_in_the_fenced),
     Plant(
         "joined-member-not-indexed",
-        "H7 fenced leader",
+        "fenced leader",
         relay,
         index_no_member_that_joins,
         note="A broker that came back and leads again is fenced, and nobody takes its leaderships over.",
     ),
-    Plant("shrink-keeps-epoch", "H6 partition epoch", pause_kill, shrink_without_a_new_partition_epoch),
+    Plant("shrink-keeps-epoch", "partition epoch", pause_kill, shrink_without_a_new_partition_epoch),
 ]

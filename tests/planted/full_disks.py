@@ -34,12 +34,12 @@ def note_it_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
 
 def elect_it_all_the_same(patch: pytest.MonkeyPatch) -> None:
     """The controller knows of the full disk, and elects the broker as any other."""
-    patch.setattr(BrokerAvailability, "without_room", lambda standing, broker_ids: standing)
+    patch.setattr(BrokerAvailability, "without_room", lambda availability, broker_ids: availability)
 
 
 PLANTS = [
-    Plant("full-disk-not-reported", "H16 full disk", full_disk, keep_it_to_oneself, 4.0),
-    Plant("full-disk-only-noted", "H16 full disk", full_disk, note_it_and_do_nothing, 4.0),
-    Plant("full-disk-elected", "H16 full disk", full_disk, elect_it_all_the_same, 4.0),
-    Plant("room-never-believed", "H16 full disk: room", full_disk, never_believe_in_room, 4.0),
+    Plant("full-disk-not-reported", "full disk", full_disk, keep_it_to_oneself, 4.0),
+    Plant("full-disk-only-noted", "full disk", full_disk, note_it_and_do_nothing, 4.0),
+    Plant("full-disk-elected", "full disk", full_disk, elect_it_all_the_same, 4.0),
+    Plant("room-never-believed", "full disk: room", full_disk, never_believe_in_room, 4.0),
 ]

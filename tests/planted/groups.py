@@ -166,14 +166,14 @@ def members_answered_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def sleepers_stay_in_rebalances(patch: pytest.MonkeyPatch) -> None:
     """A rebalance takes everybody along who was there before, back or not: who is gone keeps its partitions."""
-    patch.setattr(PendingRebalance, "members_not_rejoined", lambda gathering: [])
+    patch.setattr(PendingRebalance, "members_not_rejoined", lambda rebalance: [])
     patch.setattr(ClassicGroup, "on_session_timeout", lambda group, member_id, at: None)
     patch.setattr(ClassicGroup, "on_rebalance_timeout", _completes_only)
 
 
 def _completes_only(group: ClassicGroup, at: Moment) -> None:
-    if group._gathering is not None:
-        group._complete(group._gathering, at)
+    if group._rebalance is not None:
+        group._complete(group._rebalance, at)
 
 
 def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
@@ -230,10 +230,10 @@ def ended_transactions_are_not_weighed(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("offset-commit-answered-early", "H13 lost commits", commits, answer_before_the_commit),
-    Plant("groups-read-back-in-part", "H13 regressed commits", commits, read_back_to_the_high_watermark),
-    Plant("members-answered-early", "H13 lost commits", group_churn, members_answered_before_the_commit, 6.0),
-    Plant("any-generation-commits", "H13 regressed commits", group_churn, any_generation_commits, 6.0),
+    Plant("offset-commit-answered-early", "lost commits", commits, answer_before_the_commit),
+    Plant("groups-read-back-in-part", "regressed commits", commits, read_back_to_the_high_watermark),
+    Plant("members-answered-early", "lost commits", group_churn, members_answered_before_the_commit, 6.0),
+    Plant("any-generation-commits", "regressed commits", group_churn, any_generation_commits, 6.0),
     Plant("static-member-not-fenced", "KIP-345 two lives at once", group_churn, former_lives_go_on, 6.0),
     Plant(
         "replaced-sync-not-fenced",
@@ -257,7 +257,7 @@ PLANTS = [
             "::test_a_sync_has_its_member_join_again_while_the_coordinator_is_loading"
         ),
     ),
-    Plant("members-forget-offsets", "H13 lost commits", group_churn, members_forget_offsets, 6.0),
+    Plant("members-forget-offsets", "lost commits", group_churn, members_forget_offsets, 6.0),
     Plant(
         "generation-not-recorded",
         "two owners of one generation",
@@ -270,7 +270,7 @@ PLANTS = [
     Plant(
         "deletion-answered-early", "a group goes in parts", group_ends, deletion_answered_before_its_end, 4.0
     ),
-    Plant("forgotten-too-late", "H13 lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
+    Plant("forgotten-too-late", "lost commits", group_ends, topics_forgotten_after_the_next_commit, 4.0),
     Plant("gone-is-shown", "records skipped", group_ends, what_has_to_go_is_shown, 4.0),
     Plant("successors-inherit-offsets", "records skipped", group_ends, successors_inherit_offsets, 4.0),
     Plant("memory-leaks-away", "bounds that close", exactly_once, ended_transactions_are_not_weighed, 6.0),

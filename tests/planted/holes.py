@@ -88,7 +88,7 @@ def end_for_ever_what_a_cut_marker_ended(patch: pytest.MonkeyPatch) -> None:
 PLANTS = [
     Plant(
         "cut-markers-count",
-        "H19 rot, aborted",
+        "rot, aborted",
         names_of_one_log,
         end_for_ever_what_a_cut_marker_ended,
         4.0,
@@ -97,8 +97,8 @@ PLANTS = [
             "::test_a_cut_through_a_transaction_whose_marker_was_committed_leaves_it_open"
         ),
     ),
-    Plant("holes-believed", "H19 rot outside the CRC", refused_holes, believe_every_hole, 3.0),
-    Plant("holes-not-looked-at", "H19 rot outside the CRC", refused_holes, show_every_hole, 3.0),
+    Plant("holes-believed", "rot outside the CRC", refused_holes, believe_every_hole, 3.0),
+    Plant("holes-not-looked-at", "rot outside the CRC", refused_holes, show_every_hole, 3.0),
     Plant("holes-not-noted", "compaction: restart", offsets_cleaned, keep_holes_to_oneself, 4.0),
     Plant(
         "records-counted-for-offsets",

@@ -121,7 +121,7 @@ PLANTS = [
         plant=log_before_judging,
         note="no failover while the controller's log cannot be written",
     ),
-    scenario("failed-disk-logged-first", "H17 failed fsync", plant=log_before_the_last_net),
+    scenario("failed-disk-logged-first", "failed fsync", plant=log_before_the_last_net),
     scenario("close-logged-first", "a connection that stays", plant=log_before_closing),
     scenario("role-logged-first", "a partition without a leader", plant=log_events_in_place),
 ]

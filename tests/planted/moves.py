@@ -38,7 +38,7 @@ def end_with_the_first_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A reassignment ends once any replica that stays is in sync, not all of them."""
 
     def completion(
-        topic_id: Any, index: int, state: PartitionState, standing: BrokerAvailability
+        topic_id: Any, index: int, state: PartitionState, availability: BrokerAvailability
     ) -> PartitionChanged | None:
         isr = tuple(each for each in state.target_replicas if each in state.isr)
         return _end(topic_id, index, state, isr) if state.is_reassigned and isr else None
@@ -50,9 +50,9 @@ def take_the_target_for_in_sync(patch: pytest.MonkeyPatch) -> None:
     """A reassignment ends at once, with replicas in the ISR that have caught up with nothing."""
 
     def completion(
-        topic_id: Any, index: int, state: PartitionState, standing: BrokerAvailability
+        topic_id: Any, index: int, state: PartitionState, availability: BrokerAvailability
     ) -> PartitionChanged | None:
-        here = set(state.target_replicas) <= standing.alive
+        here = set(state.target_replicas) <= availability.alive
         return _end(topic_id, index, state, state.target_replicas) if state.is_reassigned and here else None
 
     _plant_completion(patch, completion)
@@ -61,7 +61,7 @@ def take_the_target_for_in_sync(patch: pytest.MonkeyPatch) -> None:
 def keep_what_was_added(patch: pytest.MonkeyPatch) -> None:
     """Cancelling ends the reassignment, and leaves the replicas that it added."""
 
-    def cancelled(found: Any, standing: BrokerAvailability) -> PartitionChanged:
+    def cancelled(found: Any, availability: BrokerAvailability) -> PartitionChanged:
         return PartitionChanged(found.topic.topic_id, found.number, adding_replicas=(), removing_replicas=())
 
     patch.setattr(reassignment, "_cancelled", cancelled)

@@ -69,7 +69,7 @@ scenario = partial(Plant, scenario=out_of_files, seconds=4.0)
 
 PLANTS = [
     scenario("no-descriptor-fails-the-disk", "EMFILE in a flush", plant=take_it_for_a_failed_sync),
-    scenario("sync-not-begun-counts", "H3 ack without fsync", plant=count_what_was_not_begun),
+    scenario("sync-not-begun-counts", "ack without fsync", plant=count_what_was_not_begun),
     scenario("open-fails-the-disk", "EMFILE at an open", plant=take_every_open_for_the_disk),
     scenario("no-descriptor-ends-the-voter", "EMFILE in the journal", plant=give_up_the_journal),
     scenario("syncs-begin-anew", "EMFILE in a flush", plant=sync_anew),

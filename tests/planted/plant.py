@@ -1,8 +1,7 @@
 """A planted bug, and the place of all of them: every module of this folder that has a list `PLANTS`.
 
-A plant is a monkeypatch: raftlog itself has no switch for it. Its row names the hazard (of the catalogue that
-replication and quorum are built against) and the scenario that must notice it, which is told as it is to sound code
-too.
+A plant is a monkeypatch: raftlog itself has no switch for it. Its row names the hazard and the scenario that must
+notice it, which is the same that sound code passes.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Scenario = Callable[[SimLoop, float], Coroutine[Any, Any, object]]
 
 
 class Plant(NamedTuple):
-    """One row. `hazard`: its number and a phrase. `seconds`: for the scenario, virtual. `note`: why that is a bug.
+    """One row. `hazard`: a phrase. `seconds`: for the scenario, virtual. `note`: why that is a bug.
 
     `test` is a unit test that fails with the plant, for a bug that few seeds show.
     """

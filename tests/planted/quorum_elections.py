@@ -121,7 +121,7 @@ PLANTS = [
     ),
     calm(
         "isolated-leader-stays",
-        "H23 isolation",
+        "isolation",
         plant=never_step_down,
         note="two lead for as long as it takes",
     ),

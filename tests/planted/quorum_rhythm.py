@@ -34,7 +34,7 @@ calm = partial(Plant, scenario=quorum_calm, seconds=15.0)
 PLANTS = [
     calm(
         "silent-voters-trusted",
-        "H23 isolation",
+        "isolation",
         plant=trust_the_silent,
         note="two lead for as long as it takes",
     ),

@@ -127,23 +127,15 @@ def forget_high_watermarks(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant("older-copies-trusted", "H16 older copy", rolled_back, compare_no_incarnations, 4.0),
-    Plant("unclean-copies-trusted", "H16 older copy", rolled_back, compare_clean_stops_only, 4.0),
-    Plant(
-        "first-directory-compared", "H16 one older disk", rolled_back, compare_the_first_directory_only, 4.0
-    ),
-    Plant("older-copies-only-logged", "H16 older copy", rolled_back, only_say_it, 4.0),
-    Plant("incarnation-written-late", "H16 killed node", rolled_back, write_incarnations_too_late, 4.0),
-    Plant("incarnation-not-synced", "H16 killed node", rolled_back, write_incarnations_without_sync, 4.0),
-    Plant("one-incarnation-named", "H16 killed node", rolled_back, name_the_last_process_only, 4.0),
-    Plant("joins-without-refetch", "H16 older copy", rolled_back, join_without_refetching, 4.0),
-    Plant(
-        "committed-records-cut", "H16 older leader", rolled_back_unnoticed, cut_below_the_high_watermark, 2.0
-    ),
-    Plant(
-        "every-leader-unclean", "H16 older leader", rolled_back_unnoticed, take_every_leader_for_unclean, 2.0
-    ),
-    Plant(
-        "high-watermarks-forgotten", "H16 older leader", rolled_back_unnoticed, forget_high_watermarks, 2.0
-    ),
+    Plant("older-copies-trusted", "older copy", rolled_back, compare_no_incarnations, 4.0),
+    Plant("unclean-copies-trusted", "older copy", rolled_back, compare_clean_stops_only, 4.0),
+    Plant("first-directory-compared", "one older disk", rolled_back, compare_the_first_directory_only, 4.0),
+    Plant("older-copies-only-logged", "older copy", rolled_back, only_say_it, 4.0),
+    Plant("incarnation-written-late", "killed node", rolled_back, write_incarnations_too_late, 4.0),
+    Plant("incarnation-not-synced", "killed node", rolled_back, write_incarnations_without_sync, 4.0),
+    Plant("one-incarnation-named", "killed node", rolled_back, name_the_last_process_only, 4.0),
+    Plant("joins-without-refetch", "older copy", rolled_back, join_without_refetching, 4.0),
+    Plant("committed-records-cut", "older leader", rolled_back_unnoticed, cut_below_the_high_watermark, 2.0),
+    Plant("every-leader-unclean", "older leader", rolled_back_unnoticed, take_every_leader_for_unclean, 2.0),
+    Plant("high-watermarks-forgotten", "older leader", rolled_back_unnoticed, forget_high_watermarks, 2.0),
 ]

@@ -275,12 +275,8 @@ def time_no_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS = [
-    Plant(
-        "outcome-before-commit", "H12 ack before replication", exactly_once, act_before_the_commit, SECONDS
-    ),
-    Plant(
-        "outcomes-not-told-again", "H12 open transaction", exactly_once, forget_outcomes_on_failover, SECONDS
-    ),
+    Plant("outcome-before-commit", "ack before replication", exactly_once, act_before_the_commit, SECONDS),
+    Plant("outcomes-not-told-again", "open transaction", exactly_once, forget_outcomes_on_failover, SECONDS),
     Plant("partitions-in-memory", "redpanda#6018", exactly_once, keep_partitions_in_memory, SECONDS),
     Plant(
         "marker-errors-ignored", "half a transaction", exactly_once, take_failed_markers_for_written, SECONDS
@@ -336,5 +332,5 @@ PLANTS = [
     Plant("made-up-epochs-fence", "KIP-890 fencing", exactly_once_alone, believe_epochs_unconfirmed, SECONDS),
     Plant("made-up-epochs-crowd", "KIP-890 questions", exactly_once_alone, keep_few_epochs, SECONDS),
     Plant("owners-fenced", "KIP-98 fencing", exactly_once_alone, fence_all_on_failover, SECONDS),
-    Plant("transactions-not-timed", "H12 hanging transaction", exactly_once, time_no_transaction, SECONDS),
+    Plant("transactions-not-timed", "hanging transaction", exactly_once, time_no_transaction, SECONDS),
 ]

@@ -157,7 +157,7 @@ def test_a_voter_that_was_cut_off_does_not_depose_the_leader() -> None:
 
 
 def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> None:
-    """A bridge topology (H23): the voter in the middle still hears the leader and says no."""
+    """A bridge topology: the voter in the middle still hears the leader and says no."""
 
     async def script(cluster: QuorumCluster) -> None:
         leader = await cluster.leader()
@@ -367,7 +367,7 @@ def test_the_only_voter_leads_to_its_end() -> None:
 
 
 def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
-    """ENOSPC on the leader: it falls silent, another leads, and it rejoins within seconds of space returning (H18)."""
+    """ENOSPC on the leader: it falls silent, another leads, and it rejoins within seconds of space returning."""
 
     async def script(cluster: QuorumCluster) -> None:
         poor = await cluster.leader()
@@ -409,7 +409,7 @@ def test_a_process_out_of_files_gives_the_lead_away_and_comes_back_by_itself(
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 def test_a_broken_disk_stops_the_voter_for_good(operation: str) -> None:
-    """EIO, or a failed sync, which must not be retried (H17): the voter is silent and the others go on."""
+    """EIO, or a failed sync, which must not be retried: the voter is silent and the others go on."""
 
     async def script(cluster: QuorumCluster) -> None:
         broken = await cluster.leader()

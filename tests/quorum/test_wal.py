@@ -82,7 +82,7 @@ def test_sectors_of_the_last_group_that_did_not_arrive_cost_that_group_only(draw
 
 
 def test_a_flipped_bit_before_the_last_group_is_damage_not_a_torn_tail() -> None:
-    """Cutting there would forget entries and votes that were promised (H19): refuse to start instead."""
+    """Cutting there would forget entries and votes that were promised: refuse to start instead."""
     data, ends = grouped(GROUPS)
     for position in range(ends[-2]):
         rotten = bytearray(data)

@@ -43,7 +43,7 @@ def rotten_leader(size: int = 2) -> ReplicaCluster:
 
 
 def test_damaged_batch_is_never_served_and_the_broker_told() -> None:
-    """H19: what lies before it is; a reader of the rest gets a retriable error, not CORRUPT_MESSAGE nor an end."""
+    """What lies before it is; a reader of the rest gets a retriable error, not CORRUPT_MESSAGE nor an end."""
     cluster = rotten_leader()
     partition = cluster[1].partition
     whole = partition.read(0, 1 << 20)

@@ -39,7 +39,7 @@ def test_a_follower_appends_what_its_leader_sends_and_learns_the_high_watermark(
 
 
 def test_batches_of_a_later_epoch_than_the_fetch_are_refused() -> None:
-    """KAFKA-18723 (H24): the leader's log changed between reading and answering."""
+    """KAFKA-18723: the leader's log changed between reading and answering."""
     old, new = stamped(0, 0), stamped(1, 3)
     assert up_to_epoch(memoryview(old + new), 2) == old
     assert up_to_epoch(memoryview(old + new), 3) == old + new
@@ -168,7 +168,7 @@ def test_kip_279_a_follower_of_a_fast_double_failover_truncates_step_by_step() -
 
 
 def test_elections_without_writes_leave_nothing_to_truncate() -> None:
-    """H8: empty epochs are in no log, and followers of the same records go on where they are."""
+    """Empty epochs are in no log, and followers of the same records go on where they are."""
     cluster = ReplicaCluster()
     cluster[1].produce("a")
     cluster.catch_up(1, 2, 3)
@@ -272,7 +272,7 @@ def test_a_log_that_parted_before_the_leaders_log_start_begins_anew_there() -> N
 
 
 def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
-    """H5: its followers fetch in the new epoch from the new leader; its suffix is neither committed nor consumed."""
+    """Its followers fetch in the new epoch from the new leader; its suffix is neither committed nor consumed."""
     cluster = ReplicaCluster(min_isr=2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2, 3)
@@ -294,7 +294,7 @@ def test_a_zombie_leader_acknowledges_nothing_with_acks_all() -> None:
 
 
 def test_a_wiped_follower_is_not_taken_for_the_replica_it_was() -> None:
-    """H7: it fetches from 0 in its new incarnation, so the high watermark stands until the controller removes it."""
+    """It fetches from 0 in its new incarnation, so the high watermark stands until the controller removes it."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2)

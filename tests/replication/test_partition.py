@@ -312,7 +312,7 @@ def test_a_follower_below_the_high_watermark_does_not_join() -> None:
 
 
 def test_a_follower_before_the_start_of_this_epoch_does_not_join() -> None:
-    """H8: it may be past the high watermark and yet not have what this leader took over."""
+    """It may be past the high watermark and yet not have what this leader took over."""
     cluster = ReplicaCluster(isr=(1, 2))
     cluster[1].produce("a", acks=1)
     cluster[2].fetch_from(cluster[1])
@@ -330,7 +330,7 @@ def test_a_follower_before_the_start_of_this_epoch_does_not_join() -> None:
     ids=["fenced", "shutting down", "another incarnation", "unregistered"],
 )
 def test_an_ineligible_follower_does_not_join(broker: object) -> None:
-    """KIP-841: neither fenced nor in controlled shutdown. KIP-903: the incarnation that fetched (H7)."""
+    """KIP-841: neither fenced nor in controlled shutdown. KIP-903: the incarnation that fetched."""
     cluster = ReplicaCluster(isr=(1,))
     fetched_as = cluster[2].replica
     cluster.registered.pop(2)
@@ -611,7 +611,7 @@ def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
 
 
 def test_latest_offset_is_not_told_before_the_new_leader_committed_its_start() -> None:
-    """KIP-207 (H9): else ListOffsets(latest) would go back after an election."""
+    """KIP-207: else ListOffsets(latest) would go back after an election."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster[1].host.flush()
@@ -711,7 +711,7 @@ def test_a_removed_replica_knows_nothing_any_more() -> None:
 
 
 def test_a_disk_that_fails_is_reported_and_the_client_gets_a_storage_error() -> None:
-    """H16: no exception of the operating system reaches a client."""
+    """No exception of the operating system reaches a client."""
     cluster = ReplicaCluster(size=1)
     cluster[1].disk.fail("write", error=errno.EIO)
     with pytest.raises(KafkaStorageError):

@@ -51,7 +51,7 @@ class ReplicationMachine:
         self.count = 0
         self.acknowledged: list[str] = []
         self.waiting: list[tuple[str, RecordingWaiter]] = []
-        self.hiscenario: list[str] = []
+        self.history: list[str] = []
         self.leading: dict[tuple[int, int], int] = {}
         for each in IDS:
             self.tell(each)
@@ -271,10 +271,10 @@ class ReplicationMachine:
             if each in self.down or not node.partition.is_leader:
                 continue
             seen = node.consume()
-            common = min(len(seen), len(self.hiscenario))
-            assert seen[:common] == self.hiscenario[:common]
+            common = min(len(seen), len(self.history))
+            assert seen[:common] == self.history[:common]
             if len(seen) > common:
-                self.hiscenario = seen
+                self.history = seen
 
     def no_high_watermark_goes_back(self) -> None:
         for each in IDS:
@@ -304,7 +304,7 @@ steps = st.tuples(st.sampled_from(ACTIONS), st.sampled_from(IDS), st.integers(0,
 )
 @given(min_isr=st.sampled_from((1, 2)), scenario=st.lists(steps, min_size=60, max_size=150))
 def test_nothing_acknowledged_is_lost_or_changed(min_isr: int, scenario: list[Step]) -> None:
-    """NoCommittedRecordLost and ConsistentRead over every order of events (H3-H9); and all heals in the end."""
+    """NoCommittedRecordLost and ConsistentRead over every order of events; and all heals in the end."""
     machine = ReplicationMachine(min_isr)
     for step in scenario:
         machine.step(*step)

@@ -87,7 +87,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "broker/handlers/test_rights.py::test_a_transactional_batch_needs_the_right_to_its_transactional_id",
         "broker/handlers/test_rights.py::test_a_topic_that_may_not_be_written_is_refused_whether_it_exists",
         "broker/handlers/test_rights.py::test_a_right_that_is_missing_is_told_and_nothing_else",
-        "broker/handlers/test_rights.py::test_every_right_of_the_table_is_tested",
+        "broker/handlers/test_rights.py::test_every_right_of_the_rows_is_tested",
     ),
     "CVE-2019-12399 secrets in answers": (
         "base/test_config_topic.py::test_a_described_broker_hides_its_secret_and_shows_the_rest",

@@ -1,6 +1,6 @@
 """A compacted topic is cleaned on every replica while leaders die and followers are away: no key is lost or comes back.
 
-Each replica's records are judged after each of its cleanings by the watcher (`table_truth.py`). Another log,
+Each replica's records are judged after each of its cleanings by the watcher (`expected_table.py`). Another log,
 the dirtiest of all, holds batches that were made to stop compaction: the table must be cleaned in spite of it.
 """
 

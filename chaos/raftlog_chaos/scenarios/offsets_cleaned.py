@@ -1,7 +1,7 @@
 """`__consumer_offsets` is cleaned on every replica while groups commit and whoever coordinates them dies.
 
 Acknowledged offsets are read back from logs full of holes, by coordinators that begin in the middle of a cleaning.
-And the logs stay small, however much is committed. Each replica's table is judged by who watches it (`table_truth.py`).
+And the logs stay small, however much is committed. The watcher checks each replica's table (`expected_table.py`).
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ document.addEventListener("keydown", (event) => {
 events.addEventListener("sign-in", () => session.me && signIn("Sign in again."));
 events.addEventListener("connection", () => {
   const shown = document.getElementById("connection");
-  if (session.lostAt) put(shown, h("span", {}, `The node does not answer since ${clock(session.lostAt)}. What is shown may be old; it is asked again and again.`));
+  if (session.lostAt) put(shown, h("span", {}, `The node has not answered since ${clock(session.lostAt)}. This page may be out of date; it keeps retrying.`));
   else put(shown);
   document.body.classList.toggle("lost", session.lostAt > 0);
 });

@@ -154,7 +154,7 @@ function configs(root, name, { mine, signal }) {
       ["Value", (each) => h("code", {}, each.is_sensitive ? "(secret)" : each.value ?? "")],
       ["Origin", (each) => ORIGINS[each.source] ?? each.source, "wide"],
       ...(alters ? [["", (each) => [h("button", { type: "button", onclick: () => alter(each) }, "Change"), own(each) && h("button", { type: "button", onclick: () => save(each.name, "DELETE") }, "Default")], "act"]] : []),
-    ], shown, "No config is called so."));
+    ], shown, "No config has this name."));
   }
 
   async function save(config, operation, value) {

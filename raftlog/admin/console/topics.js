@@ -12,7 +12,7 @@ export function topics(root, _parts, signal) {
   const count = h("span", { class: "quiet", role: "status" });
   const rows = list({
     label: "Topics",
-    empty: "No topic is called so.",
+    empty: "No topic has this name.",
     opened: (each) => (location.hash = `#/topics/${encodeURIComponent(each.topic_name)}`),
     sorted: (by, up) => ((order = { by, up }), draw()),
     columns: [

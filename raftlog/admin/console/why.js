@@ -52,7 +52,7 @@ function ofGroup(root, id, signal) {
   const show = changes((found) => put(body, summary(found),
     h("p", { class: "quiet" }, `${found.type ?? "no more"} · ${plural(found.members, "member")} · generation ${found.generation} · coordinated by broker ${found.coordinator}, leader of partition ${found.offsets_partition} of __consumer_offsets`),
     h("section", { class: "card" }, story(found)),
-    h("p", { class: "quiet" }, found.complete ? "This is all since the group began." : `Members and offsets: since ${time(found.known_since.at_ms)}, when broker ${found.coordinator} loaded the group, or since the oldest of these. What was before, its former coordinator knew.`)));
+    h("p", { class: "quiet" }, found.complete ? "This is all since the group began." : `Members and offsets: since ${time(found.known_since.at_ms)}, when broker ${found.coordinator} loaded the group, or since the oldest of these. Earlier events were known only to its former coordinator.`)));
   every(2000, signal, async () => show(await get(whyOfGroup(id), signal)), (error) => error.status > 0 && put(body, h("p", { class: "failure", role: "alert" }, error.message)));
 }
 
@@ -63,7 +63,7 @@ function draw(body, found) {
   put(body, summary(found),
     found.replicas && h("p", { class: "quiet" }, `Leader ${found.leader ?? "none"} in epoch ${found.leader_epoch} · in sync ${found.isr.join(", ") || "none"} · replicas ${found.replicas.join(", ")}`),
     h("section", { class: "card" }, story(found)),
-    h("p", { class: "quiet" }, found.complete ? "This is all since its creation." : `What was before metadata offset ${found.known_since_offset}, or before the oldest of these, this node does not remember.`));
+    h("p", { class: "quiet" }, found.complete ? "This is all since its creation." : `This node does not remember events before metadata offset ${found.known_since_offset}, or before the oldest of these.`));
 }
 
 /** Return a timeline of the events of a broker, a partition or a group. */

@@ -1,4 +1,4 @@
-"""Access control lists: list, create one or several, delete those that a filter matches."""
+"""Access control lists: list, create one or several, delete the matches of a filter."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ AnyPermission = Literal[KnownPermission, "ANY"]
 
 
 class AclData(msgspec.Struct, kw_only=True):
-    """One rule."""
+    """One ACL."""
 
     kind: str = "KafkaAcl"
     metadata: ItemMetadata
@@ -81,13 +81,13 @@ class AclList(msgspec.Struct, kw_only=True):
 
 
 class DeletedAcls(msgspec.Struct):
-    """The rules that are gone."""
+    """The deleted ACLs."""
 
     data: list[AclData]
 
 
 class NewAcl(msgspec.Struct, forbid_unknown_fields=True):
-    """A rule to be created. `principal` is Type:name, `host` an address or *."""
+    """An ACL to create. `principal` is Type:name, `host` an address or *."""
 
     resource_type: KnownType
     resource_name: Text
@@ -99,13 +99,13 @@ class NewAcl(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewAcls(msgspec.Struct, forbid_unknown_fields=True):
-    """Rules to be created. Each succeeds or fails by itself."""
+    """ACLs to create. Each succeeds or fails by itself."""
 
     data: Annotated[list[NewAcl], msgspec.Meta(min_length=1, max_length=MOST_RULES)]
 
 
 class AclQuery(Page, forbid_unknown_fields=True):
-    """Which rules: all of what is given. MATCH finds those that concern a resource of the name, however written."""
+    """A filter for ACLs by all given fields. MATCH finds the ACLs that apply to a resource of the name."""
 
     resource_type: AnyType = "ANY"
     resource_name: Name = ""
@@ -117,7 +117,7 @@ class AclQuery(Page, forbid_unknown_fields=True):
 
 
 class AclDeletionQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which rules go. Parameters without a default must be said, so that nobody deletes all rules by a slip."""
+    """A filter for deletion. Parameters without a default are required, against accidental deletion of all ACLs."""
 
     resource_type: AnyType
     resource_name: Name = ""
@@ -152,12 +152,12 @@ async def list_acls(call: Call) -> AclList:
 
 
 async def create_acl(call: Call) -> None:
-    """One that is there already is no error."""
+    """An existing ACL is no error."""
     await _create(call, [call.body])
 
 
 async def create_acls(call: Call) -> None:
-    """The answer is the error of the first that was refused; the others are there."""
+    """The response is the error of the first refused ACL; the others are created."""
     await _create(call, call.body.data)
 
 
@@ -165,7 +165,7 @@ async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
     image_of(call)
     make = shapes(ApiKey.CREATE_ACLS)
     names = [_written(each) for each in wanted]
-    tell_parts(call, (), names)  # until the answer
+    tell_parts(call, (), names)  # until the response
     request = make.CreateAclsRequest(
         creations=tuple(
             make.AclCreation(
@@ -189,7 +189,7 @@ async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
 
 
 async def delete_acls(call: Call) -> DeletedAcls:
-    """None is no error."""
+    """No match is no error."""
     image, asked = image_of(call), filter_of(call.query)
     make = shapes(ApiKey.DELETE_ACLS)
     request = make.DeleteAclsRequest(
@@ -226,7 +226,7 @@ def _acl_of(matching: Any) -> Acl:
 
 
 def _written(wanted: NewAcl) -> str:
-    """Return a rule as the log writes it, see Acl."""
+    """Return an ACL in the form of the log, see Acl."""
     return (
         f"{wanted.permission} {wanted.principal} {wanted.operation} from {wanted.host} on"
         f" {wanted.resource_type} {wanted.pattern_type} {wanted.resource_name}"

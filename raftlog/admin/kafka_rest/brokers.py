@@ -26,7 +26,7 @@ from raftlog.security.acls import Operation
 
 
 class Broker(msgspec.Struct, kw_only=True):
-    """A registered broker. `is_fenced`: it leads nothing, since it is away or not ready."""
+    """A registered broker. `is_fenced`: it has no leaderships, since it is down or not ready."""
 
     kind: str = "KafkaBroker"
     metadata: ItemMetadata

@@ -1,4 +1,4 @@
-"""Clusters: this node knows one."""
+"""Clusters: this node knows only its own."""
 
 from __future__ import annotations
 

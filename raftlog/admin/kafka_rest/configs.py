@@ -1,4 +1,4 @@
-"""Configs of topics, brokers and groups: what is in force, where it comes from, and changing it."""
+"""Configs of topics, brokers and groups: values in force, their sources, and changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class Synonym(msgspec.Struct):
 
 
 class Config(msgspec.Struct, kw_only=True):
-    """One setting in force. `value` is null for secrets; `topic_name`, `broker_id`, `consumer_group_id` say whose."""
+    """One setting in force. `value` is null for secrets; `topic_name`, `broker_id` or `consumer_group_id` is its
+    resource.
+    """
 
     kind: str
     metadata: ItemMetadata
@@ -123,7 +125,7 @@ class _Resource:
         return self.told(result)
 
     def told(self, result: Any) -> list[Config]:
-        """Return what a broker answered of this resource, by name."""
+        """Return a broker's response for this resource, by name."""
         return [self._config(each) for each in sorted(result.configs, key=lambda each: each.name)]
 
     @property
@@ -175,7 +177,7 @@ class _Resource:
         await self.alter([Change(self._named(), self.call.body.value)])
 
     async def reset(self) -> None:
-        """Have the config that the path names be the default again. Raises ApiError."""
+        """Reset the path's config to its default. Raise ApiError."""
         await self.alter([Change(self._named(), operation="DELETE")])
 
     def _named(self) -> str:
@@ -240,7 +242,7 @@ def _of_broker(call: Call) -> _Resource:
 
 
 def _of_group(call: Call) -> _Resource:
-    """They may be set before there is such a group, and outlive it."""
+    """They may be set before the group exists, and outlive it."""
     group_id = call.path["consumer_group_id"]
     return _Resource(call, GROUP, group_id, "consumer-groups", group_id)
 

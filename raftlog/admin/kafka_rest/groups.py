@@ -1,4 +1,4 @@
-"""Consumer groups: members, what they are assigned, and how far they are behind."""
+"""Consumer groups: members, assignments and lag."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from raftlog.security.acls import Demanded, Operation
 LATEST: Final = -1
 DEAD: Final = "Dead"
 CONSUMERS: Final = "consumer"
-"""The protocol type whose members' assignments can be read; Kafka Connect and others have formats of their own."""
+"""The protocol type with readable assignments; Kafka Connect and others have formats of their own."""
 STATES: Final = {
     "PreparingRebalance": "PREPARING_REBALANCE",
     "CompletingRebalance": "COMPLETING_REBALANCE",
@@ -50,7 +50,7 @@ _INT = Struct(">i")
 
 
 class Group(msgspec.Struct, kw_only=True):
-    """A group. `is_simple`: nobody is a member, it only stores offsets."""
+    """A group. `is_simple`: it has no members, and only stores offsets."""
 
     kind: str = "KafkaConsumerGroup"
     metadata: ItemMetadata
@@ -132,10 +132,10 @@ class LagList(msgspec.Struct, kw_only=True):
 
 
 class LagSummary(msgspec.Struct, kw_only=True):
-    """The largest lag of a group and where it is, and the sum of all whose leaders answer.
+    """The largest lag of a group and its partition, and the sum over all partitions with a responding leader.
 
-    `unknown_partitions`: those that the group has an offset of but whose leader does not.
-    `uncommitted_partitions`: those of the topics it reads that it has no offset of; no lag counts them.
+    `unknown_partitions`: with a committed offset, but without a responding leader. `uncommitted_partitions`: of
+    subscribed topics, without a committed offset; they are in no lag.
     """
 
     kind: str = "KafkaConsumerGroupLagSummary"
@@ -186,7 +186,7 @@ async def get_group(call: Call) -> Group:
 
 
 async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
-    """Return the groups as one of two APIs describes them: DescribeGroups knows classic ones only (KIP-848)."""
+    """Return the groups by one of two APIs: DescribeGroups knows only classic groups (KIP-848)."""
     make = shapes(ApiKey.DESCRIBE_GROUPS)
 
     async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
@@ -203,7 +203,7 @@ async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[A
 async def all_of(
     group_ids: tuple[str, ...], ask: Callable[[tuple[str, ...]], Awaitable[tuple[Any, ...]]]
 ) -> tuple[Any, ...]:
-    """Ask again for groups that an answer had no room for, as long as each answer tells of some."""
+    """Request the remaining groups until there are no more responses with some of them."""
     told: list[Any] = []
     while True:
         answers = await ask(group_ids)
@@ -215,7 +215,7 @@ async def all_of(
 
 
 async def _describe_consumers(call: Call, broker_id: int, group_ids: list[str]) -> dict[str, Any]:
-    """Return those that are consumer groups, by their ids."""
+    """Return the consumer groups among them, by their ids."""
     make = shapes(ApiKey.CONSUMER_GROUP_DESCRIBE)
 
     async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
@@ -228,7 +228,7 @@ async def _describe_consumers(call: Call, broker_id: int, group_ids: list[str]) 
 
 
 async def described_group(call: Call) -> tuple[Any, int]:
-    """Return the path's group as its coordinator tells it, and the coordinator. Raises ApiError 404."""
+    """Return the path's group from its coordinator, and the coordinator. Raise ApiError 404."""
     group_id = call.path["consumer_group_id"]
     broker_id = await coordinator_of(call, group_id)
     (found,) = await _describe(call, broker_id, [group_id])
@@ -328,7 +328,7 @@ async def list_assignments(call: Call) -> AssignmentList:
 
 
 def _assigned(group: Any, member: Any) -> list[Where]:
-    """Return what a member's assignment says; nothing for one of another protocol, or of nobody's format."""
+    """Return a member's decoded assignment; empty for another protocol or format."""
     if _is_consumer_group(group):
         topics = member.assignment.topic_partitions
         return [(topic.topic_name, index) for topic in topics for index in topic.partitions]
@@ -344,7 +344,7 @@ def read_assignment(content: bytes) -> list[Where]:
     """Read ConsumerProtocolAssignment: version, topics with partitions. Raises ValueError, struct.error."""
     if not content:
         return []
-    position = _SHORT.size  # the version; later ones only append
+    position = _SHORT.size  # the version; later versions only append
     (topics,) = _INT.unpack_from(content, position)
     position += _INT.size
     found: list[Where] = []
@@ -362,21 +362,21 @@ def read_assignment(content: bytes) -> list[Where]:
 
 
 def _bounded(count: int, content: bytes, position: int) -> int:
-    """Return a declared count that what is left can hold."""
+    """Return a declared count if the rest can hold it."""
     if not 0 <= count <= len(content) - position:
         raise ValueError(f"{count} items are declared, but {len(content) - position} bytes are left")
     return count
 
 
 async def _seen(call: Call, found: Iterable[Where]) -> list[Where]:
-    """Return those partitions of whose topics the caller may know."""
+    """Return the partitions of topics that the caller may describe."""
     found = list(found)
     topics = await call.among(Operation.DESCRIBE, TOPIC, {topic for topic, _ in found})
     return [where for where in found if where[0] in topics]
 
 
 async def list_lags(call: Call) -> LagList:
-    """One for each partition that the group has committed an offset of, and whose leader answers."""
+    """One lag for each partition with a committed offset and a responding leader."""
     image = image_of(call)
     group_id = call.path["consumer_group_id"]
     found = await _behind(call)
@@ -428,14 +428,14 @@ async def get_lag_summary(call: Call) -> LagSummary:
 
 
 def _uncommitted(image: MetadataImage, found: _Behind) -> set[Where]:
-    """Return the partitions without an offset of this group, of the topics it has one of or reads."""
+    """Return the partitions without a committed offset, of topics that the group has offsets in or reads."""
     topics = {topic for topic, _ in (*found.committed, *found.readers)} & image.topics.keys()
     there = {(topic, index) for topic in topics for index in range(len(image.topics[topic].partitions))}
     return there - found.committed.keys()
 
 
 class _Behind(NamedTuple):
-    """How far a group is, and how far the logs are: `ends` of those partitions whose leaders answer."""
+    """A group's positions, and the logs' ends: `ends` of partitions with responding leaders."""
 
     group_id: str
     committed: dict[Where, int]
@@ -446,7 +446,7 @@ class _Behind(NamedTuple):
 
 
 async def _behind(call: Call, only: Where | None = None) -> _Behind:
-    """Ask the group's coordinator, then the leaders of what it has committed; a deleted topic is passed over."""
+    """Ask the group's coordinator, then the leaders of its partitions; skip deleted topics."""
     group, broker_id = await described_group(call)
     told = await committed_offsets(call, group.group_id, broker_id)
     committed = {where: told[where] for where in await _seen(call, told)}
@@ -485,7 +485,7 @@ def _lag(call: Call, image: MetadataImage, found: _Behind, where: Where) -> Lag:
 
 
 async def committed_offsets(call: Call, group_id: str, broker_id: int) -> dict[Where, int]:
-    """Return what a group has committed, as its coordinator tells it. Raises ApiError."""
+    """Return a group's committed offsets from its coordinator. Raise ApiError."""
     make = shapes(ApiKey.OFFSET_FETCH)
     request = make.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=False)
     response = await call.asker.ask(ApiKey.OFFSET_FETCH, request, broker_id=broker_id)

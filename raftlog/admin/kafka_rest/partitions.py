@@ -31,7 +31,7 @@ LATEST: Final = -1
 
 
 class Partition(msgspec.Struct, kw_only=True):
-    """A partition. `leader` is null while nobody leads."""
+    """A partition. `leader` is null without a leader."""
 
     kind: str = "KafkaPartition"
     metadata: ItemMetadata

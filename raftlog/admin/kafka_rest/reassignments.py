@@ -1,4 +1,4 @@
-"""Moving partitions to other brokers (KIP-455): what is under way, beginning it, taking it back."""
+"""Moving partitions to other brokers (KIP-455): list, start and cancel."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Moves(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MoveResult(msgspec.Struct):
-    """The outcome for one: `error_code` is Kafka's, 0 for done."""
+    """The outcome for one partition: `error_code` is Kafka's, 0 for success."""
 
     topic_name: str
     partition_id: int
@@ -110,7 +110,7 @@ async def list_topic_reassignments(call: Call) -> ReassignmentList:
 
 
 async def get_reassignment(call: Call) -> Reassignment:
-    """404 for a partition that rests."""
+    """404 for a partition that is not being moved."""
     image = image_of(call)
     state = partition_of(call, image)
     where = _where(call)
@@ -141,7 +141,7 @@ async def cancel_reassignment(call: Call) -> None:
 
 
 async def alter_reassignments(call: Call) -> MoveResults:
-    """207, whatever became of them."""
+    """207 for any outcome."""
     image_of(call)
     tell_parts(call, (), [_named(each) for each in call.body.data])  # until they answer
     results = await _alter(call, call.body.data)

@@ -142,7 +142,7 @@ class BatchReport(msgspec.Struct):
 
 
 async def produce_batch(call: Call) -> BatchReport:
-    """207, whatever became of the entries."""
+    """207 for any outcome of the entries."""
     image = image_of(call)
     topic = topic_of(call, image)
     entries: list[Entry] = call.body.entries
@@ -186,7 +186,7 @@ async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse
             ended = _why_it_ends(call, topic)
             given = arrived if ended is None else [ended]
             if not answer.prepared and isinstance(given[0], ApiError):
-                raise given[0]  # nothing is written yet, so that the status can tell
+                raise given[0]  # no byte is sent yet, so the status can show it
             reports = await _reports(call, topic, given)
             _count(call, written=sum(each.error_code == WRITTEN for each in reports), of=len(reports))
             if not answer.prepared:
@@ -202,7 +202,7 @@ async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse
 
 
 def _why_it_ends(call: Call, topic: TopicState) -> ApiError | None:
-    """Return why no more is taken from a caller who began: its token has expired, or it lost the right."""
+    """Return why a caller must stop: its token has expired, or it lost its authorization."""
     try:
         call.check_login()
         call.demand(Operation.WRITE, TOPIC, topic.name)
@@ -212,7 +212,7 @@ def _why_it_ends(call: Call, topic: TopicState) -> ApiError | None:
 
 
 def _count(call: Call, *, written: int, of: int) -> None:
-    """Have the audit log say how many records were written so far, and how many not."""
+    """Record in the audit log how many records were written so far, and how many not."""
     audit = call.audit
     audit["records"] = audit.get("records", 0) + written
     audit["records_failed"] = audit.get("records_failed", 0) + of - written

@@ -51,7 +51,7 @@ class Page(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def image_of(call: Call) -> MetadataImage:
-    """Return the metadata. Raises ApiError 404 unless the path's cluster is this one."""
+    """Return the metadata. Raise ApiError 404 if the path names another cluster."""
     image = call.node.image()
     if not image.cluster_id:
         raise ApiError(503, "this node has not heard from a controller yet")
@@ -82,7 +82,7 @@ def page_of(
 ) -> tuple[Sequence[Any], ListMetadata]:
     """Return one page of items, which are sorted by a unique `key`, and its metadata; `parts` is the path of the list.
 
-    A token names the last item of its page, so items that come and go between two pages move no other one.
+    A token names the last item of its page, so created and deleted items do not shift others between pages.
     """
     url = call.link(*parts)
     query: Page = call.query

@@ -204,7 +204,7 @@ async def grow_topic(call: Call) -> Topic:
 
 
 async def delete_topic(call: Call) -> None:
-    """The topic and its records, on all brokers; not what the cluster itself keeps in one."""
+    """The topic and its records, on all brokers; internal topics are refused."""
     name = topic_of(call, image_of(call)).name
     if name in INTERNAL_TOPICS:
         message = f"{name} is the cluster's own: all groups or transactions would be lost with it"

@@ -1,4 +1,4 @@
-"""Changes of the metadata in words: what became of a partition or a broker in one batch, and what explains it."""
+"""Changes of the metadata in words: what changed for a partition or a broker in one batch, and why."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> It
 def because(
     moment: AppliedBatch, concerned: Collection[int], what: Collection[str], *, away: Collection[int] = ()
 ) -> str:
-    """Return why, in words: the causes that are about whom it concerns, else all; "" where nobody said.
+    """Return the causes in words: of the concerned brokers if any, else all; "" if unknown.
 
-    `away`: brokers that went out of the ISR now, and out of service with an earlier batch.
+    `away`: brokers that left the ISR in this batch, and were fenced in an earlier batch.
     """
     causes = moment.causes
     proposed = next((each for each in causes if each.kind == "proposed"), None)

@@ -1,4 +1,4 @@
-"""The wall clock of the node that is asked, as far as data is deleted by it; see `raftlog.base.record_ages`."""
+"""The wall clock of the serving node, as used for deleting data by age; see `raftlog.base.record_ages`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Clock(msgspec.Struct):
 
     `jump_ms`: how far it is ahead, or (negative) behind, of the time that the node believes; 0: it believes its clock.
     `deletes_by_age`: false while the clock is in doubt or not confirmed yet, or too many other brokers' clocks say
-    something else. A controller that is no broker is confirmed while it is the active one.
+    something else. A controller without the broker role is confirmed while it is active.
     """
 
     node_id: int
@@ -30,7 +30,7 @@ async def get_clock(call: Call) -> Clock:
 
 
 async def accept_clock(call: Call) -> Clock:
-    """Nothing happens if the clock is believed anyway. The other nodes that agree with it believe theirs then, too."""
+    """It has no effect if the clock is believed anyway. The other nodes that agree with it believe theirs then, too."""
     ages = call.node.ages
     if ages is not None:
         call.audit.update(jump_ms=ages.jump_ms(), accepted=ages.accept())

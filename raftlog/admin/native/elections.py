@@ -1,4 +1,4 @@
-"""Having leaders elected: the preferred replicas, or, where only stale ones are left, one of those (KIP-460)."""
+"""Leader elections: of preferred replicas, or unclean, where only stale replicas are left (KIP-460)."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Elected(msgspec.Struct):
 
 
 class ElectionResults(msgspec.Struct):
-    """The outcome for each partition; asked for all, only those that needed it are listed."""
+    """The outcome for each partition; for a request about all, only the partitions that needed it."""
 
     data: list[Elected]
 
 
 async def elect_leaders(call: Call) -> ElectionResults:
-    """207, whatever became of them."""
+    """207 for any outcome."""
     wanted: Election = call.body
     call.audit["election_type"] = wanted.election_type
     if wanted.partitions is not None:

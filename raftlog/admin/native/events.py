@@ -1,8 +1,8 @@
-"""GET /v1/events: server-sent events, for whoever follows a cluster and would otherwise ask again and again.
+"""GET /v1/events: server-sent events, for clients that follow a cluster and would otherwise poll.
 
-There is no queue of events. A stream that looks finds the newest metadata offset, and those of the kept samples that it
-has not told yet. So a slow reader is told what counts now, and takes no more memory than one answer. The same is true
-of one that comes back with the id of its last event. A reader that takes nothing for `Limits.chunk_s` is cut off.
+There is no queue of events. A stream reads the newest metadata offset, and the kept samples that it has not sent yet.
+So a slow reader gets the present state, and takes no more memory than one response. The same is true of a reader that
+reconnects with the id of its last event. A reader that does not read for `Limits.chunk_s` is disconnected.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from raftlog.security.acls import Operation
 
 LAST_EVENT_ID: Final = "Last-Event-ID"
 REST_S: Final = 0.05
-"""Least time between two looks for news, however fast they come."""
+"""Shortest time between two checks for news."""
 HEARTBEAT: Final = b":\n\n"
 _ID: Final = re.compile(r"(-?[0-9]{1,16})\.([0-9]{1,16})")
 
 
 class Followed(msgspec.Struct, forbid_unknown_fields=True):
-    """`samples`: have samples told too, the kept ones first. It takes DESCRIBE of the cluster."""
+    """`samples`: also send samples, kept samples first. It requires DESCRIBE of the cluster."""
 
     samples: bool = False
 
@@ -43,7 +43,7 @@ class MetadataVersion(msgspec.Struct):
 
 
 class MetadataEvent(msgspec.Struct, tag_field="event", tag="metadata"):
-    """There is other metadata than was told before: look again at whatever you show."""
+    """The metadata changed: reload what you show."""
 
     id: str
     data: MetadataVersion
@@ -63,7 +63,7 @@ class EndEvent(msgspec.Struct, tag_field="event", tag="end"):
 
 
 class _Follower:
-    """One stream: what its reader has been told, and until when it may last."""
+    """One stream: what its reader has got, and its end."""
 
     def __init__(self, call: Call, streams: Streams) -> None:
         self._call = call
@@ -75,12 +75,12 @@ class _Follower:
 
     @property
     def look_at(self) -> float:
-        """When to look again, news or not."""
+        """When to check again, with or without news."""
         expires_at = self._call.caller.expires_at
         return min(self._told_at + self._call.limits.heartbeat_s, self._ends_at, expires_at)
 
     def why_it_ends(self, stream: Stream) -> ApiError | None:
-        """Return why nothing more is told, or None."""
+        """Return why the stream ends, or None."""
         if stream.ended is not None:
             return stream.ended
         if self._streams.is_closing:
@@ -123,7 +123,7 @@ class _Follower:
 
 
 def _last_told(call: Call) -> tuple[int | None, int]:
-    """Return the metadata offset and the time of the sample that the reader has. Raises ApiError 400."""
+    """Return the reader's metadata offset and its last sample's time. Raises ApiError 400."""
     given = call.raw.headers.get(LAST_EVENT_ID)
     if not given:
         return None, 0
@@ -142,7 +142,9 @@ def _encode(event: MetadataEvent | SampleEvent | EndEvent) -> bytes:
 
 
 async def stream_events(call: Call) -> web.StreamResponse:
-    """Tell news as they come, until the client leaves, the token expires, the right is lost or the node stops."""
+    """Send news as they come, until the client leaves, the token expires, the authorization is lost or the node
+    stops.
+    """
     node = call.node
     assert node.streams is not None, "the server that serves this has set it"
     follower = _Follower(call, node.streams)
@@ -164,7 +166,7 @@ async def stream_events(call: Call) -> web.StreamResponse:
         except ConnectionAbortedError as error:
             limited.info("admin_events_dropped", reason=str(error), request_id=call.request_id)
         except ConnectionError:
-            pass  # whoever asked is gone
+            pass  # the client is gone
     return answer
 
 

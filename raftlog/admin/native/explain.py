@@ -1,7 +1,7 @@
-"""May somebody do something, and why: the answer of the authorizer in words, with the rule it rests on.
+"""Why is a client authorized, or not: the authorizer's answer in words, with the deciding ACL.
 
-Kafka has no such request. A user who may see all rules (DESCRIBE of the cluster) may ask about everyone. All others may
-ask about themselves, since they could find out by trying.
+Kafka has no such request. A user that may see all ACLs (DESCRIBE of the cluster) may ask about any principal. All
+others may ask about themselves, since they could find out by trying.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Explanation(msgspec.Struct):
-    """The answer. `reason` is stable; `rule` is the one that decided, if one did."""
+    """The answer. `reason` is stable; `rule` is the deciding ACL, if any."""
 
     allowed: bool
     reason: str
@@ -43,7 +43,7 @@ class Explanation(msgspec.Struct):
 
 
 async def explain(call: Call) -> Explanation:
-    """Answer by the rules that this node goes by. Raises ApiError."""
+    """Answer by the ACLs that this node knows. Raise ApiError."""
     asked: Question = call.query
     try:
         principal = parse_principal(asked.principal or call.caller.principal)

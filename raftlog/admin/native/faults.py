@@ -1,6 +1,6 @@
 """Faults of a node: inject, list, heal. Only a node that was started with --enable-faults does it.
 
-It passes on what is about another node to that one's HTTP API, as the caller: so one that looks on sees another suffer.
+It forwards requests for another node to that node's HTTP API, as the caller.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_BYTES: Final = 1 << 20
 
 
 class WhichNode(msgspec.Struct, forbid_unknown_fields=True):
-    """The node that it is about; null: the one that is asked. Another one has to have an HTTP API without TLS."""
+    """The target node; null: the serving node. Another node must have an HTTP API without TLS."""
 
     node_id: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] | None = None
 
@@ -48,7 +48,7 @@ async def list_faults(call: Call) -> Faults:
 
 
 async def inject_fault(call: Call) -> Faults:
-    """One of the same name is replaced."""
+    """A fault of the same name is replaced."""
     fault: NodeFault = call.body
     call.audit.update(fault=msgspec.to_builtins(fault), node_id=call.query.node_id)
     switch = _switch(call)
@@ -59,7 +59,7 @@ async def inject_fault(call: Call) -> Faults:
 
 
 async def heal_fault(call: Call) -> Faults:
-    """Healing one that is not in force changes nothing; "all" heals every one."""
+    """Healing a fault that is not in force has no effect; "all" heals every fault."""
     switch, name = _switch(call), call.path["name"]
     if name not in (*NAMES, ALL):
         raise not_found(f"fault {name[:100]!r} ({', '.join(NAMES)} and {ALL} do)")
@@ -76,8 +76,8 @@ def _is_elsewhere(call: Call) -> bool:
 async def _pass_on(
     call: Call, method: Literal["GET", "POST", "DELETE"], path: str = "", *, body: bytes | None = None
 ) -> Faults:
-    """Ask another node as the caller. Raises ApiError, also with what that node says."""
-    _switch(call)  # a node that is no playground asks nobody
+    """Forward to another node as the caller. Raise ApiError, also for that node's errors."""
+    _switch(call)  # a node without faults forwards no requests
     node_id = call.query.node_id
     broker = call.node.image().brokers.get(node_id)
     if broker is None:

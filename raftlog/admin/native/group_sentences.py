@@ -33,7 +33,7 @@ MESSAGES: Final[dict[str, str]] = {
 }
 
 SAID: Final = frozenset({"member_joined", "member_rejoined", "leader_rejoined", "member_left"})
-"""The events whose `detail` is the reason that a client gave (KIP-800)."""
+"""The events with a client's reason in `detail` (KIP-800)."""
 
 REASONS: Final[dict[str, str]] = {
     "leader_rejoined": "leaders do so when a topic that the group reads has other partitions",
@@ -50,7 +50,7 @@ REASONS: Final[dict[str, str]] = {
 
 
 def sentence(event: GroupEvent) -> str:
-    """Return what happened, without a sentence's end; of a kind that this version does not know, what there is."""
+    """Return what happened, without a sentence's end; for an unknown kind, from its fields."""
     if event.what in GENERATIONS:
         return _of_generation(event)
     template = MESSAGES.get(event.what)
@@ -65,7 +65,7 @@ def sentence(event: GroupEvent) -> str:
 
 
 def member_name(event: GroupEvent) -> str:
-    """Return a member's client id, with what tells it from others."""
+    """Return a member's client id, with a distinguishing suffix."""
     about = [f"static {event.instance_id}"] if event.instance_id else []
     about += [event.client_host.removeprefix("/")] if event.client_host else []
     name = event.client_id or event.member_id or "a member"
@@ -88,7 +88,7 @@ def duration(milliseconds: int) -> str:
 
 
 def reason(events: Sequence[GroupEvent], index: int) -> str:
-    """Return why an event came, without a sentence's end; "" where nobody knows. `events`: the oldest first."""
+    """Return why an event came, without a sentence's end; "" if unknown. `events`: the oldest first."""
     event = events[index]
     if event.what in GENERATIONS:
         return _reason_of_generation(events, index)

@@ -1,7 +1,7 @@
-"""Why is a consumer group so: its last events, when they came, because of what, newest first.
+"""Explains a consumer group: its last events, with times and reasons, newest first.
 
-Its coordinator tells what it noted since it began (`raftlog.base.group_events`). The node that is asked adds what every
-node remembers of the metadata: when the group's coordinator moved, and when topics that it reads got partitions.
+Its coordinator returns its history (`raftlog.base.group_events`). The serving node adds events from the metadata's
+history: moves of the group's coordinator, and new partitions of its topics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import Operation
 
 MOST_PARTITIONS: Final = 10_000
-"""Partitions of a group's topics that are looked at for when they were made."""
+"""Partitions of a group's topics that are checked for their creation."""
 
 
 class GroupMember(msgspec.Struct):
@@ -81,7 +81,7 @@ class GroupWhy(msgspec.Struct):
 
 
 async def get_group_why(call: Call) -> GroupWhy:
-    """The story of one group; of one that was deleted or has expired too, as far as it is remembered."""
+    """The history of one group; deleted and expired groups included, as far as remembered."""
     group_id = call.path["consumer_group_id"]
     broker_id = await coordinator_of(call, group_id)
     told = await _ask(call, group_id, broker_id)
@@ -117,7 +117,7 @@ async def _ask(call: Call, group_id: str, broker_id: int) -> GroupHistoryAnswer:
     )
     response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)
     code = response.groups[0].error_code
-    if code != GroupIdNotFound.code:  # as an older coordinator says of each group of the consumer protocol
+    if code != GroupIdNotFound.code:  # an older coordinator says so for groups of the consumer protocol
         check(code, about=f"group {group_id[:249]}")
     if not response.history:
         raise ApiError(
@@ -150,7 +150,9 @@ def _change(events: list[GroupEvent], index: int) -> GroupChange:
 
 
 def _moves(call: Call, history: History, told: GroupHistoryAnswer, broker_id: int) -> list[GroupChange]:
-    """Return when other brokers became the coordinator, the oldest first, and when this one had loaded the group."""
+    """Return when other brokers became the coordinator, oldest first, and when the present coordinator had loaded the
+    group.
+    """
     topic = call.node.image().topics.get(CONSUMER_OFFSETS_TOPIC)
     name = f"{CONSUMER_OFFSETS_TOPIC}-{told.partition}"
     found = []

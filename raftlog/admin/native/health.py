@@ -1,7 +1,7 @@
-"""Is the cluster well, and if not, why: in words, from whichever node is asked.
+"""The health of the cluster, with reasons, from any node.
 
-Red: something cannot be read or written now, or nothing can be changed. Yellow: all is served, but what still fails
-next may take something away. Green reasons are only worth knowing.
+Red: partitions cannot be read or written now, or the cluster cannot be changed. Yellow: degraded; all is served, but a
+further failure may end that. Green reasons are for information.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ANSWER_S: Final = 1.0
-"""Longest wait for each broker, all at once."""
+"""Longest wait for each broker, in parallel."""
 
 COMPACTION: Final = "compaction"
 FAILURES_TOLD: Final = 5
@@ -63,7 +63,7 @@ class BrokerHealth(msgspec.Struct):
     state: State
     offline_log_dirs: list[str]
     full_log_dirs: list[str] = []
-    """The full directories, as the broker says: it gives its leaderships away for these."""
+    """The full directories, as the broker reports: it gives its leaderships away for these."""
 
 
 class Health(msgspec.Struct):

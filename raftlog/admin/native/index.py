@@ -1,4 +1,4 @@
-"""A welcome for whoever opens the address without a path: the console for a browser, links for a program."""
+"""A welcome page at the address without a path: the console for a browser, links for a program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raftlog.admin.route import NO_RIGHTS, Call, Route
 
 
 class Index(msgspec.Struct):
-    """Links to the document that describes everything, and to what is asked for most."""
+    """Links to the OpenAPI document, and to the most used resources."""
 
     name: str
     version: str
@@ -25,7 +25,7 @@ class Index(msgspec.Struct):
 
 
 async def get_index(call: Call) -> Index | web.StreamResponse:
-    """The same for everybody: it tells nothing of the cluster. A browser gets the console."""
+    """The same for every caller: it has no data of the cluster. A browser gets the console."""
     if is_browser(call.raw):
         return await answer_with_file(call.raw, PAGE)
     return Index(

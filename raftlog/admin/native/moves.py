@@ -1,4 +1,4 @@
-"""Leaderships that an operator moves: one partition's to a replica by name, or all of a broker's away."""
+"""Leaderships that an operator moves: one partition's to a named replica, or all of a broker's (drain)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ LARGEST_ID: Final = 2**31 - 1
 
 
 class Drain(msgspec.Struct):
-    """Whether a broker is drained. `leaderships`: what it leads; of a drained one, what nobody else can lead now."""
+    """Whether a broker is drained. `leaderships`: the partitions that it leads; on a drained broker, those without
+    another candidate.
+    """
 
     broker_id: int
     draining: bool
@@ -49,7 +51,7 @@ async def get_drain(call: Call) -> Drain:
 
 
 async def drain_broker(call: Call) -> Drain:
-    """It holds until it is taken back, through restarts too; asked again it tells how far it is."""
+    """It holds until it is cancelled, through restarts too; a repeated request reports the progress."""
     try:
         return _told(await drain(call.node.submit, call.path["broker_id"], by=call.caller.asked_by))
     except BrokerIdNotRegistered:

@@ -1,4 +1,4 @@
-"""The brokers and where the HTTP API of each is, as their settings say: a page of one node leads to those of others."""
+"""The brokers and their HTTP APIs' addresses, from their settings: a node's page links to the others."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BROKER: Final = 4
 """The resource type of a broker's configs."""
 SETTINGS: Final = ("raftlog.admin.listener", "raftlog.admin.security.protocol")
 ANSWER_S: Final = 1.0
-"""Longest wait for each broker, all at once."""
+"""Longest wait for each broker, in parallel."""
 
 
 class NodeLine(msgspec.Struct):
@@ -38,7 +38,7 @@ class NodeLines(msgspec.Struct):
 
 
 async def list_nodes(call: Call) -> NodeLines:
-    """Ask each broker for its settings; those on a loopback address are told to callers on this machine only."""
+    """Ask each broker for its settings; loopback addresses are returned only to callers on this machine."""
     brokers = [each for _, each in sorted(call.node.image().brokers.items())]
     data = await asyncio.gather(*(_line(call, each) for each in brokers))
     return NodeLines(call.node.config.node_id, list(data))
@@ -50,7 +50,7 @@ async def _line(call: Call, broker: BrokerState) -> NodeLine:
 
 
 async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str | None:
-    """Return where a broker's HTTP API is; `nearby`: whoever wants to know is on the brokers' machine."""
+    """Return the address of a broker's HTTP API; `nearby`: the caller is on the brokers' machine."""
     make, broker_id = shapes(ApiKey.DESCRIBE_CONFIGS), broker.broker_id
     resource = make.DescribeConfigsResource(
         resource_type=BROKER, resource_name=str(broker_id), configuration_keys=SETTINGS

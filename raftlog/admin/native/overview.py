@@ -1,4 +1,4 @@
-"""The routes that a console needs besides resources: its caller and rights, and lines of numbers."""
+"""The routes that a console needs besides resources: its caller with authorized operations, and time series."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Whose(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Caller(msgspec.Struct):
-    """The caller. `changes` false: its role lets it change nothing, whatever operations are listed.
+    """The caller. `changes` false: its role allows no changes, whatever operations are listed.
 
-    The lists have the operations that it may do, in Kafka's words; null of what was not asked for.
+    The lists have the authorized operations, in Kafka's words; null if not requested.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Samples(msgspec.Struct):
 
 
 async def get_caller(call: Call) -> Caller:
-    """Tell a page who its reader is, so that it shows only what that one may do."""
+    """Return the page's user, so that it shows only what the user may do."""
     query: Whose = call.query
     node = call.node
     return Caller(
@@ -93,7 +93,7 @@ def _allowed(call: Call, kind: ResourceType, name: str) -> list[str]:
 
 
 async def get_samples(call: Call) -> Samples:
-    """Return what the node has kept, and have it add up the lag of groups from now on."""
+    """Return the kept samples, and include the lag of groups from now on."""
     samples = call.node.samples
     return Samples(
         node_id=call.node.config.node_id,

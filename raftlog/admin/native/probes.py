@@ -1,4 +1,4 @@
-"""Is this node alive, is it ready: for load balancers, containers and people who wait. Nobody needs a token to ask."""
+"""Liveness and readiness: for load balancers, containers and people. They require no token."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Readiness(msgspec.Struct):
     ready: bool
     reasons: list[str]
     warnings: list[str] = []
-    """Troubles that do not keep it from taking part: its log cannot be written."""
+    """Problems that do not affect readiness: its log cannot be written."""
 
 
 async def get_live(call: Call) -> Alive:
@@ -33,8 +33,8 @@ async def get_live(call: Call) -> Alive:
 
 
 async def get_ready(call: Call) -> tuple[int, Readiness]:
-    """200 or 503. Other nodes' troubles never make this one unready, and neither does a log that cannot be written:
-    a node that serves its clients is of more use than one that is restarted for its log.
+    """200 or 503. Problems of other nodes, or a log that cannot be written, never make this node unready: serving
+    clients is better than restarting for the log.
     """
     reasons = call.node.unready_reasons()
     warnings = [each.message for each in log_reasons(call.node)]

@@ -1,4 +1,4 @@
-"""The metadata quorum: who leads in which term, who votes, who follows, and how far behind each is."""
+"""The metadata quorum: its leader and term, voters and observers, and the lag of each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, Q
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ASK_S: Final = 2.0
-"""Longest wait for the active controller; an election takes less than one."""
+"""Longest wait for the active controller; an election takes less than a second."""
 SILENT_MS: Final = 2_000
-"""A voter that its leader has not heard of for so long is silent; they talk several times a second."""
+"""A voter is silent if its leader has not heard of it for this long; they communicate several times a second."""
 LAG_MOST: Final = 1_000
 """Entries that a voter may be behind its leader before it is said to lag."""
 
 
 class QuorumMember(msgspec.Struct):
-    """One replica of the metadata log. A value that nobody knows is null.
+    """One replica of the metadata log. Unknown values are null.
 
     `state`: "leads", "follows", "lags", "silent" or "unknown". `lag`: entries behind the leader.
     """
@@ -37,11 +37,11 @@ class QuorumMember(msgspec.Struct):
     host: str | None = None
     port: int | None = None
     directory_id: str | None = None
-    """The directory by which the metadata knows it. A replaced disk, or an older copy, has another one."""
+    """The directory recorded in the metadata. A replaced disk, or an older copy, has another id."""
 
 
 class Quorum(msgspec.Struct):
-    """The quorum as its leader tells it; `told_by_leader` false: as this node knows it, since no leader answers."""
+    """The quorum from its leader; `told_by_leader` false: as this node knows it, since no leader answers."""
 
     told_by_leader: bool
     leader_id: int | None
@@ -129,4 +129,4 @@ ROUTES: Final = (
         rights=DESCRIBE_CLUSTER,
     ),
 )
-"""No 503 of its own: that no leader answers is what one wants to know."""
+"""No 503 of its own: that no leader answers is a result."""

@@ -1,6 +1,6 @@
 """Reading a few records of one partition, for people and for checks; consumers of a stream use a Kafka client.
 
-It shows what is there up to the high watermark: also records of transactions that are open or were aborted.
+It shows records up to the high watermark, including those of open and aborted transactions.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class Unreadable(msgspec.Struct):
 
 
 class Records(msgspec.Struct, kw_only=True):
-    """Records in order, also those of transactions that are open or were aborted.
+    """Records in order, including those of open and aborted transactions.
 
-    Go on with `offset=next_offset`; at `high_watermark` there is nothing more yet.
+    Continue with `offset=next_offset`; at `high_watermark` there are no more yet.
     """
 
     topic_name: str
@@ -207,8 +207,7 @@ async def shown(
 class _Reading:
     """The walk of one request through the batches of one partition.
 
-    `encoded`: each record as the JSON of a ReadRecord. `next_offset`: where to go on; it is behind markers of
-    transactions, which are no records.
+    `encoded`: each record as the JSON of a ReadRecord. `next_offset`: where to continue, after any transaction markers.
     """
 
     def __init__(self, call: Call, about: str, start: int, most: int, room: int) -> None:
@@ -265,7 +264,7 @@ class _Reading:
         return plain
 
     def _add(self, record: Record) -> None:
-        """Encode a record, or end behind the last one if this one is too large. Raises ApiError if it is the first."""
+        """Encode a record; if it is too large, end before it. Raise ApiError if it is the first."""
         size = sum(len(each or b"") for each in (record.key, record.value))
         size += sum(len(name) + len(value or b"") for name, value in record.headers)
         if size > MOST_RECORD_BYTES:

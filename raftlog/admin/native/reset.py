@@ -1,4 +1,4 @@
-"""Setting a consumer group's offsets anew while it has no members; `validate_only` shows what it would be."""
+"""Resets a consumer group's offsets while it has no members; `validate_only` shows the result without a change."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reading a few records of many partitions of a topic in one answer: what a page shows, and goes on with every moment.
+"""Reads a few records of many partitions of a topic in one response, for pages that refresh.
 
-A partition that failed is told beside the others. Partitions that found no room in the answer are `left`, to be asked
-for again.
+A failed partition is reported beside the others. Partitions without room in the response are `left`, to be requested
+again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Unread(msgspec.Struct):
 
 
 class TopicRecords(msgspec.Struct):
-    """Records of several partitions; ask again for those that are `left`, and for more at each `next_offset`."""
+    """Records of several partitions; request partitions in `left` again, and more at each `next_offset`."""
 
     topic_name: str
     data: list[Records]
@@ -162,7 +162,7 @@ async def read_topic_records(call: Call) -> TopicRecords:
             check(error_code, about=f"{topic}-{index}")
         except (ApiError, KafkaError) as error:
             reading.fail(index, error)
-    for leader, partitions in leaders.items():  # one after the other: what they decompress is much
+    for leader, partitions in leaders.items():  # sequentially: they decompress to large data
         await reading.read(leader, {index: starts[index] for _, index in partitions})
     return reading.answer
 

@@ -1,4 +1,4 @@
-"""Topics as a person looks at them: all in one short list, one as a grid of replicas with sizes; and trimming one."""
+"""Topics for people: a short list of all, a grid of replicas with sizes, and trimming a partition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raftlog.protocol.apis import ApiKey
 from raftlog.security.acls import Operation
 
 SLICE: Final = 1_000
-"""Topics that are looked at before others may run."""
+"""Topics in one slice."""
 MOST_PARTITIONS: Final = 1_000
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -64,7 +64,7 @@ class ReplicaCell(msgspec.Struct):
 
 
 class PartitionRow(msgspec.Struct):
-    """One partition. Offsets null: not measured, or nobody leads."""
+    """One partition. Offsets null: not measured, or without a leader."""
 
     partition_id: int
     leader_id: int | None

@@ -1,6 +1,6 @@
 """Transactional ids of the whole cluster, and transactions that hang: open in a partition, known to no coordinator.
 
-Kafka's tool ends those with a request that clients may not send here (WriteTxnMarkers); an operator may, by this door.
+Kafka's tool ends those with a request that clients may not send here (WriteTxnMarkers); operators may, by this API.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.base.types import TopicPartition
 from raftlog.security.acls import ALTER_CLUSTER, Demanded, Operation, Right
 
 SLICE: Final = 1_000
-"""Transactional ids that are told of before others have the loop."""
+"""Transactional ids in one slice."""
 
 LARGEST_OFFSET: Final = 2**63 - 1
 
@@ -54,7 +54,7 @@ def _port(call: Call) -> TransactionPort:
 
 
 async def list_transactions(call: Call) -> TransactionalIds:
-    """Each coordinator is asked; if one does not answer, so does this."""
+    """Each coordinator is asked; if any does not answer, the request fails."""
     found = await _port(call).all()
     seen = await call.among(Operation.DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
     listed = [each for each in found if each.transactional_id in seen]
@@ -91,7 +91,7 @@ async def find_hanging_transactions(call: Call) -> HangingTransactions:
 
 
 async def abort_hanging_transaction(call: Call) -> Hanging:
-    """409 if its coordinator knows of it: then that one ends it; also if it ended meanwhile."""
+    """409 if its coordinator knows it, and will end it; also if it ended meanwhile."""
     tp = TopicPartition(call.path["topic_name"], call.path["partition_id"])
     start_offset = call.body.start_offset
     call.audit.update(topic=tp.topic, partition=tp.partition, start_offset=start_offset)

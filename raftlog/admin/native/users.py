@@ -1,4 +1,4 @@
-"""The users that log in with SCRAM: who they are, new passwords, and removal. No answer shows a credential."""
+"""The SCRAM users: list, set passwords, remove. No response contains a credential."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Why is it so: the last changes of a partition or a broker, when they came, because of what, newest first.
+"""Explains a partition or a broker: its last changes, with times and causes, newest first.
 
-Every node tells the same, from its own memory of the metadata log (`raftlog.metadata.history`).
+Every node returns the same, from its own history of the metadata log (`raftlog.metadata.history`).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class BrokerWhy(msgspec.Struct):
 
 
 async def get_partition_why(call: Call) -> PartitionWhy:
-    """The chain of one partition."""
+    """The changes of one partition."""
     image, history = call.node.image(), history_of(call)
     name, index = call.path["topic_name"], call.path["partition_id"]
     topic, state = image.topics.get(name), image.partition(name, index)
@@ -130,7 +130,7 @@ async def get_partition_why(call: Call) -> PartitionWhy:
 
 
 async def get_broker_why(call: Call) -> BrokerWhy:
-    """The chain of one broker; of one that was unregistered too, as far as it is remembered."""
+    """The changes of one broker; unregistered brokers included, as far as remembered."""
     image, history = call.node.image(), history_of(call)
     broker_id = call.path["broker_id"]
     broker, changes = image.brokers.get(broker_id), history.broker(broker_id)
@@ -175,7 +175,7 @@ def _causes(moment: AppliedBatch) -> list[CauseOfChange]:
 
 
 def partition_event(history: History, change: PartitionChange) -> PartitionEvent:
-    """Return one change of a partition, told."""
+    """Return one change of a partition in words."""
     assert change.new is not None, "the history of a partition ends with it"
     what, message, concerned = of_partition(change)
     offset = change.batch.offset
@@ -218,7 +218,7 @@ def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) 
     who = "Nobody leads" if state.leader == NO_BROKER else f"Broker {state.leader} leads"
     who += f" in epoch {state.leader_epoch}"
     event = next((each for each in events if LEADER_CHANGES.intersection(each.what)), None)
-    sentences = [f"{who}.", _told(event) if event else "How that came, this node does not remember."]
+    sentences = [f"{who}.", _told(event) if event else "This node does not remember the reason."]
     missing = [each for each in state.target_replicas if each not in state.isr]
     if missing:
         sentences.append(f"Not in sync: {', '.join(map(str, missing))}.")
@@ -229,7 +229,7 @@ def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) 
 
 
 def _broker_summary(broker_id: int, events: list[BrokerEvent]) -> str:
-    return _told(events[0]) if events else f"What became of broker {broker_id}, this node does not remember."
+    return _told(events[0]) if events else f"This node does not remember what happened to broker {broker_id}."
 
 
 def as_sentence(at: str | None, message: str, because: str) -> str:

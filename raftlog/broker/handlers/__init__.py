@@ -8,8 +8,8 @@ the row's `error_response` makes. Without one, the error code goes into the resp
 Fetch take the connection instead.
 
 A request holds the event loop for a few milliseconds at a time. `max_parts` of the row says how many parts it may have.
-A handler says what one part of its response is, in a generator in place of an array, and passes the parts of its
-request to `each_part` (`broker.turns`). It answers a repeated part once, and bounds its whole response where a short
+A handler puts a generator of parts in place of an array of its response, and passes the parts of its request to
+`each_part` (`broker.turns`). It answers a repeated part once, and bounds its whole response where a short
 request can have a long one.
 `tests/broker/handlers/test_large_requests.py` sends the largest requests to all APIs.
 

@@ -1,8 +1,8 @@
-"""The server-side assignors of KIP-848, as functions of values: the partitions that each member shall have.
+"""The server-side assignors of KIP-848, as functions of values: the target partitions of each member.
 
-Laws: every partition of a topic that somebody reads has exactly one member, which reads that topic. `uniform` balances
-(where all read the same topics, nobody has two more than another) and moves no more than that takes. `range` gives each
-member the same range of every topic, so that topics of equally many partitions are joined side by side.
+Laws: every partition of a subscribed topic has exactly one member, a subscriber. `uniform` balances (with equal
+subscriptions, members differ by one partition at most) and moves no more than that takes. `range` gives each member the
+same range of every topic, so that topics of equally many partitions are joined side by side.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from raftlog.coordinator.consumer.consumer_membership import NO_PARTITIONS, Part
 from raftlog.coordinator.consumer.reconcile import count, union
 
 MAX_ROUNDS: Final = 100
-"""How often the topics are gone through to even out members that read different ones; few are needed."""
+"""Rounds over the topics to balance members with different subscriptions; few are needed."""
 
 MAX_TOPIC_VISITS: Final = 100_000
-"""Topics that are looked at in all rounds; two rounds there always are."""
+"""Topics that are visited in all rounds; there are always two rounds."""
 
 MIN_IMBALANCE: Final = 2
-"""Partitions that one must have more than another for one to be moved."""
+"""A partition moves only if a member has this many more than another."""
 
 
 class MemberSubscription(NamedTuple):
-    """An assignor's view of a member: the topics it reads by name, what it was to have so far, its static id."""
+    """An assignor's view of a member: the names of its topics, its present target, its static id."""
 
     topics: frozenset[str]
     before: Partitions = NO_PARTITIONS
@@ -44,7 +44,7 @@ class TopicMetadata(NamedTuple):
 
 Members = Mapping[str, MemberSubscription]
 TopicsByName = Mapping[str, TopicMetadata]
-"""By name. Members read names: their hashes are known, and those of ids are computed in Python each time."""
+"""By name: hashes of names are cached, hashes of ids are computed in Python each time."""
 
 GroupAssignment = dict[str, Partitions]
 Assignor = Callable[[Members, TopicsByName], GroupAssignment]
@@ -54,14 +54,14 @@ _Heap = list[tuple[int, int]]
 
 
 class _Topic:
-    """A topic while it is given out: which of its partitions have a member already."""
+    """A topic during the assignment: which of its partitions have a member already."""
 
     __slots__ = ("count", "name", "readers", "taken", "topic_id")
 
     def __init__(self, name: str, offered: TopicMetadata, readers: int) -> None:
         self.name = name
         self.readers = readers
-        """Their bits."""
+        """The bits of its readers."""
         self.topic_id, self.count = offered
         self.taken: set[int] = set()
 
@@ -70,7 +70,7 @@ class _Topic:
 
 
 def assign_uniform(members: Members, topics: TopicsByName) -> GroupAssignment:
-    """Balance the partitions; what a member was to have stays with it as far as that allows."""
+    """Balance the partitions; members keep their present targets as far as that allows."""
     readers = _Readers(members, topics.keys(), sorted(members))
     read = _read_topics(topics, readers)
     shares = _kept(members, {each.topic_id: each for each in read})
@@ -106,10 +106,9 @@ ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": 
 
 
 class _Readers:
-    """The readers of each topic: a number in which every member has a bit, the first of `order` the lowest.
+    """The readers of each topic: a number with a bit for every member, the first of `order` the lowest.
 
-    Also where all members read something else, what is gone through in Python is only what a member reads or does not
-    read, whichever is less.
+    The work in Python for a member is proportional to the topics that it reads, or does not read, whichever are fewer.
     """
 
     def __init__(self, members: Members, topics: Set[str], order: Sequence[str]) -> None:
@@ -121,9 +120,9 @@ class _Readers:
         """Whether all members read the same."""
         all_topics = frozenset(topics)
         self._usual = 0
-        """Those who read most topics."""
+        """The readers of most topics."""
         self._unusual = dict.fromkeys(topics, 0)
-        """Of each topic, those of whom it is not so."""
+        """For each topic, the readers that differ from the usual."""
         for subscription, bits in kinds.items():
             exceptions = all_topics - subscription
             if 2 * len(exceptions) < len(all_topics):
@@ -135,23 +134,23 @@ class _Readers:
         self._names: dict[int, list[str]] = {}
 
     def of(self, topic: str) -> int:
-        """Return the bits of who reads a topic."""
+        """Return the bits of a topic's readers."""
         return self._usual ^ self._unusual[topic]
 
     def names(self, bits: int) -> list[str]:
-        """Return the names of some, in order."""
+        """Return the names of some bits, in order."""
         if bits not in self._names:
             self._names[bits] = [name for rank, name in enumerate(self.order) if bits >> rank & 1]
         return self._names[bits]
 
 
 def _read_topics(topics: TopicsByName, readers: _Readers) -> list[_Topic]:
-    """Those that somebody reads, by name."""
+    """The topics with readers, by name."""
     return [_Topic(name, topics[name], bits) for name in sorted(topics) if (bits := readers.of(name))]
 
 
 class _Sizes:
-    """How many partitions each member has, by its rank; and the bits of those who have so many."""
+    """How many partitions each member has, by its rank; and the bits of the members of each size."""
 
     def __init__(self, sizes: list[int]) -> None:
         self.of = sizes
@@ -159,7 +158,7 @@ class _Sizes:
         for rank, size in enumerate(sizes):
             self._who[size] |= 1 << rank
         self._order = sorted(self._who)
-        """The sizes that there are: few, since all of them together are the partitions."""
+        """The present sizes: few, since their sum is the number of partitions."""
         self.least = self._order[0]
 
     @property
@@ -167,12 +166,12 @@ class _Sizes:
         return self._order[-1] - self._order[0]
 
     def first(self, readers: int) -> int:
-        """Return the rank of the one, of some, that has least."""
+        """Return the rank of the reader with the fewest partitions."""
         found = next(some for size in self._order if (some := readers & self._who[size]))
         return (found & -found).bit_length() - 1
 
     def change(self, rank: int, by: int) -> None:
-        """One has so many more."""
+        """Add `by` partitions to a member."""
         before = self.of[rank]
         self.of[rank] = after = before + by
         self._who[before] ^= 1 << rank
@@ -186,9 +185,9 @@ class _Sizes:
 
 
 def _kept(members: Members, topics: Mapping[UUID, _Topic]) -> GroupAssignment:
-    """The partitions that each member may keep: of topics that it reads, that exist, and that nobody named before it.
+    """The partitions that each member may keep: of existing topics that it reads, and that no earlier member has.
 
-    Most may keep all, and that very value: there may be a thousand of them.
+    Most members keep all, and the same object: there may be a thousand members.
     """
     kept: GroupAssignment = {}
     for name, wanted in members.items():
@@ -216,7 +215,9 @@ def _valid(topic: _Topic | None, indexes: frozenset[int]) -> frozenset[int]:
 
 
 def _even_out(shares: GroupAssignment, free: list[_IdAndIndex]) -> None:
-    """All read the same: who has most may have one more than the others, who has too much gives it up."""
+    """Balance members with equal subscriptions: the largest may have one partition more than the others, and give up
+    the rest.
+    """
     sizes = {name: count(share) for name, share in shares.items()}
     least, more = divmod(len(free) + sum(sizes.values()), len(shares))
     by_size = sorted(sizes, key=lambda each: sizes[each], reverse=True)
@@ -235,7 +236,9 @@ def _even_out(shares: GroupAssignment, free: list[_IdAndIndex]) -> None:
 
 
 def _spread(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
-    """Members read different topics: those that few read are given out first, each partition to who has least."""
+    """Assign to members with different subscriptions: topics with few readers first, each partition to the smallest
+    reader.
+    """
     given: dict[int, list[_IdAndIndex]] = defaultdict(list)
     for topic in sorted(topics, key=lambda each: each.readers.bit_count()):
         for tp in topic.free():
@@ -248,7 +251,7 @@ def _spread(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, si
 
 
 def _first(heap: _Heap, sizes: _Sizes) -> int:
-    """Return who has most of those in a heap; entries that are no longer true are put right, as far as they come up."""
+    """Return the member with the most partitions in a heap; stale entries are corrected as they come up."""
     while True:
         size, rank = heap[0]
         if size == -sizes.of[rank]:
@@ -257,7 +260,7 @@ def _first(heap: _Heap, sizes: _Sizes) -> int:
 
 
 def _level(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:
-    """Move partitions from who has much to who has two less, topic by topic, until that is nowhere so."""
+    """Move partitions from members to others with two fewer, topic by topic, until there are none."""
     if sizes.difference < MIN_IMBALANCE:
         return
     has: dict[UUID, dict[int, list[int]]] = {each.topic_id: {} for each in topics}
@@ -282,7 +285,7 @@ def _level(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, siz
 
 
 def _level_topic(has: dict[int, list[int]], readers: int, sizes: _Sizes) -> set[int]:
-    """Even out one topic; returns whose share has changed. `has` never holds an empty list."""
+    """Balance one topic; return the members with changed shares. `has` never holds an empty list."""
     givers = sorted((-sizes.of[each], each) for each in has)
     changed: set[int] = set()
     while givers:

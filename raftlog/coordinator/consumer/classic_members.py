@@ -1,7 +1,7 @@
 """Decisions about members of a consumer group that speak the classic protocol (KIP-848, online migration).
 
-Their generation is their member epoch. They join to take the next step towards their target and sync to hear what they
-have; nobody leads, and nobody waits for anybody. A heartbeat tells them when to join again.
+Their generation is their member epoch. They join to take the next step towards their target, and sync to get their
+assignment. There is no leader, and no member waits for another. The response to a heartbeat makes them join again.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from raftlog.coordinator.group_requests import (
 from raftlog.metadata.image import MetadataImage
 
 NO_LEADER_ID = ""
-"""The leader that members are told of: they then do not assign."""
+"""The leader in their responses, so that no member assigns."""
 
 
 def check_protocols(state: ConsumerMembership, request: JoinGroup) -> Subscription:
-    """Return what the sender subscribes to. Raises InconsistentGroupProtocol unless it has a protocol of consumers in
-    common with all other classic members.
+    """Return the sender's subscription. Raise InconsistentGroupProtocol unless it has a protocol of consumers in common
+    with all other classic members.
     """
     who = request.member
     common = {name for name, _ in request.protocols}
@@ -59,16 +59,16 @@ def check_protocols(state: ConsumerMembership, request: JoinGroup) -> Subscripti
 
 
 def decide_join(
-    draft: DecisionBuilder, request: JoinGroup, subscription: Subscription, new_member_id: str
+    builder: DecisionBuilder, request: JoinGroup, subscription: Subscription, new_member_id: str
 ) -> JoinGroupResult:
-    """Let a member in, or take it a step further. Raises UnknownMemberId, FencedInstanceId, GroupMaxSizeReached."""
+    """Admit a member, or take it a step further. Raise UnknownMemberId, FencedInstanceId, GroupMaxSizeReached."""
     who = request.member
     member_id = who.member_id or new_member_id
-    draft.check_group_size(member_id, who.group_instance_id)
+    builder.check_group_size(member_id, who.group_instance_id)
     if who.group_instance_id is not None:
-        _take_place(draft, who, member_id)
-    before = draft.state.members.get(member_id, MemberMetadata())
-    changed = draft.update_member(
+        _take_place(builder, who, member_id)
+    before = builder.state.members.get(member_id, MemberMetadata())
+    changed = builder.update_member(
         member_id,
         MemberMetadata(
             who.group_instance_id or before.instance_id,
@@ -82,29 +82,31 @@ def decide_join(
             ClassicProtocols(request.session_timeout_ms, request.protocols),
         ),
     )
-    draft.update_epoch_and_targets(changed=changed, viewer=request.viewer)
-    draft.reconcile(member_id, by_id(subscription.owned, draft.context.image))
+    builder.update_epoch_and_targets(changed=changed, viewer=request.viewer)
+    builder.reconcile(member_id, by_id(subscription.owned, builder.context.image))
     protocol = request.protocols[0][0]
     return JoinGroupResult(
-        member_id, draft.state.current_assignment_of(member_id).epoch, CONSUMER, protocol, NO_LEADER_ID
+        member_id, builder.state.current_assignment_of(member_id).epoch, CONSUMER, protocol, NO_LEADER_ID
     )
 
 
-def _take_place(draft: DecisionBuilder, who: MemberRef, member_id: str) -> None:
-    """A static member that came back without its id ends its former life (KIP-345)."""
+def _take_place(builder: DecisionBuilder, who: MemberRef, member_id: str) -> None:
+    """A static member that came back without its id replaces its former incarnation (KIP-345)."""
     assert who.group_instance_id is not None
-    holder = draft.state.static_member_id(who.group_instance_id)
+    holder = builder.state.static_member_id(who.group_instance_id)
     if who.member_id:
         if holder is None:
             raise UnknownMemberId
         if holder != who.member_id:
             raise FencedInstanceId
     elif holder is not None:
-        draft.replace_static_member(holder, member_id, rejoined(draft.state.current_assignment_of(holder)))
+        builder.replace_static_member(
+            holder, member_id, rejoined(builder.state.current_assignment_of(holder))
+        )
 
 
 def find_member(state: ConsumerMembership, who: MemberRef) -> str:
-    """Return the id of the classic member that speaks. Raises UnknownMemberId, FencedInstanceId."""
+    """Return the id of the classic member of a request. Raise UnknownMemberId, FencedInstanceId."""
     member_id = find_leaving_member(state, who)
     if member_id != who.member_id:
         raise FencedInstanceId
@@ -114,9 +116,9 @@ def find_member(state: ConsumerMembership, who: MemberRef) -> str:
 
 
 def find_leaving_member(state: ConsumerMembership, who: MemberRef) -> str:
-    """Return the id of a member of either protocol to be taken out. Raises UnknownMemberId, FencedInstanceId.
+    """Return the id of a leaving member of either protocol. Raise UnknownMemberId, FencedInstanceId.
 
-    Admin tools take members of all kinds out with LeaveGroup, static ones without their member ids.
+    Admin tools remove all kinds of members with LeaveGroup, static members without their member ids.
     """
     member_id = who.member_id
     if who.group_instance_id is not None:
@@ -132,13 +134,13 @@ def find_leaving_member(state: ConsumerMembership, who: MemberRef) -> str:
 
 
 def check_generation(state: ConsumerMembership, member_id: str, generation: int) -> None:
-    """Raises IllegalGeneration."""
+    """Raise IllegalGeneration."""
     if generation != state.current_assignment_of(member_id).epoch:
         raise IllegalGeneration
 
 
 def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
-    """Whether a member has a next step to take: a new epoch, something to give up, or all it waited for is free."""
+    """Whether a member has a next step: a new epoch, partitions to give up, or all awaited partitions are free."""
     current = state.current_assignment_of(member_id)
     if current.epoch < state.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
@@ -149,8 +151,8 @@ def must_rejoin(state: ConsumerMembership, member_id: str) -> bool:
 
 
 def sync_result(state: ConsumerMembership, request: SyncGroup, image: MetadataImage) -> SyncGroupResult:
-    """The partitions that a member is told it has. Raises UnknownMemberId, FencedInstanceId, IllegalGeneration,
-    InconsistentGroupProtocol, RebalanceInProgress.
+    """Return the partitions of a member, for its SyncGroup response. Raise UnknownMemberId, FencedInstanceId,
+    IllegalGeneration, InconsistentGroupProtocol, RebalanceInProgress.
     """
     member_id = find_member(state, request.member)
     check_generation(state, member_id, request.generation)
@@ -165,7 +167,7 @@ def sync_result(state: ConsumerMembership, request: SyncGroup, image: MetadataIm
 
 
 def assignment_of(partitions: Partitions, subscription: bytes, image: MetadataImage) -> bytes:
-    """Partitions in the bytes of the classic protocol, of the version that a member speaks."""
+    """Encode partitions for the classic protocol, in the version of a member."""
     told = read_subscription(subscription)
     return write_assignment(by_name(partitions, image), version=told.version if told else 0)
 

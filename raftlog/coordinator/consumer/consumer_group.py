@@ -1,9 +1,8 @@
 """One consumer group: its recorded state (a runner) and the clocks of its members.
 
-Everything that decides is in records, so there is nothing to gather and nobody waits for anybody: each request is a
-decision on the tail, answered once it is committed. Only the deadlines are soft: the end of a member's session, and the
-time by which it must give up revoked partitions. Members of the classic protocol also have deadlines to join again and
-to sync.
+The whole state is in records, so no member waits for another: each request is a decision on the tail, answered once it
+is committed. Only the deadlines are soft: the end of a member's session, and the time by which it must give up revoked
+partitions. Members of the classic protocol also have deadlines to join again and to sync.
 """
 
 from __future__ import annotations
@@ -79,16 +78,18 @@ if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory
 
 RETRY_S: Final = 1.0
-"""A member whose time is up, and whose end could not be recorded, is looked at again after this."""
+"""Retry of a timeout that could not be recorded."""
 
 ENDS_SHARE: Final = 16
-"""Ids of members that end together take so small a part of a batch: each is in three keys, with the group's own id."""
+"""The ids of members that time out together take at most this part of a batch: each is in three keys, with the group's
+own id.
+"""
 
 EPOCHS_SHARE: Final = 4
-"""The assignment epochs of a member take so small a part of a batch; of more partitions none is noted."""
+"""The assignment epochs of a member take at most this part of a batch; beyond it none is recorded."""
 
 RESOLVED_SHARE: Final = 2
-"""The matches of expressions take so small a part of a batch: the rest is for targets."""
+"""The matches of expressions take at most this part of a batch: the rest is for targets."""
 
 TOO_MUCH: Final = (
     f"a group reads {MAX_SUBSCRIBED_TOPICS} topics at most, and what its members are assigned fits into a batch of the"
@@ -98,7 +99,7 @@ TOO_MUCH: Final = (
 log = get_logger(__name__)
 
 Write = Callable[[DecisionBuilder], object]
-"""Writes a request into a draft; returns the reply."""
+"""Writes a request into a decision builder; returns the reply."""
 
 
 class ConsumerGroup:
@@ -124,22 +125,24 @@ class ConsumerGroup:
         self._topics_seen: int | None = None
         """The topics as the last decision saw them: the image's `topics_offset`."""
         self._awaited: frozenset[Wanted] = frozenset()
-        """Expressions that this decision did without, because it was not known yet what they match."""
+        """Expressions that this decision had to omit, since their matches were not known yet."""
         self._settled: Mapping[str, Sight] = {}
-        """Those that match what is recorded, of those topics, and by whose rights they do."""
+        """The expressions with recorded matches that are current: of these topics, with these rights."""
         self._refused: frozenset[str] = frozenset()
-        """Those that match too much. Their members were let in before that was known, and never had anything of it."""
-        self._draft: DecisionBuilder | None = None
-        """The last decision; None if the request was refused, which is no sign of life."""
+        """Expressions that match too much. Their members were admitted before that was known, and got no partitions for
+        them.
+        """
+        self._builder: DecisionBuilder | None = None
+        """The last decision; None if the request was refused, which does not renew the session."""
         self._too_large: tuple[int, int, DecisionScope] | None = None
-        """In which epoch and with which topics not all of a decision fitted into a batch, and how much did."""
+        """The epoch and topics for which a decision did not fit into a batch, and the scope that did."""
         self._unheard: set[str] = set()
-        """Members that were told what they have now, and have not said since that they have it. Soft: who loses its
-        coordinator tells the next one all, and is told all.
+        """Members that were sent their assignment and have not confirmed it. Soft: after a failover a member sends all
+        its state, and gets its whole assignment.
         """
         self._weights = SubscriptionBytes()
         self.member_protocols: ProtocolsByMember = {}
-        """The protocols that the members offered, once it is a classic group."""
+        """The members' protocols, once it is a classic group."""
 
     # -- what it is ----------------------------------------------------------------------------------------
 
@@ -149,15 +152,15 @@ class ConsumerGroup:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if it were forgotten."""
+        """Whether the group has no state worth keeping."""
         return not (self.runner.parked or self.runner.tail.exists)
 
     def reader_view(self, group: Group) -> Group:
-        """The view of readers: just what is recorded."""
+        """The view for readers: the recorded state."""
         return group
 
     def on_loaded(self, now: float) -> None:
-        """Begin as its new coordinator: everybody gets a whole session, and its whole time to give up partitions."""
+        """Begin as its new coordinator: every member gets a whole session, and its whole time to give up partitions."""
         state = self.recorded
         self._weights.update(state.members if state else {})
         for member_id in state.members if state else ():
@@ -165,21 +168,21 @@ class ConsumerGroup:
             self._watch_revocation(member_id, now)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """Answer all who wait with `error`."""
+        """Answer all waiting requests with `error`."""
         self.runner.stand_down(error)
 
     def on_member_activity(self, ref: MemberRef, now: float) -> None:
-        """A commit is no heartbeat."""
+        """A commit does not renew a session."""
 
     # -- members of the consumer protocol ------------------------------------------------------------------
 
     def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
-        """Answered with Heard."""
+        """Answered with ConsumerGroupHeartbeatResult."""
 
-        def write(draft: DecisionBuilder) -> object:
+        def write(builder: DecisionBuilder) -> object:
             if beat.epoch in LEAVE_EPOCHS:
-                return decide_leave(draft, beat)
-            return decide_consumer_heartbeat(draft, beat, tell_again=beat.member_id in self._unheard)
+                return decide_leave(builder, beat)
+            return decide_consumer_heartbeat(builder, beat, tell_again=beat.member_id in self._unheard)
 
         def decide(group: Group) -> Decision:
             check_consumer_heartbeat(beat, self._config.group_consumer_assignors)
@@ -188,18 +191,18 @@ class ConsumerGroup:
             if group.consumer is None and beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
                 raise UnknownMemberId(f"group {self.group_id} does not exist, its members may join again")
             if self._is_refused(group, beat):
-                fence: Write = lambda draft: decide_fence_members(draft, (beat.member_id,))  # noqa: E731
+                fence: Write = lambda builder: decide_fence_members(builder, (beat.member_id,))  # noqa: E731
                 return self._decision(group, fence, at)._replace(reply=GroupMaxSizeReached(TOO_MUCH))
             return self._decision(group, write, at)
 
         before = self.recorded
         self._run(decide, answer, at, gone="member_left" if beat.epoch in LEAVE_EPOCHS else "member_refused")
-        if self._draft is not None:
+        if self._builder is not None:
             if beat.epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH and before is not None:
                 away = (beat.member_id, before.members[beat.member_id])
                 self._history.members("member_away", self.group_id, (away,), at)
             if before and self.recorded and self.recorded.has_new_revocation(before, beat.member_id):
-                self._sessions.cancel(self._clock(beat.member_id))  # it has its whole time for each step
+                self._sessions.cancel(self._clock(beat.member_id))  # each step gets its whole time
             self._note_alive(beat.member_id, at, is_here=beat.epoch not in LEAVE_EPOCHS)
             self._note_told(before, beat)
 
@@ -213,7 +216,7 @@ class ConsumerGroup:
             self._unheard.add(beat.member_id)
 
     def _is_refused(self, group: Group, beat: ConsumerGroupHeartbeat) -> bool:
-        """Whether a member goes on as before, with an expression that turned out to match too much."""
+        """Whether a member continues with an expression that turned out to match too much."""
         member = group.consumer.members.get(beat.member_id) if group.consumer else None
         if member is None or member.regex not in self._refused or beat.epoch < JOIN_GROUP_MEMBER_EPOCH:
             return False
@@ -222,7 +225,7 @@ class ConsumerGroup:
     # -- members of the classic protocol -------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
-        """Answered with Joined or MemberIdRequired, at once: it waits for nobody."""
+        """Answered with JoinGroupResult or MemberIdRequired, at once: it does not wait for other members."""
         who = request.member
         needs_id = request.may_require_member_id and not who.member_id and who.group_instance_id is None
 
@@ -235,12 +238,12 @@ class ConsumerGroup:
                 return Decision(reply=MemberIdRequired(new_member_id))
             return self._decision(
                 group,
-                lambda draft: classic_members.decide_join(draft, request, subscription, new_member_id),
+                lambda builder: classic_members.decide_join(builder, request, subscription, new_member_id),
                 at,
             )
 
         self._run(decide, answer, at)
-        if self._draft is None:
+        if self._builder is None:
             return
         member_id = who.member_id or new_member_id
         self._note_alive(member_id, at, is_here=True)
@@ -248,13 +251,13 @@ class ConsumerGroup:
             self._sessions.schedule(self._clock(member_id), at.now + self._rebalance_timeout_s(member_id))
 
     def _check_room(self, state: ConsumerMembership) -> None:
-        """Raises GroupMaxSizeReached for one member too many, which is given no id."""
+        """Raise GroupMaxSizeReached for a member beyond the limit, before it gets an id."""
         most = self._config.group_consumer_max_size
         if len(state.members) >= most:
             raise GroupMaxSizeReached(f"group.consumer.max.size is {most}")
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with Synced."""
+        """Answered with the assignment."""
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
@@ -266,7 +269,7 @@ class ConsumerGroup:
         self.runner.handle(decide, answer)
 
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
-        """Answered with None; RebalanceInProgress is how members hear that there is a step to take."""
+        """Answered with None; RebalanceInProgress makes members join for their next step."""
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
@@ -288,17 +291,16 @@ class ConsumerGroup:
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
             member_id = classic_members.find_leaving_member(group.consumer, ref)
-            return self._decision(group, lambda draft: decide_fence_members(draft, (member_id,)), at)
+            return self._decision(group, lambda builder: decide_fence_members(builder, (member_id,)), at)
 
         self._run(decide, answer, at, detail=reason)
 
     # -- time ----------------------------------------------------------------------------------------------
 
     def on_member_timeouts(self, member_ids: Sequence[str], at: Moment, *, what: str) -> None:
-        """Members fell silent, or had time enough to give up partitions, to join again, or to ask for what they have.
+        """Remove members after a timeout: of the session, or of giving up partitions, joining again or syncing.
 
-        They are out, all with one decision; with a few if their ids are long. `what` it was, in the words of
-        `GroupHistory`.
+        All leave by a single decision, or a few if their ids are long. `what` is the event for `GroupHistory`.
         """
         most = self._config.message_max_bytes // ENDS_SHARE
         batch: list[str] = []
@@ -312,14 +314,14 @@ class ConsumerGroup:
         self._fence(batch, at, what)
 
     def on_pending_join_timeout(self, at: Moment) -> None:
-        """Nobody waits for ids that were given out."""
+        """Ignore it: pending ids do not delay a consumer group."""
 
     def _fence(self, member_ids: Sequence[str], at: Moment, what: str) -> None:
         before = self.recorded
         present = [each for each in member_ids if before and each in before.members]
         if not present:
             return
-        fence: Write = lambda draft: decide_fence_members(draft, present)  # noqa: E731
+        fence: Write = lambda builder: decide_fence_members(builder, present)  # noqa: E731
         self._run(lambda group: self._decision(group, fence, at), _nobody_waits, at, gone=what)
         if self.recorded is before:
             for each in present:
@@ -328,82 +330,85 @@ class ConsumerGroup:
     # -- deciding ------------------------------------------------------------------------------------------
 
     def _decision(self, group: Group, write: Write, at: Moment) -> Decision:
-        """Return what fits into one batch of all that follows from a request.
+        """Return as much of a request's consequences as fits into one batch.
 
-        Members that are in and read the same go on, at worst with the targets they have. Raises GroupMaxSizeReached
-        for who joins, or reads more.
+        Members with unchanged subscriptions continue, at worst with their present targets. Raise GroupMaxSizeReached
+        for members that join, or read more.
         """
-        # A group that was too large a heartbeat ago is too large now: begin with the step that fitted then, until its
-        # epoch or the topics change. Most steps compute a whole assignment, which takes tens of milliseconds.
+        # A group that was too large at the last heartbeat is too large now: begin with the scope that fitted then,
+        # until its epoch or the topics change. Most scopes compute a whole assignment, which takes tens of
+        # milliseconds.
         topics, known, least = self._topics.image().topics_offset, self._too_large, DecisionScope.ALL
         if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
         targets_may_follow = False
-        # At the end the one before the last again: who reads more needs targets, even where the group had none before.
+        # Finally the last but one again: a member that reads more needs targets, even if the group had none before.
         for effort in (*list(DecisionScope)[least:], DecisionScope.KNOWN_TOPICS):
-            # Without this check targets would be put off for ever: those that fit into no batch of their own will not
+            # Without this check targets would be put off for ever: targets too large for a batch of their own will not
             # fit with the next heartbeat either.
             if effort is DecisionScope.TARGETS_LATER and not targets_may_follow:
                 continue
             try:
-                decision, draft = self._drafted(group, write, at, effort)
+                decision, builder = self._built(group, write, at, effort)
             except TooManySubscribedTopics:
                 continue
-            self._check_weight(draft)
-            # With the targets as they are, a member that reads more would wait for partitions that nobody gives it: it
-            # is refused instead, and told so.
-            if effort is DecisionScope.NO_TARGETS and _reads_more(group.consumer, draft.state):
+            self._check_weight(builder)
+            # With unchanged targets, a member that reads more would wait for partitions in vain, so it is refused with
+            # an error.
+            if effort is DecisionScope.NO_TARGETS and _reads_more(group.consumer, builder.state):
                 continue
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
-                self._draft = draft
+                self._builder = builder
                 if effort is not DecisionScope.ALL and effort is not least:
                     log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
-                goes_on = effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or draft.rejected_regexes
-                self._too_large = None if goes_on else (draft.state.epoch, topics, effort)
+                goes_on = (
+                    effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or builder.rejected_regexes
+                )
+                self._too_large = None if goes_on else (builder.state.epoch, topics, effort)
                 return decision
-            targets_may_follow = self._may_follow(draft)
+            targets_may_follow = self._may_follow(builder)
         raise GroupMaxSizeReached(TOO_MUCH)
 
-    def _may_follow(self, draft: DecisionBuilder) -> bool:
-        """Whether targets that fit into no batch with what expressions match fit into one of their own."""
-        targets = draft.records[draft.before_targets :]
-        return draft.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
+    def _may_follow(self, builder: DecisionBuilder) -> bool:
+        """Whether targets that do not fit into a batch with the expressions' matches fit into a batch of their own."""
+        targets = builder.records[builder.before_targets :]
+        return builder.has_resolved and batch_bytes(tuple(targets)) <= self._config.message_max_bytes
 
-    def _check_weight(self, draft: DecisionBuilder) -> None:
-        """Raises GroupMaxSizeReached for who would say more of itself than there is room for."""
-        if self._weights.total < self._weights.total_with(draft.state.members) > MAX_SUBSCRIPTION_BYTES:
+    def _check_weight(self, builder: DecisionBuilder) -> None:
+        """Raise GroupMaxSizeReached for a member with a larger description than there is room for."""
+        if self._weights.total < self._weights.total_with(builder.state.members) > MAX_SUBSCRIPTION_BYTES:
             raise GroupMaxSizeReached(
                 f"what all members of a group subscribe to has {MAX_SUBSCRIPTION_BYTES} bytes at most"
             )
 
-    def _drafted(
+    def _built(
         self, group: Group, write: Write, at: Moment, effort: DecisionScope
     ) -> tuple[Decision, DecisionBuilder]:
-        """Return what a draft holds once it is written; the group may change its type by it."""
+        """Return the decision builder after a write, which may change the group's type."""
         begun = self._upgraded(group)
         started = group.consumer if group.consumer or not begun else apply_consumer(None, begun)
-        draft = DecisionBuilder(self.group_id, started, self._surroundings(at, effort))
-        reply = write(draft)
+        builder = DecisionBuilder(self.group_id, started, self._surroundings(at, effort))
+        reply = write(builder)
         classic = downgrade_to_classic(
-            draft.state,
-            generation=draft.state.epoch if started is None else started.epoch,
+            builder.state,
+            generation=builder.state.epoch if started is None else started.epoch,
             policy=self._config.group_consumer_migration_policy,
             bounds=ClassicGroupLimits(
                 self._config.group_max_size, max_generation_bytes(self._config.message_max_bytes)
             ),
-            image=draft.context.image,
+            image=builder.context.image,
             now_ms=at.now_ms,
         )
         if classic is not None and group.consumer is not None:
             ended = consumer_group_tombstones(self.group_id, group.consumer)
             records: tuple[GroupRecord, ...] = (*ended, GroupChanged(self.group_id, classic))
             if batch_bytes(records) <= self._config.message_max_bytes:
-                self.member_protocols = classic_protocols(draft.state)
+                self.member_protocols = classic_protocols(builder.state)
                 if isinstance(reply, JoinGroupResult):
                     reply = msgspec.structs.replace(reply, generation=classic.generation)
-                return Decision(records, reply), draft
+                return Decision(records, reply), builder
         ends = (GroupChanged(self.group_id, None),) if group.has_metadata else ()
-        return Decision((*ends, *begun, *draft.records), reply), draft
+        return Decision((*ends, *begun, *builder.records), reply), builder
 
     def _upgraded(self, group: Group) -> tuple[ConsumerRecord, ...]:
         if group.consumer is not None or self._former is None:
@@ -436,14 +441,14 @@ class ConsumerGroup:
         )
 
     def _still_settled(self) -> Mapping[str, Sight]:
-        """Return the settled expressions but for those by the rights of somebody whose rules have changed."""
+        """Return the settled expressions, except those with rights of a principal with changed ACLs."""
         old = {sight for sight in self._settled.values() if self._topics.sight(sight.viewer) != sight}
         if not old:
             return self._settled
         return {regex: sight for regex, sight in self._settled.items() if sight not in old}
 
     def _matches_came(self) -> bool:
-        """Whether it may be known by now what an expression matches that was done without."""
+        """Whether the matches of an omitted expression may be known by now."""
         return not all(map(self._topics.is_queued, self._awaited))
 
     def _run(
@@ -455,21 +460,21 @@ class ConsumerGroup:
         gone: str = "member_left",
         detail: str = "",
     ) -> None:
-        """Decide, and set the clocks of who came and who went. `gone` says why the latter did."""
-        before, self._draft = self.recorded, None
+        """Decide, and set the timers of members that came or went. `gone`: the reason of the latter."""
+        before, self._builder = self.recorded, None
         had_been = self.runner.tail
         self.runner.handle(decide, answer)
-        after, draft = self.recorded, self._draft
-        if draft is not None and draft.checked_topics and (after is not before or not draft.records):
-            self._topics_seen = draft.context.image.topics_offset
-            self._awaited, self._settled = frozenset(draft.queued_regexes), draft.resolved_regexes
-            self._refused = frozenset(draft.rejected_regexes)
+        after, builder = self.recorded, self._builder
+        if builder is not None and builder.checked_topics and (after is not before or not builder.records):
+            self._topics_seen = builder.context.image.topics_offset
+            self._awaited, self._settled = frozenset(builder.queued_regexes), builder.resolved_regexes
+            self._refused = frozenset(builder.rejected_regexes)
         if after is before:
             return
         self._history.members_changed(self.runner.tail, had_been, at, gone=gone, detail=detail)
         if after is not None:
             self._former = (
-                None  # it does not come back: what its members offered would stay for the group's life
+                None  # it does not come back: its members' protocols would stay for the group's life
             )
         had, has = (state.members if state else {} for state in (before, after))
         self._weights.update(has)
@@ -477,7 +482,7 @@ class ConsumerGroup:
         for member_id in had.keys() - has.keys():
             self._unheard.discard(member_id)
             self._sessions.cancel(self._clock(member_id))
-            if after is not None:  # in a classic group sessions go on
+            if after is not None:  # in a classic group sessions continue
                 self._sessions.cancel(TimerKey(self.group_id, member_id))
         if after is None:
             return
@@ -493,7 +498,7 @@ class ConsumerGroup:
             self._watch_revocation(member_id, at.now)
 
     def _clock(self, member_id: str) -> TimerKey:
-        """Of the step that a member has to take, beside its session."""
+        """The timer of a member's pending step, beside its session."""
         return TimerKey(self.group_id, member_id, TimerKind.REBALANCE)
 
     def _renew(self, member_id: str, now: float) -> None:
@@ -507,7 +512,7 @@ class ConsumerGroup:
         self._sessions.schedule(TimerKey(self.group_id, member_id), now + timeout_ms / 1000)
 
     def _watch_revocation(self, member_id: str, now: float) -> None:
-        """Let the clock of a member run that is to give up partitions, from when it was told."""
+        """Run the timer of a member with partitions to give up, from its notification on."""
         assert self.recorded is not None
         if self.recorded.members[member_id].classic is not None:
             return
@@ -522,7 +527,7 @@ class ConsumerGroup:
 
 
 def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) -> bool:
-    """Whether there are members that there were not, or that read something else."""
+    """Whether there are new members, or members with other subscriptions."""
     then, now = (
         Counter((it.topics, it.regex) for it in each.members.values()) if each else Counter()
         for each in (before, after)
@@ -531,4 +536,4 @@ def _reads_more(before: ConsumerMembership | None, after: ConsumerMembership) ->
 
 
 def _nobody_waits(reply: object) -> None:
-    """A member that could not be taken out is looked at again."""
+    """Ignore the result: a member that could not be removed is retried."""

@@ -1,6 +1,6 @@
 """Records of consumer groups as keys and values of `__consumer_offsets`, byte for byte Apache Kafka's.
 
-Types 3, 5 … 8 and 16, all of value version 0. Type 4 (ConsumerGroupPartitionMetadata) is of the past: since 4.1 the
+Types 3, 5 … 8 and 16, all of value version 0. Type 4 (ConsumerGroupPartitionMetadata) is obsolete: since 4.1 the
 epoch's record holds a hash instead (KIP-1101), so it is neither written nor read.
 """
 
@@ -83,7 +83,7 @@ def encode(record: ConsumerRecord) -> KeyValue:
 
 
 def decode(kind: int, key: FieldReader, value: bytes | None) -> ConsumerRecord:
-    """Return the record of one of TYPES; `key` stands behind its type. Raises CorruptMessage."""
+    """Return the record of a kind in TYPES; `key` excludes the type. Raise CorruptMessage."""
     group_id = key.string()
     if kind == EPOCH:
         return GroupEpochChanged(group_id, *((None,) if value is None else _read(value, _read_epoch)))
@@ -140,8 +140,8 @@ def _classic(classic: ClassicProtocols) -> bytes:
 
 
 def _partitions(partitions: Partitions, current: CurrentAssignment = NEW_MEMBER) -> bytes:
-    """Encode partitions; `current` has the epochs in which they were assigned. A topic without any has that of the
-    record, so none is written where it is that.
+    """Encode partitions; `current` has the epochs in which they were assigned. A topic without epochs has the record's,
+    so equal epochs are not written.
     """
     epochs: dict[bytes, dict[int, int]] = {}
     for epoch, assigned in current.since:
@@ -175,7 +175,7 @@ def _resolved(resolved: ResolvedRegex) -> bytes:
 
 
 def _read(value: bytes, read: Callable[[FieldReader], Element]) -> Element:
-    """Read a value as a whole, tagged fields at its end and all."""
+    """Read a whole value, including its tagged fields."""
     fields = FieldReader(value)
     version = fields.int16()
     if version != 0:
@@ -259,7 +259,7 @@ def _read_current(fields: FieldReader) -> CurrentAssignment:
 
 
 def _read_assigned(fields: FieldReader, epochs: dict[int, dict[UUID, set[int]]]) -> Partitions:
-    """Read partitions, and note which were assigned in which epoch. Epochs that are not as many say nothing."""
+    """Read partitions and their assignment epochs. Epochs are ignored if their number differs."""
     assigned: dict[UUID, frozenset[int]] = {}
     for _ in range(fields.count()):
         topic_id, indexes = fields.uuid(), [fields.int32() for _ in range(fields.count())]

@@ -1,6 +1,6 @@
-"""A consumer group as a value: what its records say, each of one key, and how they change it.
+"""A consumer group as a value, and the effect of its records, each of one key.
 
-Every record carries one of the maps' entries, so a replay needs the last word on each key only, in any order.
+Every record carries an entry of a map, so a replay needs only the last record of each key, in any order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import msgspec
 
 ASSIGNING: Final = "Assigning"
 RECONCILING: Final = "Reconciling"
-"""States that classic groups do not have; Empty, Stable and Dead they share."""
+"""States that classic groups do not have; they share Empty, Stable and Dead."""
 
 LEAVE_GROUP_STATIC_MEMBER_EPOCH: Final = -2
-"""The epoch of a static member that announced to come back."""
+"""The epoch of a static member that left temporarily."""
 
 Partitions = Mapping[UUID, frozenset[int]]
-"""Partitions by topic id. No topic is there without one."""
+"""Partitions by topic id. Sets are not empty."""
 
 NO_PARTITIONS: Final[Partitions] = {}
 
@@ -29,13 +29,13 @@ AssignmentEpochs = tuple[tuple[int, Partitions], ...]
 
 
 class MemberState(IntEnum):
-    """How far a member is with its target; the numbers are Apache Kafka's, as they stand in records."""
+    """How far a member is with its target; the numbers are Apache Kafka's, as in records."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
     """It has to give up partitions before it may enter the epoch of its target."""
     UNRELEASED_PARTITIONS = 2
-    """It is in that epoch, and others still hold some of what it is to get."""
+    """It is in that epoch, and other members still hold some of its target partitions."""
     UNKNOWN = 127
 
 
@@ -47,7 +47,7 @@ class ClassicProtocols(msgspec.Struct, frozen=True):
 
 
 class MemberMetadata(msgspec.Struct, frozen=True):
-    """A member as it describes itself. `topics` is sorted; `classic` is None for those of the consumer protocol."""
+    """A member's description of itself. `topics` is sorted; `classic` is None for members of the consumer protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -61,9 +61,10 @@ class MemberMetadata(msgspec.Struct, frozen=True):
 
 
 class CurrentAssignment(msgspec.Struct, frozen=True):
-    """A member's current assignment: `assigned` it may read, `revoking` it was told to give up and nobody else has yet.
+    """A member's current assignment: `assigned` partitions to read, and `revoking` partitions that it must give up, and
+    that no other member has yet.
 
-    `epoch` is what it must say in requests, `previous_epoch` what it says if our last answer was lost. `since`: the
+    `epoch` is the epoch of its requests, `previous_epoch` that of a member that lost the last response. `since`:
     partitions of both that were assigned in another epoch than `epoch` (KIP-1251).
     """
 
@@ -75,7 +76,7 @@ class CurrentAssignment(msgspec.Struct, frozen=True):
     since: AssignmentEpochs = ()
 
     def assignment_epoch(self, topic_id: UUID | None, partition: int) -> int | None:
-        """Return the epoch in which the member was assigned a partition; None if it has not."""
+        """Return the epoch in which the member was assigned a partition; None if it was not."""
         if topic_id is None or not any(
             partition in hands.get(topic_id, ()) for hands in (self.assigned, self.revoking)
         ):
@@ -93,7 +94,7 @@ NEW_MEMBER: Final = CurrentAssignment()
 
 
 class ResolvedRegex(msgspec.Struct, frozen=True):
-    """The topics that a regular expression matched when it was last looked at, sorted."""
+    """The topics that a regular expression matched at its last resolution, sorted."""
 
     topics: tuple[str, ...] = ()
     timestamp_ms: int = -1
@@ -102,7 +103,7 @@ class ResolvedRegex(msgspec.Struct, frozen=True):
 class GroupEpochChanged(msgspec.Struct, frozen=True):
     """The group's epoch: it grows with every change of members, subscriptions or topics. None: the group's end.
 
-    `metadata_hash` tells whether the subscribed topics have changed since.
+    `metadata_hash` shows whether the subscribed topics have changed.
     """
 
     group_id: str
@@ -158,8 +159,8 @@ Subscriptions = Mapping[tuple[tuple[str, ...], str | None], frozenset[str]]
 
 
 class ConsumerMembership(msgspec.Struct, frozen=True):
-    """All of a consumer group but its offsets. `target_assignments` and `current_assignments` are by member id; who
-    has none has nothing.
+    """A consumer group without its offsets. `target_assignments` and `current_assignments` are by member id; a member
+    without an entry has no partitions.
     """
 
     epoch: int = 0
@@ -186,7 +187,7 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
         return self.current_assignments.get(member_id, NEW_MEMBER)
 
     def has_new_revocation(self, before: ConsumerMembership, member_id: str) -> bool:
-        """Whether a member has to give up something else than before."""
+        """Whether a member has to give up other partitions than before."""
         return (
             self.current_assignment_of(member_id).revoking != before.current_assignment_of(member_id).revoking
         )
@@ -199,13 +200,13 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
         return next((each for each, it in self.members.items() if it.instance_id == instance_id), None)
 
     def topics_of(self, subscriber: MemberMetadata) -> frozenset[str]:
-        """The topics of a member, whether named or matched; of an expression that was not resolved yet, none."""
+        """The topics of a member, named or matched; an unresolved expression matches none."""
         resolved = self.regexes.get(subscriber.regex) if subscriber.regex else None
         named = frozenset(subscriber.topics)
         return named if resolved is None else named.union(resolved.topics)
 
     def subscriptions(self) -> Subscriptions:
-        """The topics that members read. Most read the same."""
+        """The subscriptions of the members. Most are equal."""
         alike = {(it.topics, it.regex): it for it in self.members.values()}
         return {each: self.topics_of(it) for each, it in alike.items()}
 
@@ -215,7 +216,7 @@ class ConsumerMembership(msgspec.Struct, frozen=True):
 
 
 class ConsumerMembershipBuilder:
-    """The same while records are noted in it; maps are copied when they first change."""
+    """A ConsumerMembership during changes; maps are copied at their first change."""
 
     _MAPS: Final = ("members", "target_assignments", "current_assignments", "regexes")
 
@@ -255,7 +256,7 @@ class ConsumerMembershipBuilder:
             mapping[key] = value
 
     def build(self) -> ConsumerMembership | None:
-        """Return the value; None for a group that has no epoch, whatever else is left of it."""
+        """Return the value; None for a group without an epoch, whatever else is left of it."""
         if self.epoch is None:
             return None
         return ConsumerMembership(self.epoch, self.metadata_hash, self.target_epoch, **self._maps)  # type: ignore[arg-type]
@@ -264,7 +265,7 @@ class ConsumerMembershipBuilder:
 def apply_consumer(
     membership: ConsumerMembership | None, records: Iterable[ConsumerRecord]
 ) -> ConsumerMembership | None:
-    """Return the consumer group after the records; None: there is none."""
+    """Return the consumer group after the records; None if it does not exist."""
     book = ConsumerMembershipBuilder(membership)
     for record in records:
         book.apply(record)

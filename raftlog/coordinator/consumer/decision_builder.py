@@ -1,7 +1,6 @@
-"""A decision about a consumer group in the making: records, and the group as it will be after them.
+"""Builds a decision about a consumer group: records, and the group after them.
 
-The consequences of a member's change are here for every protocol it may speak: a new epoch, new targets, its own next
-step.
+It has the consequences of a member's change for both protocols: a new epoch, new targets, its own next step.
 """
 
 from __future__ import annotations
@@ -41,30 +40,30 @@ NO_GROUP: Final = ConsumerMembership()
 
 
 class DecisionScope(IntEnum):
-    """How much of what follows from a change is decided. Less where all of it fits into no batch of the journal."""
+    """How many consequences of a change are decided: fewer if all do not fit into a batch of the journal."""
 
     ALL = 0
     STEPS_LATER = 1
-    """A member that is in takes its next step with its next heartbeat, if targets are computed with this one."""
+    """A member takes its next step with its next heartbeat, if targets are computed with this heartbeat."""
     TARGETS_LATER = 2
     """The matches of expressions are noted now; targets are computed for them with the next heartbeat."""
     KNOWN_TOPICS = 3
-    """Regular expressions match what they matched before; of those that nobody had one is looked at."""
+    """Regular expressions keep their former matches; only one new expression is resolved."""
     NO_TARGETS = 4
-    """Members keep the targets they have, too, and the next expression that nobody had is refused."""
+    """Members also keep their targets, and a further new expression is refused."""
 
 
 NO_NEW_TARGETS: Final = (DecisionScope.TARGETS_LATER, DecisionScope.NO_TARGETS)
 
 MAX_SUBSCRIBED_TOPICS: Final = 10_000
-"""Topics that the members of a group read together: what follows from a change takes some 10 µs for each."""
+"""Topics that the members of a group may read together: the consequences of a change take some 10 µs for each."""
 
 
 EPOCH_BYTES: Final = 4
 """The size of a partition's assignment epoch in a record."""
 
 MAX_REGEXES: Final = 50
-"""Different ones, of the members of a group together."""
+"""Different expressions of all members of a group."""
 
 
 class TooManySubscribedTopics(Exception):
@@ -72,7 +71,7 @@ class TooManySubscribedTopics(Exception):
 
 
 class DecisionContext(msgspec.Struct, frozen=True):
-    """The surroundings of a decision beside the group: the topics there are, the rules of this broker, the time."""
+    """The inputs of a decision beside the group: the existing topics, the limits of this broker, the time."""
 
     image: MetadataImage
     topics: TopicRegexResolver
@@ -80,22 +79,22 @@ class DecisionContext(msgspec.Struct, frozen=True):
     assignors: tuple[str, ...] = tuple(ASSIGNORS)
     most_members: int = 2**31 - 1
     topics_changed: bool = True
-    """Whether the topics, or those that expressions may match, may be others than at the last decision."""
+    """Whether the topics, or the topics that expressions may match, may differ from the last decision's."""
     scope: DecisionScope = DecisionScope.ALL
     now: float = 0.0
     """Loop seconds."""
     resolved_regexes: Mapping[str, Sight] = {}
-    """Expressions of which is recorded what they match of these very topics, by rights that are the same still."""
+    """Expressions with recorded matches that are current: for these topics and unchanged rights."""
     rejected_regexes: frozenset[str] = frozenset()
-    """Those that were found to match more than there is room for; their members will hear of it."""
+    """Expressions that match more than there is room for; their members will get an error."""
     resolved_bytes: int = 2**31 - 1
-    """About so much is noted of what expressions match, in one decision; of one in any case."""
+    """About how many bytes of matches one decision may record; at least one expression's."""
     epochs_bytes: int = 2**31 - 1
-    """So much may the assignment epochs of a member take in its record; else all count as assigned in its epoch."""
+    """Bytes for a member's assignment epochs in its record; beyond it, all count as assigned in its epoch."""
 
 
 class DecisionBuilder:
-    """Starts from what the group is; `state` is always what it is after `records`."""
+    """Starts from the group's state; `state` is always the group after `records`."""
 
     def __init__(self, group_id: str, state: ConsumerMembership | None, around: DecisionContext) -> None:
         self.group_id = group_id
@@ -103,15 +102,15 @@ class DecisionBuilder:
         self.records: list[ConsumerRecord] = []
         self._retargeted = False
         self.checked_topics = False
-        """Whether the topics were looked at."""
+        """Whether the topics were compared."""
         self.queued_regexes: set[Wanted] = set()
-        """Expressions whose turn has not come: nothing changes for them until then."""
+        """Expressions that are queued: they keep their matches until they are resolved."""
         self.resolved_regexes: dict[str, Sight] = {}
         self.rejected_regexes: set[str] = set()
         self.has_resolved = False
-        """Whether some expression matches something else than before."""
+        """Whether some expression matches other topics than before."""
         self._read_before: tuple[object, object, Subscriptions, frozenset[str]] | None = None
-        """Of these members and expressions."""
+        """The topics read, cached for these members and expressions."""
         self.before_targets = 0
         """How many records there were before targets were computed."""
         self.state = NO_GROUP if state is None else state
@@ -128,7 +127,7 @@ class DecisionBuilder:
     # -- members -------------------------------------------------------------------------------------------
 
     def check_group_size(self, member_id: str, instance_id: str | None) -> None:
-        """Raises GroupMaxSizeReached for one member too many."""
+        """Raise GroupMaxSizeReached for a member beyond the limit."""
         members = self.state.members
         is_known = member_id in members or (
             instance_id is not None and self.state.static_member_id(instance_id)
@@ -137,7 +136,7 @@ class DecisionBuilder:
             raise GroupMaxSizeReached(f"group.consumer.max.size is {self.context.most_members}")
 
     def remove(self, *member_ids: str) -> None:
-        """Take members out, with all they have."""
+        """Remove members and their assignments."""
         self.put(
             *(
                 record
@@ -151,7 +150,7 @@ class DecisionBuilder:
         )
 
     def replace_static_member(self, former_id: str, member_id: str, current: CurrentAssignment) -> None:
-        """Give a static member's place, target and partitions to its next life (KIP-345)."""
+        """Give a static member's place, target and partitions to its next incarnation (KIP-345)."""
         subscriber, target = self.state.members[former_id], self.state.target_assignment_of(former_id)
         self.remove(former_id)
         self.put(
@@ -161,9 +160,9 @@ class DecisionBuilder:
         )
 
     def update_member(self, member_id: str, subscriber: MemberMetadata) -> bool:
-        """Note what a member says of itself; returns whether it reads something else than before.
+        """Record a member's description; return whether its subscription changed.
 
-        Raises GroupMaxSizeReached for one expression too many.
+        Raise GroupMaxSizeReached for an expression beyond the limit.
         """
         before = self.state.members.get(member_id)
         if subscriber == before:
@@ -180,10 +179,10 @@ class DecisionBuilder:
     # -- what follows --------------------------------------------------------------------------------------
 
     def update_epoch_and_targets(self, *, changed: bool, viewer: Viewer | None = None) -> None:
-        """Begin a new epoch if members or topics have changed, and compute the targets of an epoch without.
+        """Begin a new epoch if members or topics have changed, and compute its targets.
 
         The expressions of all members match by the rights of `viewer`, the sender of this request, as in Apache Kafka.
-        Raises TooManySubscribedTopics.
+        Raise TooManySubscribedTopics.
         """
         if changed or self.context.topics_changed:
             self.checked_topics = True
@@ -199,16 +198,17 @@ class DecisionBuilder:
             self._retarget()
 
     def bump_group_epoch(self) -> None:
-        """Members have gone: the next heartbeat of another looks at the topics and computes the targets.
+        """Begin a new epoch after members left: the next heartbeat of another member compares the topics and computes
+        the targets.
 
-        So this is small, whatever the group reads: going must always be possible.
+        So this record is always small: leaving must always be possible.
         """
         self._forget_regexes()
         metadata_hash = _hash(self._read()[1], self.context.image)
         self.put(GroupEpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
 
     def _resolve(self, viewer: Viewer | None) -> None:
-        """Look anew at the regular expressions, and forget those that nobody has any longer."""
+        """Resolve the regular expressions again, and drop unused expressions."""
         left = self.context.resolved_bytes
         for regex in sorted(self._regexes()):
             if regex in self.context.rejected_regexes:
@@ -220,7 +220,7 @@ class DecisionBuilder:
         self._forget_regexes()
 
     def _resolve_one(self, regex: str, left: int, viewer: Viewer | None) -> int:
-        """Note what an expression matches, if it is its turn; returns about how many bytes that took."""
+        """Record the matches of an expression, if it is due; return about how many bytes that took."""
         around, known = self.context, self.state.regexes.get(regex)
         if known is not None and around.scope >= DecisionScope.KNOWN_TOPICS:
             return 0
@@ -244,7 +244,7 @@ class DecisionBuilder:
         return left if around.scope is DecisionScope.KNOWN_TOPICS else size
 
     def _is_too_much(self, topics: tuple[str, ...]) -> bool:
-        """Whether there is no room for what an expression matches that nobody had before."""
+        """Whether there is no room for the matches of a new expression."""
         if self.context.scope is DecisionScope.NO_TARGETS:
             return True
         return len(self._read()[1].union(topics)) > MAX_SUBSCRIBED_TOPICS
@@ -285,9 +285,7 @@ class DecisionBuilder:
         return members, {each.name: TopicMetadata(each.topic_id, len(each.partitions)) for each in offered}
 
     def _read(self) -> tuple[Subscriptions, frozenset[str]]:
-        """The topics that members read, and their size together. Looked at once: it may be hundreds of thousands of
-        names.
-        """
+        """Return the topics that members read. It is computed once: there may be hundreds of thousands of names."""
         state, known = self.state, self._read_before
         if known is None or known[0] is not state.members or known[1] is not state.regexes:
             subscriptions = state.subscriptions()
@@ -318,16 +316,16 @@ class DecisionBuilder:
 
 
 class PartitionsOfOthers:
-    """Says which partitions are in the hands of other members than `but`."""
+    """Finds the partitions that other members than `but` hold."""
 
     def __init__(self, state: ConsumerMembership, *, but: str) -> None:
         self._state = state
         self._but = but
 
     def __call__(self, wanted: Partitions) -> Partitions:
-        """Return those of some partitions that another member reads, or has not given up yet.
+        """Return the partitions that another member reads, or has not given up yet.
 
-        Goes through the members once, whatever number of topics is asked about.
+        Walks the members once, for any number of topics.
         """
         held: dict[UUID, set[int]] = defaultdict(set)
         for member_id, current in self._state.current_assignments.items() if wanted else ():
@@ -340,13 +338,15 @@ class PartitionsOfOthers:
 
 
 def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str:
-    """Return the assignor that most members ask for, of those that this broker offers; else its first."""
+    """Return the offered assignor that most members ask for, else the first offered."""
     votes = Counter(each.assignor for each in state.members.values() if each.assignor in offered)
     return max(offered, key=lambda each: votes[each])
 
 
 def _hash(names: frozenset[str], image: MetadataImage) -> int:
-    """A number that changes when one of these topics does: there or not, its id, how many partitions. 0: none is."""
+    """Return a number that changes with the existence, id or partition count of any of these topics; 0 if none
+    exists.
+    """
     digest = blake2b(digest_size=8)
     found = [image.topics[name] for name in sorted(names) if name in image.topics]
     for topic in found:

@@ -1,8 +1,8 @@
-"""Decisions about members of the consumer protocol: heartbeat, leave, and out for silence (KIP-848).
+"""Decisions about members of the consumer protocol: heartbeat, leave, and session timeout (KIP-848).
 
 One heartbeat writes one batch of records. It adds or updates the member, begins a new group epoch if the others are
-affected, computes the target assignment, and moves the member one step towards it. So whatever is told can be read
-back.
+affected, computes the target assignment, and moves the member one step towards it. So every response derives from
+records.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from raftlog.coordinator.consumer.reconcile import is_subset, rejoined
 
 
 def check_consumer_heartbeat(beat: ConsumerGroupHeartbeat, assignors: Sequence[str]) -> None:
-    """Raises InvalidRequest, UnsupportedAssignor, InvalidRegularExpression for what cannot be meant."""
+    """Raises InvalidRequest, UnsupportedAssignor, InvalidRegularExpression for an invalid request."""
     for name in ("instance_id", "rack_id", "member_id", "client_id"):
         value = getattr(beat, name)
         if value is not None and not value.strip() and name != "client_id":
@@ -76,24 +76,26 @@ def _check_joining(beat: ConsumerGroupHeartbeat) -> None:
 
 
 def decide_consumer_heartbeat(
-    draft: DecisionBuilder, beat: ConsumerGroupHeartbeat, *, tell_again: bool = False
+    builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, *, tell_again: bool = False
 ) -> ConsumerGroupHeartbeatResult:
-    """Write a member's heartbeat into a draft; returns its answer. Raises UnknownMemberId, FencedMemberEpoch,
-    UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached, TooManySubscribedTopics.
+    """Write a member's heartbeat into a decision builder; return its response. Raise UnknownMemberId,
+    FencedMemberEpoch, UnreleasedInstanceId, FencedInstanceId, GroupMaxSizeReached, TooManySubscribedTopics.
 
-    `tell_again`: the member was told what it has, and has not said since that it has it.
+    `tell_again`: the member was sent its assignment, and has not confirmed it.
     """
-    draft.check_group_size(beat.member_id, beat.instance_id)
-    had = _admit(draft, beat)
-    changed = draft.update_member(beat.member_id, _described(draft.state.members.get(beat.member_id), beat))
-    draft.update_epoch_and_targets(changed=changed, viewer=beat.viewer)
-    if changed and draft.state.members[beat.member_id].regex in draft.rejected_regexes:
+    builder.check_group_size(beat.member_id, beat.instance_id)
+    had = _admit(builder, beat)
+    changed = builder.update_member(
+        beat.member_id, _described(builder.state.members.get(beat.member_id), beat)
+    )
+    builder.update_epoch_and_targets(changed=changed, viewer=beat.viewer)
+    if changed and builder.state.members[beat.member_id].regex in builder.rejected_regexes:
         raise TooManySubscribedTopics
-    draft.reconcile(beat.member_id, beat.owned)
-    current = draft.state.current_assignment_of(beat.member_id)
+    builder.reconcile(beat.member_id, beat.owned)
+    current = builder.state.current_assignment_of(beat.member_id)
     is_news = beat.is_full_request or beat.epoch != had.epoch or current.assigned != had.assigned
-    # it may not have heard: librdkafka takes an answer that comes late for lost, and asks again as if it had missed
-    # nothing. Others wait for what it gives up, and nobody reads what it does not know that it has
+    # the response may be lost: librdkafka considers a late response lost, and repeats an unchanged request. Others wait
+    # for the revoked partitions, and no member reads partitions that it does not know it has
     says_it_has = beat.owned is not None and is_subset(current.assigned, beat.owned)
     is_owed = (tell_again and not says_it_has) or current.state is MemberState.UNREVOKED_PARTITIONS
     return ConsumerGroupHeartbeatResult(
@@ -101,9 +103,9 @@ def decide_consumer_heartbeat(
     )
 
 
-def _admit(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAssignment:
-    """Let the sender in, or recognise it; returns what it had."""
-    state = draft.state
+def _admit(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAssignment:
+    """Admit the sender, or recognise it; return its former assignment."""
+    state = builder.state
     holder = None if beat.instance_id is None else state.static_member_id(beat.instance_id)
     if beat.instance_id is not None and holder != beat.member_id:
         if beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
@@ -111,43 +113,43 @@ def _admit(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAssig
                 raise UnknownMemberId(f"no member has the instance id {beat.instance_id}")
             raise FencedInstanceId(f"instance id {beat.instance_id} belongs to member {holder}")
         if holder is not None:
-            return _succeed(draft, beat, holder)
+            return _succeed(builder, beat, holder)
     if beat.member_id not in state.members:
         if beat.epoch != JOIN_GROUP_MEMBER_EPOCH:
             raise UnknownMemberId(f"member {beat.member_id} is not in group {beat.group_id}")
         return state.current_assignment_of(beat.member_id)
     current = state.current_assignment_of(beat.member_id)
     if beat.epoch == JOIN_GROUP_MEMBER_EPOCH:
-        return _rejoin(draft, beat.member_id, current)
+        return _rejoin(builder, beat.member_id, current)
     check_epoch(current, beat)
     if current.state is MemberState.UNKNOWN and beat.owned != NO_PARTITIONS:
         raise FencedMemberEpoch("a newer coordinator left the member in a state that is unknown here")
     return current
 
 
-def _succeed(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> CurrentAssignment:
-    """A static member's next life takes its place, if the life before has left (or spoke the classic protocol)."""
-    state = draft.state
+def _succeed(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> CurrentAssignment:
+    """Let a static member's next incarnation take its place, if the former has left (or spoke the classic protocol)."""
+    state = builder.state
     former = state.current_assignment_of(holder)
     if state.members[holder].classic is None and former.epoch != LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         raise UnreleasedInstanceId(f"instance id {beat.instance_id} is still used by member {holder}")
     if beat.member_id in state.members:
         raise InvalidRequest(f"member {beat.member_id} is in the group already, under another instance id")
     current = rejoined(former)
-    draft.replace_static_member(holder, beat.member_id, current)
+    builder.replace_static_member(holder, beat.member_id, current)
     return current
 
 
-def _rejoin(draft: DecisionBuilder, member_id: str, current: CurrentAssignment) -> CurrentAssignment:
-    """A member comes back to its place with nothing in its hands (KAFKA-19233)."""
+def _rejoin(builder: DecisionBuilder, member_id: str, current: CurrentAssignment) -> CurrentAssignment:
+    """A member comes back to its place without partitions (KAFKA-19233)."""
     if current.epoch != JOIN_GROUP_MEMBER_EPOCH:
         current = rejoined(current)
-        draft.put(CurrentAssignmentChanged(draft.group_id, member_id, current))
+        builder.put(CurrentAssignmentChanged(builder.group_id, member_id, current))
     return current
 
 
 def check_epoch(current: CurrentAssignment, beat: ConsumerGroupHeartbeat) -> None:
-    """Raises FencedMemberEpoch, unless the answer that told the newest epoch may have been lost on the way."""
+    """Raise FencedMemberEpoch, unless the response with the newest epoch may have been lost."""
     if beat.epoch == current.epoch:
         return
     lost = beat.epoch == current.previous_epoch and beat.owned is not None
@@ -172,13 +174,13 @@ def _described(before: MemberMetadata | None, beat: ConsumerGroupHeartbeat) -> M
     )
 
 
-def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
-    """Take out who leaves; a static member that means to come back keeps its place for a session.
+def decide_leave(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> ConsumerGroupHeartbeatResult:
+    """Remove a leaving member; a static member that left temporarily keeps its place for a session.
 
-    Raises UnknownMemberId, FencedInstanceId.
+    Raise UnknownMemberId, FencedInstanceId.
     """
     assert beat.epoch in LEAVE_EPOCHS
-    state = draft.state
+    state = builder.state
     if beat.instance_id is not None:
         holder = state.static_member_id(beat.instance_id)
         if holder is None:
@@ -188,8 +190,8 @@ def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Consum
     if beat.member_id not in state.members:
         raise UnknownMemberId(f"member {beat.member_id} is not in group {beat.group_id}")
     if beat.epoch == LEAVE_GROUP_MEMBER_EPOCH:
-        draft.remove(beat.member_id)
-        draft.bump_group_epoch()
+        builder.remove(beat.member_id)
+        builder.bump_group_epoch()
     else:
         current = state.current_assignment_of(beat.member_id)
         away = msgspec.structs.replace(
@@ -197,13 +199,13 @@ def decide_leave(draft: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Consum
             epoch=LEAVE_GROUP_STATIC_MEMBER_EPOCH,
             state=MemberState.STABLE,
             revoking=NO_PARTITIONS,
-            since=(),  # its next life has all from the beginning
+            since=(),  # its next incarnation has all from the beginning
         )
-        draft.put(CurrentAssignmentChanged(draft.group_id, beat.member_id, away))
+        builder.put(CurrentAssignmentChanged(builder.group_id, beat.member_id, away))
     return ConsumerGroupHeartbeatResult(beat.member_id, beat.epoch)
 
 
-def decide_fence_members(draft: DecisionBuilder, member_ids: Sequence[str]) -> None:
-    """Take out members that fell silent, or did not give up their partitions in time."""
-    draft.remove(*(each for each in member_ids if each in draft.state.members))
-    draft.bump_group_epoch()
+def decide_fence_members(builder: DecisionBuilder, member_ids: Sequence[str]) -> None:
+    """Remove members after a session timeout, or if they did not give up their partitions in time."""
+    builder.remove(*(each for each in member_ids if each in builder.state.members))
+    builder.bump_group_epoch()

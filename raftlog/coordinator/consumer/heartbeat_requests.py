@@ -1,4 +1,4 @@
-"""The requests of members of the consumer protocol, and the responses. Values only; failures are KafkaErrors."""
+"""The requests of members of the consumer protocol, and their responses. Values only; failures are KafkaErrors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 
 JOIN_GROUP_MEMBER_EPOCH: Final = 0
 LEAVE_GROUP_MEMBER_EPOCH: Final = -1
-"""Epochs that say what a member is about to do; LEFT_FOR_A_WHILE is another."""
+"""The epoch of a leaving member; LEAVE_GROUP_STATIC_MEMBER_EPOCH means a temporary leave."""
 
 LEAVE_EPOCHS: Final = frozenset({LEAVE_GROUP_MEMBER_EPOCH, LEAVE_GROUP_STATIC_MEMBER_EPOCH})
 
 
 class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True):
-    """ConsumerGroupHeartbeat. None, and a rebalance timeout of -1: as it was. `owned` is what the member has now."""
+    """ConsumerGroupHeartbeat. None, and a rebalance timeout of -1: unchanged. `owned`: the member's present
+    partitions.
+    """
 
     group_id: str
     member_id: str
@@ -35,17 +37,17 @@ class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True):
     client_id: str = ""
     client_host: str = ""
     viewer: Viewer | None = None
-    """The sender, whose rights decide what expressions match; None: it may see all topics."""
+    """The sender, with the rights for matching expressions; None: it may see all topics."""
 
     @property
     def is_full_request(self) -> bool:
-        """Whether it tells all there is, as who joins does, or who lost an answer: it is told all as well."""
+        """Whether it has all fields, as after a join or a lost response: the response then has all too."""
         told = self.rebalance_timeout_ms != -1 and self.topics is not None and self.owned is not None
         return self.epoch == JOIN_GROUP_MEMBER_EPOCH or told
 
 
 class ConsumerGroupHeartbeatResult(msgspec.Struct, frozen=True):
-    """The answer. `assignment` is what the member may read from now on; None: as before."""
+    """The response. `assignment`: the partitions to read from now on; None: unchanged."""
 
     member_id: str
     epoch: int

@@ -1,7 +1,8 @@
-"""Groups that turn from one type into the other while they have members (KIP-848, group.consumer.migration.policy).
+"""Online migration of groups between the types (KIP-848, group.consumer.migration.policy).
 
-A classic group becomes a consumer group when a member of the consumer protocol joins it, and is one again when the last
-of these has gone. Its members keep what they have; what was is ended in the same batch as what becomes begins.
+A classic group becomes a consumer group when a member of the consumer protocol joins it. It becomes a classic group
+again when the last such member has left. Its members keep their partitions. One batch ends the old form and begins the
+new form.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ DOWNGRADES: Final = frozenset({"bidirectional", "downgrade"})
 
 
 class ClassicGroupLimits(NamedTuple):
-    """Of a classic group: how many members, and what they may take in the record of a generation."""
+    """Limits of a classic group: its members, and their bytes in the record of a generation."""
 
     most_members: int
     most_bytes: int
@@ -58,9 +59,9 @@ def upgrade_to_consumer(
     most_members: int,
     image: MetadataImage,
 ) -> tuple[ConsumerRecord, ...]:
-    """Return what makes a consumer group of a classic one. `shown` is it with a rebalance that is under way.
+    """Return the consumer group that a classic group becomes. `shown` is the group with a running rebalance.
 
-    Raises GroupIdNotFound for one that may not become it, CoordinatorNotAvailable while nobody knows who has what.
+    Raise GroupIdNotFound if it may not migrate, CoordinatorNotAvailable while the members' partitions are unknown.
     """
     members = _present(group, shown)
     if not (members or shown.membership.members):
@@ -77,7 +78,9 @@ def upgrade_to_consumer(
 
 
 def _present(group: Group, shown: Group) -> Mapping[str, Member]:
-    """The members of the last generation that have not left since, or that a static member's next life has replaced."""
+    """The members of the last generation that have not left since, or were replaced by a static member's next
+    incarnation.
+    """
     now = shown.membership.members
     instances = {each.group_instance_id for each in now.values()} - {None}
     return {
@@ -88,7 +91,7 @@ def _present(group: Group, shown: Group) -> Mapping[str, Member]:
 
 
 def _counted_on(group: Group) -> tuple[ConsumerRecord, ...]:
-    """Epochs follow the generations that there were, so that no number is ever used twice."""
+    """Return an epoch above all generations, so that no number is ever used twice."""
     return (GroupEpochChanged(group.group_id, group.membership.generation),)
 
 
@@ -134,10 +137,11 @@ def _read(
 
 
 def _taken_over(generation: int, has: Partitions, gives_up: Partitions) -> CurrentAssignment:
-    """The state with which a classic member begins. `gives_up`: what it had when it joined, and nobody was assigned
+    """The initial state of a classic member. `gives_up`: partitions that it had when it joined, and that no member got
     since.
 
-    So leaders of the cooperative protocol take partitions away: it may still be giving them up, and will join again.
+    So leaders of the cooperative protocol revoke partitions: the member may still be giving them up, and will join
+    again.
     """
     state = MemberState.UNREVOKED_PARTITIONS if gives_up else MemberState.STABLE
     return CurrentAssignment(generation, generation, state, has, gives_up)
@@ -154,10 +158,10 @@ def downgrade_to_classic(
 ) -> Membership | None:
     """Return the classic group that a consumer group becomes, stable and about to rebalance; None: it stays.
 
-    It counts on from `generation`, the epoch before the last consumer member went: who is in that one is told to join
-    again, and keeps what it has meanwhile. The missing leader tells every coordinator that it has to rebalance.
+    Its generation continues from `generation`, the epoch before the last consumer member left. Members of that epoch
+    must join again, and keep their partitions meanwhile. The missing leader makes every coordinator rebalance it.
 
-    It stays where all its members together would not fit into the one record of a classic generation.
+    It stays if all its members would not fit into the record of a classic generation.
     """
     offers = classic_protocols(state)
     if policy not in DOWNGRADES or not state.members or len(offers) < len(state.members):
@@ -187,10 +191,10 @@ def downgrade_to_classic(
 
 
 def _in_hands(current: CurrentAssignment) -> Partitions:
-    """All that a member may still read: the classic record knows nothing of what it was told to give up."""
+    """All that a member may still read: the classic record does not have revocations."""
     return union(current.assigned, current.revoking)
 
 
 def classic_protocols(state: ConsumerMembership) -> ProtocolsByMember:
-    """The protocols of those members that speak the classic protocol."""
+    """The protocols of the members that speak the classic protocol."""
     return {each: it.classic.protocols for each, it in state.members.items() if it.classic is not None}

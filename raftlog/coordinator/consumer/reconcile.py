@@ -1,7 +1,8 @@
-"""One member on its way to its target: what it must give up first, what it may have, what others still hold.
+"""Moves one member towards its target: partitions to give up first, partitions to get, partitions that others still
+hold.
 
-Law (KIP-848): a partition is given to a member only when no other has it, neither to read nor still to give up. A
-member enters the epoch of its target only when it has given up what the target does not hold.
+Law (KIP-848): a member gets a partition only when no other member reads it or still has to give it up. A member enters
+the epoch of its target only when it has given up all other partitions.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def next_assignment(
     owned: Partitions | None,
     held: Callable[[Partitions], Partitions],
 ) -> CurrentAssignment:
-    """Return what the member has next; `current` itself if nothing changes.
+    """Return the member's next assignment; `current` itself if unchanged.
 
-    `owned`: what it says that it has, None if it does not say. `held`: which of some partitions others have.
+    `owned`: the partitions that it reports, or None. `held`: filters the partitions that other members hold.
     """
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
@@ -64,7 +65,7 @@ def _moved(
 
 
 def _assigned_before(current: CurrentAssignment, epoch: int, held: Partitions) -> AssignmentEpochs:
-    """Return when the member was assigned what it had and has, but for what counts as assigned in `epoch`."""
+    """Return the epochs of the partitions that the member keeps, except those that equal `epoch`."""
     had = intersection(current.assigned, held)
     if revoked := intersection(current.revoking, held):
         had = union(had, revoked)
@@ -80,7 +81,7 @@ def _by_epoch(assigned: tuple[int, Partitions]) -> int:
 
 
 def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
-    """Whether a member still has some of these; who does not say, has."""
+    """Whether a member still has any of these; without a report, it has."""
     if not partitions:
         return False
     return owned is None or any(
@@ -89,7 +90,9 @@ def _owns_any(owned: Partitions | None, partitions: Partitions) -> bool:
 
 
 def rejoined(current: CurrentAssignment) -> CurrentAssignment:
-    """The assignment of a member that came back without anything: the epochs begin anew, its partitions wait for it."""
+    """Return the assignment of a member that came back without partitions: epochs begin anew, its partitions wait for
+    it.
+    """
     since = _assigned_before(current, 0, union(current.assigned, current.revoking))
     return msgspec.structs.replace(current, epoch=0, previous_epoch=0, since=since)
 

@@ -1,7 +1,7 @@
-"""The subscriptions of a consumer group's members take memory, in each coordinator and each look at the group.
+"""Bounds the memory of subscriptions in a consumer group, in each coordinator and each copy of the group.
 
-A classic group is bounded by its one record. Here each member has a record of its own, so it is this that bounds all of
-them together. Kept as a sum: a heartbeat costs what it changes.
+A classic group is bounded by its single record. Here each member has a record of its own, so this bounds their sum. A
+heartbeat costs only what it changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Members = Mapping[str, MemberMetadata]
 
 
 class SubscriptionBytes:
-    """Of the members that are recorded."""
+    """The bytes of the recorded members."""
 
     __slots__ = ("_members", "_of", "total")
 
@@ -31,7 +31,7 @@ class SubscriptionBytes:
         self._of: dict[str, int] = {}
 
     def update(self, members: Members) -> None:
-        """These are the members now."""
+        """Update to the present members."""
         if members is self._members:
             return
         for member_id in self._members.keys() - members.keys():
@@ -44,7 +44,7 @@ class SubscriptionBytes:
         self._members = members
 
     def total_with(self, members: Members) -> int:
-        """Return what these would weigh."""
+        """Return the bytes with these members."""
         if members is self._members:
             return self.total
         gone = sum(self._of[each] for each in self._members.keys() - members.keys())

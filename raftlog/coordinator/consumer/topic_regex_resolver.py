@@ -1,14 +1,13 @@
-"""The topics there are, for all groups of a broker: the image, and which topics regular expressions match.
+"""The topics for all groups of a broker: the image, and the topics that regular expressions match.
 
-Looking at a hundred thousand names takes longer than the loop may be held up. So what is little is looked at where it
-is asked for, all that is asked for together within one budget. The rest waits in a queue, and is looked at slice by
-slice as `run_slice` is called. Until that is done nobody is told anything about it. A result that somebody waits for
-is kept until that is asked for, so everybody who waits is served at some time, however many there are.
+Matching a hundred thousand names would block the loop too long. So small expressions are resolved at once, within a
+common budget. The others wait in a queue, and are resolved slice by slice by `run_slice`. Until then they have no
+result. An awaited result is kept until it is fetched, so every waiting caller is served at some time.
 
-Internal topics match like any other, as in Apache Kafka: only rights keep a topic from a group's members. An expression
-matches what its viewer may DESCRIBE. Once rules about a viewer have changed, all names are looked at again for it.
+Internal topics match like any other, as in Apache Kafka: only ACLs hide a topic from a group's members. An expression
+matches the topics that its viewer may DESCRIBE. After a change of a viewer's ACLs, all names are matched again for it.
 
-A slice is measured in names and characters, not in time, so that a simulation takes the same ones each time.
+A slice is measured in names and characters, not in time, so that a simulation is deterministic.
 """
 
 from __future__ import annotations
@@ -26,44 +25,44 @@ if TYPE_CHECKING:
     from raftlog.security.authorizer import Authorizer
 
 PAUSE_S: Final = 0.01
-"""Between two slices others have the loop."""
+"""Pause between two slices for other work of the loop."""
 
 PAUSE_AT_ONCE_S: Final = 0.05
-"""So often the looks that are done where they are asked for may take a slice together."""
+"""Interval at which immediate resolutions may take one slice together."""
 
 MAX_CACHED_REGEXES: Final = 100
-"""Expressions of which is remembered what they match: each may match all names."""
+"""Expressions with cached matches: each may match all names."""
 
 MAX_QUEUED_REGEXES: Final = 1_000
-"""Expressions that wait for their look. A member that comes with one more asks again later."""
+"""Expressions in the queue. A member with a further expression has to retry."""
 
 KEPT_S: Final = 30.0
-"""A result that nobody asks for any longer is kept for so long, some heartbeats."""
+"""An unused result is kept this many seconds, some heartbeats."""
 
 RIGHTS_STEPS: Final = 1_200
-"""Asking whether a viewer may see a topic takes as long as this many steps."""
+"""An authorization check of a viewer for a topic counts as this many steps."""
 
 
 class Viewer(NamedTuple):
-    """The client whose rights decide what an expression matches: AuthorizableRequestContext in Apache Kafka."""
+    """The client with the rights for matching an expression: AuthorizableRequestContext in Apache Kafka."""
 
     principal: str
     host: str
 
 
 Wanted = tuple[str, Viewer | None]
-"""An expression, and for whom; None: for somebody who may see all topics."""
+"""An expression and its viewer; None if all topics may be seen."""
 
 
 class Sight(NamedTuple):
-    """The rights by which an expression was matched: whose, and the version of the rules about that principal."""
+    """The rights by which an expression was matched: the principal, and the version of its ACLs."""
 
     viewer: Viewer | None
     rules: int
 
 
 class _Look:
-    """At one expression: what matched so far, and what is yet to be looked at."""
+    """The resolution of one expression: its matches so far, and the remaining names."""
 
     __slots__ = (
         "_found",
@@ -86,22 +85,22 @@ class _Look:
         self._may_see = may_see
         self._name_steps = TEXT_STEPS if may_see is None else TEXT_STEPS + RIGHTS_STEPS
         self.rules = rules
-        """The version of the rules that it began with."""
+        """The version of the ACLs that it began with."""
         self.matched: set[str] = set()
         self.pending = list(names)
         self.is_wanted = False
-        """Whether somebody waits for what was found."""
+        """Whether a caller waits for the result."""
         self.wanted_until = 0.0
         """Loop seconds."""
         self._found: tuple[str, ...] | None = None
 
     def steps(self, most: int) -> int:
-        """Return how many steps are left to take; if more than `most`, any such number."""
+        """Return the remaining steps; any number above `most` if there are more than that."""
         least = self._name_steps * len(self.pending)
         return least if least > most else least + self._size * sum(map(len, self.pending))
 
     def follow(self, new: list[str], gone: frozenset[str], names: Collection[str]) -> None:
-        """Topics have come and gone."""
+        """Follow created and deleted topics."""
         self.pending += new
         if len(self.pending) > len(names):
             self.pending = list(names)
@@ -110,7 +109,7 @@ class _Look:
             self._found = None
 
     def work(self, names: Collection[str]) -> None:
-        """Look at one slice of what is pending; some of it may have gone from `names`."""
+        """Match one slice of the pending names; some may no longer be in `names`."""
         left = STEPS_AT_ONCE
         while self.pending and left > 0:
             name = self.pending.pop()
@@ -125,26 +124,26 @@ class _Look:
             self._found = None
 
     def found(self) -> tuple[str, ...]:
-        """Return what matched, sorted."""
+        """Return the matches, sorted."""
         if self._found is None:
             self._found = tuple(sorted(self.matched))
         return self._found
 
 
 class TopicRegexResolver:
-    """The matches of expressions are remembered: when topics come and go, only the new names are looked at."""
+    """Caches the matches of expressions: after a change of topics, only new names are matched."""
 
     def __init__(self, image: Callable[[], MetadataImage], authorizer: Authorizer | None = None) -> None:
         self.image = image
         self.due_at = 0.0
-        """When the next slice may be looked at, loop seconds."""
+        """When the next slice may run, loop seconds."""
         self._authorizer = authorizer
         self._offset = -1
         self._names: frozenset[str] = frozenset()
         self._looks: OrderedDict[Wanted, _Look] = OrderedDict()
-        """The expression that was asked for last is last."""
+        """In the order of use, the last used at the end."""
         self._queue: dict[Wanted, None] = {}
-        """A look is begun when its turn has come: until then it takes no more than its expression."""
+        """A queued expression takes no memory but its own."""
         self._at_once_at = 0.0
         self._at_once_steps = 0
 
@@ -154,15 +153,15 @@ class TopicRegexResolver:
         return bool(self._queue)
 
     def sight(self, viewer: Viewer | None) -> Sight:
-        """Return the rights by which expressions are matched for somebody now."""
+        """Return the rights by which expressions are matched for a viewer now."""
         if viewer is None or self._authorizer is None:
             return Sight(viewer, 0)
         return Sight(viewer, self._authorizer.version(viewer.principal))
 
     def resolve(self, regex: str, now: float, viewer: Viewer | None = None) -> tuple[str, ...] | None:
-        """Return the names that match, sorted; None: ask again, that has to wait. Raises InvalidRegularExpression.
+        """Return the names that match, sorted; None: ask again later. Raise InvalidRegularExpression.
 
-        May look at a slice of the names itself.
+        It may match a slice of the names itself.
         """
         check_regex(regex)
         self._follow()
@@ -182,11 +181,11 @@ class TopicRegexResolver:
         return look.found()
 
     def is_queued(self, wanted: Wanted) -> bool:
-        """Whether it is of no use yet to ask what matches."""
+        """Whether the result is not available yet."""
         return wanted in self._queue
 
     def run_slice(self, now: float) -> None:
-        """Look at one more slice of what waits, unless the last one was just now."""
+        """Run a slice of the next queued expression, unless the last slice was just now."""
         if not self._queue or now < self.due_at:
             return
         self.due_at = now + PAUSE_S
@@ -205,7 +204,7 @@ class TopicRegexResolver:
             del self._queue[wanted]
 
     def _current_look(self, wanted: Wanted) -> _Look | None:
-        """Return the look at an expression, if it has begun and rules are the same since."""
+        """Return the resolution of an expression, if it has begun and the ACLs are unchanged."""
         look = self._looks.get(wanted)
         if look is not None and look.rules != self.sight(wanted[1]).rules:
             del self._looks[wanted]
@@ -224,7 +223,7 @@ class TopicRegexResolver:
         return True
 
     def _begin(self, wanted: Wanted, now: float) -> _Look | None:
-        """Return a new look; None while somebody waits for each of those that are remembered."""
+        """Return a new resolution; None if callers wait for every cached resolution."""
         if len(self._looks) >= MAX_CACHED_REGEXES:
             former = next((each for each in self._looks if self._may_forget(each, now)), None)
             if former is None:
@@ -237,7 +236,7 @@ class TopicRegexResolver:
         return look
 
     def _may_see(self, viewer: Viewer, name: str) -> bool:
-        """Whether a viewer may see a topic. The answer is not kept: there may be more names than answers are kept."""
+        """Whether a viewer may see a topic. The result is not cached: there may be more names than the cache holds."""
         assert self._authorizer is not None
         return self._authorizer.verdict(*viewer, Operation.DESCRIBE, ResourceType.TOPIC, name).allowed
 

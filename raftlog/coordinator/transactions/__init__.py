@@ -1,1 +1,1 @@
-"""The transaction coordinator: state machines over a journal, one for each transactional id (KIP-98, 360, 890)."""
+"""The transaction coordinator: a state machine over a journal for each transactional id (KIP-98, 360, 890)."""

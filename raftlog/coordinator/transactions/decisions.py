@@ -1,4 +1,4 @@
-"""The decisions of a transaction coordinator about one transactional id: functions of its tail that write nothing.
+"""The decisions of a transaction coordinator about one transactional id: pure functions of its tail.
 
 The rules and error codes are Apache Kafka's, with one exception. One record both fences a producer and aborts its
 transaction, so no failure can separate the two.
@@ -41,7 +41,7 @@ from raftlog.coordinator.transactions.transaction_requests import (
 from raftlog.coordinator.transactions.transaction_states import TransactionEvent, next_state
 
 AllocateProducerId = Callable[[], int]
-"""A producer id that nobody ever gets again. Raises CoordinatorLoadInProgress when none is at hand."""
+"""Return a unique producer id. Raise CoordinatorLoadInProgress when none is available."""
 
 FIRST_EPOCH = 0
 
@@ -56,7 +56,7 @@ def _changed(after: Transaction) -> TransactionChanged:
 def decide_init(
     tail: Transaction, request: InitProducerId, *, take_id: AllocateProducerId, now_ms: int
 ) -> Decision:
-    """Give a producer its id and epoch. A transaction that is open is aborted first: the asker comes again."""
+    """Give a producer its id and epoch. An open transaction is aborted first: the client retries."""
     _check_epoch(request.producer)
     if tail.exists and request.producer != NO_PRODUCER and not _may_go_on(tail, request.producer):
         raise ProducerFenced("another producer has this transactional id")
@@ -65,8 +65,8 @@ def decide_init(
     if tail.state is TransactionState.ONGOING:
         if request.producer not in (NO_PRODUCER, tail.producer):
             raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
-        # The holder of the epoch is not fenced by its own bump: it asks again with the same epoch. After an exhausted
-        # epoch comes none that a client may have.
+        # The holder of the epoch is not fenced by its own bump: it retries with the same epoch. After an exhausted
+        # epoch no client gets another.
         holder_epoch = NO_EPOCH if tail.is_exhausted else request.producer.epoch
         fence = _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms, last_epoch=holder_epoch)
         return fence._replace(reply=ConcurrentTransactions("the transaction before is being aborted"))
@@ -92,7 +92,7 @@ class _Fresh(msgspec.Struct, frozen=True):
 
 
 def _may_go_on(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
-    """Whether it may be the id's producer: it is, or it was and never heard of the id that came after (KIP-360)."""
+    """Whether it may be the id's producer: it is, or it was and never got the next id (KIP-360)."""
     if asker.producer_id == tail.producer.producer_id:
         return True
     return asker.producer_id == tail.previous_id and asker.epoch >= EXHAUSTED_EPOCH
@@ -109,7 +109,7 @@ def _next_producer(tail: Transaction, request: InitProducerId, take_id: Allocate
         return _Fresh(_bumped(before), NO_EPOCH, tail.previous_id)
     if asker.epoch == before.epoch:
         return _Fresh(_bumped(before), before.epoch, tail.previous_id)
-    if asker.epoch == tail.last_epoch:  # it asks again: the answer was lost
+    if asker.epoch == tail.last_epoch:  # a retry after a lost answer
         return _Fresh(before, tail.last_epoch, tail.previous_id)
     raise ProducerFenced(f"epoch {asker.epoch} is not the last one, {before.epoch}")
 
@@ -123,13 +123,13 @@ def _bumped(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
 
 
 def _check_epoch(producer: ProducerIdAndEpoch) -> None:
-    """Raises ProducerFenced for the epoch that fences the holder of the last one: whoever claims it made it up."""
+    """Raise ProducerFenced for the epoch that fences the last holder: a client that sends it made it up."""
     if producer.epoch >= MAX_PRODUCER_EPOCH:
         raise ProducerFenced(f"no producer has epoch {producer.epoch}")
 
 
 def _check_producer(tail: Transaction, producer: ProducerIdAndEpoch) -> None:
-    """Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions: not the one who may write now."""
+    """Raise InvalidProducerIdMapping, ProducerFenced or ConcurrentTransactions unless this producer may write now."""
     _check_epoch(producer)
     if not tail.exists:
         raise InvalidProducerIdMapping("nothing is known of this transactional id")
@@ -144,7 +144,7 @@ def _check_producer(tail: Transaction, producer: ProducerIdAndEpoch) -> None:
 
 
 def decide_add(tail: Transaction, request: AddPartitions, *, now_ms: int) -> Decision:
-    """Make partitions part of the transaction; its first ones begin it."""
+    """Add partitions to the transaction; the first begin it."""
     _check_producer(tail, request.producer)
     is_open = tail.state is TransactionState.ONGOING
     if is_open and request.partitions <= tail.partitions:
@@ -161,7 +161,7 @@ def decide_add(tail: Transaction, request: AddPartitions, *, now_ms: int) -> Dec
 
 
 def decide_verify(tail: Transaction, request: VerifyPartitions) -> Decision:
-    """Say which partitions are not part of the producer's open transaction."""
+    """Return the partitions that are not part of the producer's open transaction."""
     _check_producer(tail, request.producer)
     present = tail.partitions if tail.state is TransactionState.ONGOING else frozenset()
     return Decision(reply=request.partitions - present)
@@ -197,7 +197,7 @@ def _end_classic(tail: Transaction, request: EndTransaction, *, now_ms: int) -> 
 def _end_bumping(
     tail: Transaction, request: EndTransaction, *, take_id: AllocateProducerId, now_ms: int
 ) -> Decision:
-    """Each end bumps the epoch, so that what is asked late or twice is known by its epoch (KIP-890)."""
+    """Each end bumps the epoch, so that late or repeated requests are known by their epoch (KIP-890)."""
     asker, current = request.producer, tail.producer
     if _asks_again(tail, asker):
         return _ended_already(tail, request)
@@ -214,10 +214,10 @@ def _end_bumping(
 
 
 def _asks_again(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
-    """Whether a client of version 2 speaks of the transaction that it ended last: its epoch is the one before.
+    """Whether a client of version 2 retries the end of its last transaction: its epoch is the previous.
 
-    Or it took too long, and nobody took the id: then to abort it is done already, and the client may go on. A classic
-    client or a fence may have ended it: then the epoch before is that of somebody who was fenced.
+    Or the transaction timed out, and no other producer took the id: then an abort is done already, and the client may
+    continue. If a classic client or a fence ended it, the previous epoch belongs to a fenced producer.
     """
     if (
         tail.client_version is not ClientTransactionVersion.TV_2
@@ -232,7 +232,7 @@ def _asks_again(tail: Transaction, asker: ProducerIdAndEpoch) -> bool:
 
 
 def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
-    """A client that asks again for something done hears so. Raises InvalidTxnState for the other outcome."""
+    """Confirm a repeated end. Raise InvalidTxnState for the other outcome."""
     state = tail.state
     committed = state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
     if (
@@ -240,7 +240,7 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
         and request.commit
         and request.producer != tail.producer
     ):
-        # A client that keeps to the protocol lost its time while its commit was on the way (KAFKA-20785).
+        # the client keeps to the protocol and timed out while its commit was in flight (KAFKA-20785).
         raise ProducerFenced("the transaction took too long, and was aborted")
     if state is TransactionState.EMPTY or committed != request.commit:
         wanted = "commit" if request.commit else "abort"
@@ -251,10 +251,10 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
 
 
 def decide_timeout(tail: Transaction, *, now_ms: int) -> Decision:
-    """Abort an open transaction that took too long: its epoch is over.
+    """Abort an open transaction after its timeout: its epoch is over.
 
-    Its client gets the next one when it asks for it with that epoch (KIP-360), and in version 2 also when it aborts it
-    as well. Apache Kafka does so too: no other producer has the id.
+    Its client gets the next epoch by InitProducerId with that epoch (KIP-360), and in version 2 also by an abort.
+    Apache Kafka does so too: no other producer has the id.
     """
     if tail.is_exhausted:
         return _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms)
@@ -264,9 +264,9 @@ def decide_timeout(tail: Transaction, *, now_ms: int) -> Decision:
 
 
 def decide_fence_producer(tail: Transaction, *, now_ms: int) -> Decision:
-    """Abort an open transaction whose producer may not go on: its epoch is taken from it, and it hears of no other.
+    """Abort an open transaction and fence its producer, which gets no other epoch.
 
-    The record is a classic one whatever the client: to ask again for an end (`_asks_again`) is not for who was fenced.
+    The record is a classic record for any client: a fenced producer must not retry an end (`_asks_again`).
     """
     return _take_epoch(tail, ClientTransactionVersion.TV_0, now_ms)
 
@@ -278,7 +278,7 @@ def _take_epoch(
         return Decision()
     after = msgspec.structs.replace(
         tail,
-        # The last one is left only by a record from elsewhere: nobody who has it is let in any more.
+        # Only a record from elsewhere can have the last epoch: its holder is never admitted.
         producer=tail.producer if tail.producer.epoch >= MAX_PRODUCER_EPOCH else _bumped(tail.producer),
         last_epoch=last_epoch,
         update_ms=now_ms,
@@ -288,7 +288,7 @@ def _take_epoch(
 
 
 def _end_with_bump(tail: Transaction, take_id: AllocateProducerId, now_ms: int) -> Transaction:
-    """Return the id with the next epoch for its client, or a new producer id where none is left for it."""
+    """Return the id with the next epoch for its client, or a new producer id if no epoch is left."""
     return msgspec.structs.replace(
         tail,
         producer=_bumped(tail.producer),
@@ -306,7 +306,7 @@ def _prepare(tail: Transaction, event: TransactionEvent, after: Transaction) -> 
 
 
 def markers_of(prepared: Transaction) -> SendMarkers:
-    """Return what must be told of an outcome; a new coordinator derives it from the state again."""
+    """Return the markers to send for an outcome; a new coordinator derives them from the state again."""
     return SendMarkers(
         prepared.transactional_id,
         prepared.producer,
@@ -317,7 +317,7 @@ def markers_of(prepared: Transaction) -> SendMarkers:
 
 
 def decide_complete(tail: Transaction, producer: ProducerIdAndEpoch, *, now_ms: int) -> Decision:
-    """Every partition has this producer's marker."""
+    """Complete the transaction: every partition has this producer's marker."""
     if tail.state not in PREPARED_STATES or tail.producer != producer:
         return Decision()
     rotates = tail.next_id != NO_PRODUCER_ID
@@ -334,7 +334,7 @@ def decide_complete(tail: Transaction, producer: ProducerIdAndEpoch, *, now_ms: 
 
 
 def decide_expire(tail: Transaction, *, now_ms: int, expiration_ms: int) -> Decision:
-    """Forget an id that nobody used for so long."""
+    """Remove an id that was unused for `expiration_ms`."""
     if tail.state not in IDLE or now_ms - tail.update_ms < expiration_ms:
         return Decision()
     assert next_state(tail.state, TransactionEvent.EXPIRED) is TransactionState.DEAD

@@ -1,6 +1,6 @@
-"""Soft state: when the time of each open transaction is up; a new coordinator starts it anew. `*_at`: loop seconds.
+"""Soft state: the deadline of each open transaction; a new coordinator starts anew. `*_at`: loop seconds.
 
-`TransactionCoordinator.tick` takes out those that are due, and `decisions.decide_timeout` aborts them.
+`TransactionCoordinator.tick` takes the due ids, and `decisions.decide_timeout` aborts them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ MIN_STALE_ENTRIES: Final = 1_000
 
 
 class Timeouts:
-    """Deadlines by transactional id. Those that were lifted leave the heap when they come up, or are too many."""
+    """Deadlines by transactional id. Cancelled deadlines leave the heap when they come up, or are too many."""
 
     __slots__ = ("_due_at", "_heap")
 
@@ -25,7 +25,7 @@ class Timeouts:
         return transactional_id in self._due_at
 
     def __len__(self) -> int:
-        """How many entries are held, those of lifted deadlines included."""
+        """How many heap entries there are, cancelled deadlines included."""
         return len(self._heap)
 
     def set(self, transactional_id: str, due_at: float) -> None:
@@ -37,11 +37,11 @@ class Timeouts:
             heapq.heapify(self._heap)
 
     def cancel(self, transactional_id: str) -> None:
-        """Forget a deadline; fine if there is none."""
+        """Cancel a deadline; it need not exist."""
         self._due_at.pop(transactional_id, None)
 
     def pop_due(self, now: float, *, most: int) -> list[str]:
-        """Take out and return at most so many ids whose time is up."""
+        """Remove and return at most `most` ids with an expired deadline."""
         found: list[str] = []
         while self._heap and self._heap[0][0] <= now and len(found) < most:
             at, transactional_id = heapq.heappop(self._heap)

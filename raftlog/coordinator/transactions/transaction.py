@@ -1,6 +1,6 @@
-"""One transactional id as a value: whose producer id it is, where its transaction stands, and how records change it.
+"""One transactional id as a value: its producer, its transaction's state, and how records change it.
 
-Only `apply` makes new states. A record holds the whole value, so the last one of each id is all there is to know.
+Only `apply` makes new states. A record holds the whole value, so only the last record of each id counts.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from raftlog.base.errors import InvalidRequest
 from raftlog.base.types import NAME_MAX_CHARS, NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
 MAX_PRODUCER_EPOCH: Final = 32_767
-"""No client ever gets it or is let in with it, so that the holder of every other epoch can be fenced."""
+"""No client gets it or is admitted with it, so that the holder of every other epoch can be fenced."""
 
 EXHAUSTED_EPOCH: Final = MAX_PRODUCER_EPOCH - 1
 """A producer with this epoch gets another producer id instead of the next epoch."""
 
 
 def check_transactional_id(transactional_id: str) -> None:
-    """Raise InvalidRequest for an id that is empty or too long. Nothing may depend on the id before."""
+    """Raise InvalidRequest for an id that is empty or too long. Check it before any use of the id."""
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty")
     if len(transactional_id) > NAME_MAX_CHARS:
@@ -29,7 +29,7 @@ def check_transactional_id(transactional_id: str) -> None:
 
 
 class TransactionState(Enum):
-    """The state of a transaction; the value is the name that DescribeTransactions tells."""
+    """The state of a transaction; the value is its name in DescribeTransactions."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -38,13 +38,13 @@ class TransactionState(Enum):
     COMPLETE_COMMIT = "CompleteCommit"
     COMPLETE_ABORT = "CompleteAbort"
     DEAD = "Dead"
-    """Nothing is known of the id: never heard of, or expired."""
+    """The id is unknown: never used, or expired."""
     PREPARE_EPOCH_FENCE = "PrepareEpochFence"
     """Apache Kafka's, in memory only; here fencing and aborting are one record."""
 
 
 PREPARED_STATES: Final = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
-"""The outcome is decided, and every partition is being told."""
+"""The outcome is decided, and the markers are being sent."""
 
 COMPLETE: Final = frozenset({TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
 IDLE: Final = COMPLETE | {TransactionState.EMPTY}
@@ -55,15 +55,15 @@ RECORDED: Final = tuple(
     for each in TransactionState
     if each not in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
 )
-"""Those that an id can be in."""
+"""The recorded states of an id."""
 
 
 class ClientTransactionVersion(Enum):
-    """Which transaction protocol a client speaks: `transaction.version` as records hold it (KIP-890)."""
+    """The transaction protocol of a client: `transaction.version` as records hold it (KIP-890)."""
 
     TV_0 = 0
     TV_1 = 1
-    """As the classic one; only records differ."""
+    """As the classic protocol; only records differ."""
     TV_2 = 2
     """Each end of a transaction brings the next epoch, and partitions are added by writing to them."""
 
@@ -79,11 +79,10 @@ NO_PRODUCER: Final = ProducerIdAndEpoch()
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """A transactional id. With `state` Dead it stands for one that nobody wrote about.
+    """A transactional id. With `state` Dead it stands for an unknown id.
 
-    `producer`: who may write; while preparing, the epoch of the markers. `last_epoch`: the epoch before, whose holder
-    may be asking again (KIP-360). `previous_id`, `next_id`: the producer ids before and after an
-    exhausted one.
+    `producer`: the present producer; while preparing, with the epoch of the markers. `last_epoch`: the previous epoch,
+    for retries of its holder (KIP-360). `previous_id`, `next_id`: the producer ids before and after an exhausted id.
     """
 
     transactional_id: str
@@ -109,7 +108,7 @@ class Transaction(msgspec.Struct, frozen=True):
 
     @property
     def successor(self) -> ProducerIdAndEpoch:
-        """The producer that may write once the transaction that is being ended has ended."""
+        """The producer that may write once the ending transaction is complete."""
         return self.producer if self.next_id == NO_PRODUCER_ID else ProducerIdAndEpoch(self.next_id, 0)
 
 

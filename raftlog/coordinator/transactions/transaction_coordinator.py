@@ -1,11 +1,11 @@
 """The coordinator of the transactional ids in one partition of `__transaction_state`.
 
-Each id is a state machine of its own over the partition's journal: decide on its tail, append, apply, answer once the
-partition's high watermark has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is
-committed, and a new coordinator derives the effects of all outcomes again from what it reads back.
+Each id is a state machine over the partition's journal (`base.machine`): it answers once the partition's high watermark
+has passed. An outcome (PrepareCommit, PrepareAbort) leaves as an effect when it is committed. A new coordinator derives
+the effects of all outcomes again from its replay.
 
-The coordinator knows nothing of partitions, logs, brokers or time: `append`, `send` and `take_id` are given, and
-the moment `at` comes with each call. The owner stands it down when it loses the partition.
+The coordinator does not know partitions, logs, brokers or clocks: `append`, `send` and `take_id` are injected, and the
+moment `at` comes with each call. Its owner unloads it when it loses the partition.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from raftlog.coordinator.transactions.transaction_requests import (
 )
 
 Append = Callable[[tuple[KeyValue, ...]], int]
-"""Append keys and values as one batch, return the journal's end offset after it; on KafkaError nothing is appended."""
+"""Append keys and values as one batch, return the journal's end offset after it; a KafkaError means no append."""
 
 IDS_PER_SWEEP: Final = 200
-"""Ids that are looked at for one kind of ending before the loop gets its turn again."""
+"""Ids that are checked for one kind of ending before the loop runs other tasks."""
 
 TIMEOUTS: Final = "transaction_timeout"
 COMPLETION: Final = "transaction_completion"
@@ -59,16 +59,17 @@ EXPIRY: Final = "transactional_id_expiry"
 """The recurring work, by its name among the failures."""
 
 RETRY_S: Final = 0.5
-"""A change that the journal did not take is tried again after so long."""
+"""A change that the journal refused is retried after this."""
 
 TransactionRunner = Runner[Transaction]
 T = TypeVar("T")
 
 
 class TransactionCoordinator:
-    """The ids of one partition, from when they were read back until the partition is lost.
+    """The ids of one partition, from their load until the partition is lost.
 
-    `send(markers)` begins to tell an outcome; whoever does that calls `markers_written` once, when all have heard.
+    `send(markers)` starts sending an outcome; the sender calls `markers_written` once, when all partitions have the
+    marker.
     """
 
     def __init__(
@@ -91,24 +92,24 @@ class TransactionCoordinator:
         self._bound = (self._append_records, self._tell)  # once, not for each of very many ids
         self._runners: dict[str, TransactionRunner] = {}
         self._waiting: list[tuple[int, str]] = []
-        """A heap of what waits for commit: journal offsets and whose machine to look at."""
+        """A heap of waiting ids: journal offset, id."""
         self._timeouts = Timeouts()
         self._unrecorded: dict[str, ProducerIdAndEpoch] = {}
-        """The ids whose markers are all written, while no record says so yet."""
+        """The ids with all markers written, before that is recorded."""
         self._lost: KafkaError | None = None
         self._committed_offset = 0
         self._to_sweep: list[str] = []
         self._sweeps_at = 0.0
         self.failures = Failures()
-        """Ids for which what time asks for could not be done."""
+        """Ids with failed timed work."""
 
     def __len__(self) -> int:
         return len(self._runners)
 
     def load(self, transactions: Sequence[Transaction], *, at: Moment) -> list[SendMarkers]:
-        """Take over some ids, all of them committed: clocks go on. Call it until all are here, before anything else.
+        """Load some ids, all committed: their timers run. Call it until all are loaded, before any request.
 
-        Returns the outcomes to tell (again) from then on.
+        Return the outcomes to send (again) from then on.
         """
         for transaction in transactions:
             self._runners[transaction.transactional_id] = self._runner(transaction)
@@ -126,7 +127,7 @@ class TransactionCoordinator:
         return Runner(transaction, apply, append, perform=tell)
 
     def _tell(self, markers: SendMarkers) -> None:
-        """An outcome is committed."""
+        """Send a committed outcome."""
         if markers.commit:
             self._ended.committed += 1
         else:
@@ -137,7 +138,7 @@ class TransactionCoordinator:
         return self._append(encode_all(records))
 
     def _find(self, transactional_id: str) -> TransactionRunner:
-        """Return an id's machine, or one that is kept once something is known of the id. Raises InvalidRequest."""
+        """Return an id's machine, or a new machine that is kept once it has state. Raise InvalidRequest."""
         check_transactional_id(transactional_id)
         return self._runners.get(transactional_id) or self._runner(Transaction(transactional_id))
 
@@ -183,7 +184,7 @@ class TransactionCoordinator:
             self._runners.pop(transactional_id, None)
 
     def _watch(self, tail: Transaction, at: Moment) -> None:
-        """Have a clock for an open transaction, and none for others. A wall clock that went back adds nothing."""
+        """Run a timer for an open transaction only. A wall clock that went back does not extend it."""
         transactional_id = tail.transactional_id
         if tail.state is not TransactionState.ONGOING:
             self._timeouts.cancel(transactional_id)
@@ -194,7 +195,7 @@ class TransactionCoordinator:
     # -- the journal ---------------------------------------------------------------------------------------
 
     def committed(self, end_offset: int) -> None:
-        """The partition's high watermark is at `end_offset`: answer and send what rests on it."""
+        """Answer and send what waited for the high watermark `end_offset`."""
         self._committed_offset = end_offset
         while self._waiting and self._waiting[0][0] <= end_offset:
             runner = self._runners.get(heapq.heappop(self._waiting)[1])
@@ -204,7 +205,7 @@ class TransactionCoordinator:
                     self._settle(runner)
 
     def on_unloaded(self, error: KafkaError) -> None:
-        """The partition is lost: answer all that waits, and whatever still comes, with `error`."""
+        """The partition is lost: answer all waiting and further requests with `error`."""
         self._lost = error
         for runner in self._runners.values():
             runner.stand_down(error)
@@ -253,7 +254,7 @@ class TransactionCoordinator:
         self._change(request.transactional_id, decide, answer, at=at)
 
     def markers_written(self, transactional_id: str, producer: ProducerIdAndEpoch, *, now_ms: int) -> None:
-        """Every partition has the marker of this producer's transaction."""
+        """Record that every partition has the marker of this producer's transaction."""
         if self._lost is None:
             self._unrecorded[transactional_id] = producer
             try:
@@ -261,10 +262,10 @@ class TransactionCoordinator:
             except AssertionError:
                 raise
             except Exception:
-                return  # the next tick tries again, and names what fails
+                return  # the next tick retries, and reports the failure
 
     def is_ending(self, transactional_id: str) -> bool:
-        """Whether a transaction's outcome is decided, and not recorded as known to every partition."""
+        """Whether a transaction's outcome is decided, but not yet recorded as complete."""
         runner = self._runners.get(transactional_id)
         return runner is not None and runner.tail.state in PREPARED_STATES
 
@@ -281,7 +282,7 @@ class TransactionCoordinator:
     # -- time ----------------------------------------------------------------------------------------------
 
     def tick(self, at: Moment, *, most: int = IDS_PER_SWEEP) -> int:
-        """Abort what took too long, and try again what the journal did not take; returns how many, at most `most`."""
+        """Abort transactions after their timeout, and retry refused changes; return how many, at most `most`."""
         if self._lost is not None:
             return 0
         due = self._timeouts.pop_due(at.now, most=most)
@@ -308,7 +309,7 @@ class TransactionCoordinator:
         return True
 
     def sweep(self, at: Moment, *, most: int) -> int:
-        """Forget unused ids among at most so many, of all once per check interval; returns how many were looked at."""
+        """Expire unused ids among at most `most`, all ids once per check interval; return how many were checked."""
         if not self._to_sweep:
             if at.now < self._sweeps_at or self._lost is not None:
                 return 0
@@ -328,13 +329,13 @@ class TransactionCoordinator:
     # -- reading -------------------------------------------------------------------------------------------
 
     def transactional_ids(self) -> list[str]:
-        """Return the ids that something is known of."""
+        """Return the known ids."""
         return list(self._runners)
 
     def read(self, transactional_id: str, answer: Answer) -> None:
-        """Answered with the Transaction as committed; one that nobody knows has `exists` False."""
+        """Answered with the committed Transaction; an unknown id has `exists` False."""
         self._decide(transactional_id, lambda tail: Decision(reply=tail), answer)
 
 
 def _nobody_waits(reply: object) -> None:
-    """Old ids, timeouts and told outcomes are tried again with the next tick or sweep."""
+    """Ignore the result: the next tick or sweep retries expiry, timeouts and completion."""

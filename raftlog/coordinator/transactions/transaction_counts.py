@@ -19,7 +19,7 @@ def _always(*asked: int) -> bool:
 
 
 class TransactionCapacity(NamedTuple):
-    """The room that is left in the broker: one more id, and so many more partitions in open transactions."""
+    """The capacity left in the broker: for one more id, and more partitions in open transactions."""
 
     may_add: Callable[[], bool] = _always
     may_open: Callable[[int], bool] = _always
@@ -27,7 +27,7 @@ class TransactionCapacity(NamedTuple):
 
 @dataclass(slots=True)
 class OutcomeCounts:
-    """Since this process began, over all coordinators. Fenced and timed out ones are among the aborted."""
+    """Since this process began, over all coordinators. Aborted includes fenced and timed out."""
 
     committed: int = 0
     aborted: int = 0
@@ -46,7 +46,7 @@ class TransactionCounts:
     """In all transactions that are open or being ended."""
 
     def update(self, before: Transaction, after: Transaction) -> None:
-        """An id is what it is after a decision, or after it was read back."""
+        """Update an id after a decision or its load."""
         self.partitions += len(after.partitions) - len(before.partitions)
         if before.state is not after.state:
             self.states[before.state] -= 1

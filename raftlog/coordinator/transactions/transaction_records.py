@@ -68,7 +68,7 @@ def encode_all(records: Sequence[TransactionChanged]) -> tuple[KeyValue, ...]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> TransactionChanged | None:
-    """Return the record, or None for one of an unknown type. Raises CorruptMessage."""
+    """Return the record, or None for an unknown type. Raise CorruptMessage."""
     if key is None:
         return None
     fields = FieldReader(key)
@@ -108,7 +108,7 @@ def _topic(topic: tuple[str, Iterable[TopicPartition]]) -> bytes:
 
 
 def _tags(transaction: Transaction) -> bytes:
-    """A tag is left out where it says nothing, as Kafka does."""
+    """Empty tags are left out, as in Kafka."""
     version = transaction.client_version.value
     return tagged(
         {

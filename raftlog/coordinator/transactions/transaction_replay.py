@@ -1,4 +1,4 @@
-"""Read a partition of `__transaction_state` back: the last word on each transactional id counts."""
+"""Replays a partition of `__transaction_state`: the last record of each transactional id counts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog.records.batch import Buffer, iter_headers, iter_records
 
 
 class TransactionReplay:
-    """Collects records batch by batch; damaged or unknown records are counted and left out."""
+    """Collects records batch by batch; damaged or unknown records are counted and skipped."""
 
     __slots__ = ("_transactions", "next_offset", "skipped")
 
@@ -19,9 +19,9 @@ class TransactionReplay:
         self.skipped = 0
 
     def feed(self, batches: Buffer) -> int:
-        """Take whole batches as a log returns them; returns the offset to read on from.
+        """Apply whole batches as a log returns them; return the offset to continue from.
 
-        Of all that they say of one id only the last word is decoded: of a few busy ids there are a great many.
+        Only the last record of each id is decoded: a few busy ids have very many.
         """
         view = memoryview(batches)
         words: dict[bytes | None, list[bytes | None]] = {}
@@ -35,7 +35,7 @@ class TransactionReplay:
         return self.next_offset
 
     def _take_last(self, key: bytes | None, values: list[bytes | None]) -> None:
-        """Take the last word that can be understood."""
+        """Apply the last record that can be decoded."""
         for value in reversed(values):
             try:
                 change = decode(key, value)
@@ -51,5 +51,5 @@ class TransactionReplay:
                 return
 
     def transactions(self) -> list[Transaction]:
-        """Return every transactional id that is known, in the order in which they were first heard of."""
+        """Return every known transactional id, in the order of their first records."""
         return list(self._transactions.values())

@@ -1,4 +1,4 @@
-"""The requests to a transaction coordinator, and what leaves it. Values only; failures are KafkaErrors."""
+"""The requests to a transaction coordinator, and its effects. Values only; failures are KafkaErrors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from raftlog.coordinator.transactions.transaction import (
 
 
 class InitProducerId(msgspec.Struct, frozen=True):
-    """Answered with the Producer to be. `producer`: who asks believes to be this one and wants to go on (KIP-360)."""
+    """Answered with the next Producer. `producer`: the client's present identity, which it wants to continue
+    (KIP-360).
+    """
 
     transactional_id: str
     timeout_ms: int
@@ -30,7 +32,7 @@ class AddPartitions(msgspec.Struct, frozen=True):
 
 
 class VerifyPartitions(msgspec.Struct, frozen=True):
-    """Answered with those of `partitions` that are not part of the open transaction of this producer (KIP-890)."""
+    """Answered with the `partitions` that are not part of this producer's open transaction (KIP-890)."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -47,7 +49,7 @@ class EndTransaction(msgspec.Struct, frozen=True):
 
 
 class SendMarkers(msgspec.Struct, frozen=True):
-    """An effect: every partition must hear of the outcome, then the coordinator that all have heard."""
+    """An effect: every partition must get the marker, then the coordinator the completion."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch

@@ -1,8 +1,7 @@
-"""The states of a transactional id and what moves it from one to another, as data. A transition that is not listed
-cannot happen.
+"""The states of a transactional id and their transitions, as data. A transition that is not listed cannot happen.
 
-All states are read off records; none is soft. PrepareCommit and PrepareAbort are promises: whoever coordinates the id
-tells every partition until all have heard.
+All states derive from records; none is soft. PrepareCommit and PrepareAbort are promises: the id's coordinator sends
+markers until every partition has them.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ TRANSITIONS: Final[Mapping[tuple[TransactionState, TransactionEvent], Transactio
     (TransactionState.COMPLETE_COMMIT, TransactionEvent.EXPIRED): TransactionState.DEAD,
     (TransactionState.COMPLETE_ABORT, TransactionEvent.EXPIRED): TransactionState.DEAD,
 }
-"""(state, event) → next state. A Dead id is forgotten; one of the same name begins with another producer id."""
+"""(state, event) → next state. A Dead id is removed; a new id of its name begins with another producer id."""
 
 
 def next_state(state: TransactionState, event: TransactionEvent) -> TransactionState:
-    """Return where an event leads. An event that leads nowhere from there is a bug of ours: AssertionError."""
+    """Return the state after an event. An impossible event is a bug of ours: AssertionError."""
     after = TRANSITIONS.get((state, event))
     assert after is not None, f"{event.name} cannot happen to an id that is {state.value}"
     return after

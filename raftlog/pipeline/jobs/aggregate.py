@@ -1,9 +1,9 @@
 """`aggregate`: JSON records → measures by event-time window, into a topic or a folder of Parquet.
 
-A window is told once, when the watermark has passed its end; what comes later is too late, and counted. A record that
-does not fit the schema goes to a dead-letter topic with the reason, by a query of its own that reads the same topics.
-With no such topic it ends the job before its batch is written. Into Parquet each window goes once, whatever is killed.
-Into a topic at least once, as Spark's sinks do, and a window that is told again is told with the same key and value.
+A window is written once, when the watermark has passed its end; later records are too late, and counted. A record that
+does not fit the schema goes to a dead-letter topic with the reason. A separate query over the same topics does that.
+With no such topic it ends the job before its batch is written. Into Parquet each window is written once, whatever is
+killed. Into a topic at least once, as by Spark's sinks, and a repeated window has the same key and value.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class AggregateOptions(StreamOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary(StreamSummary):
-    """The result of a run, in records but for `windows`. `open` are in windows that are not final.
+    """The result of a run, in records except for `windows`. `open` are in windows that are not final.
 
-    records read = counted in windows told + open now - open when it began + late + malformed. `watermark`: windows that
-    ended by then are final.
+    records read = counted in written windows + open now - open when it began + late + malformed. `watermark`: windows
+    that ended by then are final.
     """
 
     job: str = "aggregate"
@@ -100,9 +100,9 @@ class Summary(StreamSummary):
 
 
 def aggregate(spark: SparkSession, options: AggregateOptions, control: Control | None = None) -> Summary:
-    """Aggregate up to the end of the topics, or until told to stop. Raises JobError.
+    """Aggregate up to the end of the topics, or until stopped. Raise JobError.
 
-    Restart it with the same checkpoint after whatever happened; it goes on where it was.
+    Restart it with the same checkpoint after any failure; it resumes.
     """
     from raftlog.pipeline.jobs.parquet import STAGING
     from raftlog.pipeline.jobs.run import Gate, started, wait
@@ -208,7 +208,7 @@ def _write_dead(options: AggregateOptions, frame: DataFrame, _batch: int) -> int
 
 
 def parse(spark: SparkSession, options: AggregateOptions) -> DataFrame:
-    """Return the stream of records with their values parsed as `_row`, and `reason` why one is malformed, or null."""
+    """Return the stream of records with their values parsed as `_row`, and the `reason` if malformed, or null."""
     from raftlog.pipeline.jobs.json_rows import parse_rows
     from raftlog.pipeline.jobs.run import read_stream
 

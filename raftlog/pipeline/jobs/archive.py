@@ -1,8 +1,8 @@
 """`archive`: topics → Parquet, a folder for each topic and date, exactly one copy of each record.
 
 Ordering law: a batch's offsets are in Spark's checkpoint before the batch is written. Its files have their final names
-before Spark marks it done. A replayed batch replaces its own files. So nothing is missing and nothing is double at any
-reader, also at one that knows nothing of this job. See `parquet` for the names.
+before Spark marks it done. A replayed batch replaces its own files. So no record is missing or duplicate for any
+reader, even a reader that does not know this job. See `parquet` for the names.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class _Archive:
 
 
 def archive(spark: SparkSession, options: ArchiveOptions, control: Control | None = None) -> Summary:
-    """Archive up to the end of the topics, or until told to stop. Raises JobError.
+    """Archive up to the end of the topics, or until stopped. Raise JobError.
 
-    Restart it with the same checkpoint after whatever happened; it goes on where it was.
+    Restart it with the same checkpoint after any failure; it resumes.
     """
     from raftlog.pipeline.jobs.parquet import STAGING
     from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait

@@ -1,9 +1,9 @@
 """`audit`: reads whole topics, all partitions side by side, and judges them: the offline twin of `raftlog check`.
 
-Looked for in each partition: records missing between its first and its end, offsets that come twice or go backwards,
-a key's records out of order, a batch that fails its checksum. Looked for in each topic: a record that is there twice,
-by what it is told by, and keys in several partitions. The audit judges the records below the ends as they were when
-it began. A partition with a damaged batch cannot be read behind it: it is named, and of it nothing else is said.
+Checked in each partition: records missing between its first and its end, repeated or decreasing offsets, a key's
+records out of order, a batch with a wrong checksum. Checked in each topic: duplicate records, by their identity, and
+keys in several partitions. The audit covers the records below the ends at its start. A partition with a damaged batch
+cannot be read after it: it is named, without other findings.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EXAMPLES: Final = 5
 TELLS: Final = ("header:", "json:")
 DAMAGE: Final = ("code=_BAD_MSG", "code=INVALID_MSG", "CorruptRecordException", "Record is corrupt")
-"""The clients of the two connectors say this of a batch whose checksum fails."""
+"""The error of the clients of the two connectors for a batch with a wrong checksum."""
 
 Spans = dict[TopicPartition, tuple[int, int]]
 """The first and the end offset (exclusive) of each partition."""
@@ -181,7 +181,9 @@ def _verdict(at: TopicPartition, span: tuple[int, int], row: Any) -> PartitionVe
 
 
 def _twice(frame: DataFrame, identity: str) -> Twice:
-    """Count the records that are there again, and those that nothing tells apart; but none without a value by it."""
+    """Count the duplicate records, and the records without an identity; none of the latter if the value is the
+    identity.
+    """
     from pyspark.sql import functions as f
 
     where = f.concat_ws("/", "topic", "partition", "offset")
@@ -198,12 +200,12 @@ def _twice(frame: DataFrame, identity: str) -> Twice:
     examples = [
         f"the same record: {row.one} and {row.other}" for row in (several.collect() if doubled else ())
     ]
-    # a record without a value is no copy of another such one, and a value is all that there is to tell by
+    # a record without a value is no duplicate of another, and only the value identifies records
     return Twice(doubled, 0 if identity == "value" else nameless, tuple(examples))
 
 
 def _straying(frame: DataFrame) -> int:
-    """Return how many keys are in several partitions of a topic: nobody keeps their order."""
+    """Return how many keys are in several partitions of a topic, which loses their order."""
     from pyspark.sql import functions as f
 
     homes = frame.where("key IS NOT NULL").groupBy("topic", "key").agg(f.min("partition"), f.max("partition"))
@@ -228,6 +230,6 @@ def _number(order: str) -> Column:
 
 
 def _damage(error: Exception) -> str:
-    """Return the line of an error that tells of a damaged batch, or nothing."""
+    """Return the line of an error about a damaged batch, or an empty text."""
     lines = (line.strip().removeprefix("Caused by: ") for line in str(error).splitlines())
     return next((line for line in lines if any(mark in line for mark in DAMAGE)), "")

@@ -45,7 +45,7 @@ class Walk:
     _numbers: dict[bytes, int] = field(default_factory=dict)
 
     def step(self, offset: int) -> None:
-        """Take in a record's offset: it must be above the one before."""
+        """Check a record's offset: it must be above the previous."""
         self.records += 1
         if offset <= self._last:
             self.repeated += 1
@@ -55,7 +55,7 @@ class Walk:
         self._last = max(self._last, offset)
 
     def number(self, key: bytes | None, number: int | None) -> None:
-        """Take in the number of the record just stepped on: it must not be below the one before of its key."""
+        """Check the number of the current record: it must not be below the previous number of its key."""
         if number is None:
             self.unnumbered += 1
             self._note(f"offset {self._last} has no number to order by")

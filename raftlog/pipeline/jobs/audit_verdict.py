@@ -1,4 +1,4 @@
-"""The findings of an audit, and how they are told. Pure."""
+"""The findings of an audit, and their texts. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PartitionVerdict:
-    """One partition from `first` to `end` (exclusive), and what is wrong with it, in records.
+    """One partition from `first` to `end` (exclusive), and its faults, in records.
 
-    `unnumbered` have no number to order by. `corrupt` tells of a damaged batch; nothing else is known then.
+    `unnumbered` have no number to order by. `corrupt` describes a damaged batch; then there are no other findings.
     """
 
     topic: str
@@ -36,7 +36,7 @@ class PartitionVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Twice:
-    """Records by what they are told by: how many are there again, how many have nothing to be told by."""
+    """Records by identity: how many are duplicates, how many have no identity."""
 
     doubled: int = 0
     nameless: int = 0
@@ -45,8 +45,8 @@ class Twice:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The verdict. `doubled`: records that are there again; `nameless`: that have no identity to be told by;
-    `straying`: keys in several partitions of a topic. These three leave corrupt partitions out.
+    """The verdict. `doubled`: duplicate records; `nameless`: records without an identity; `straying`: keys in several
+    partitions of a topic. These three leave corrupt partitions out.
     """
 
     partitions: tuple[PartitionVerdict, ...]

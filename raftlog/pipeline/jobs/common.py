@@ -1,4 +1,4 @@
-"""The parts that every job's options share, and how they become the options of a Spark reader. Pure.
+"""The options that all jobs share, and their translation into a Spark reader's options. Pure.
 
 The names of reader options are those of Spark's Kafka source for both connectors, so a job differs in `format()` only.
 """
@@ -45,7 +45,7 @@ class SourceOptions:
         )
 
     def reader_options(self) -> dict[str, str]:
-        """Return what `spark.read` and `spark.readStream` are told by either connector."""
+        """Return the options for `spark.read` and `spark.readStream` of either connector."""
         client = pairs(self.client)
         return {
             **{f"kafka.{name}": value for name, value in client.items()},
@@ -99,7 +99,7 @@ def pair_faults(option: str, texts: Iterable[str]) -> list[str]:
 
 
 def pairs(texts: Iterable[str]) -> dict[str, str]:
-    """Return those of several texts that are NAME=VALUE, the later ones winning."""
+    """Return the texts of the form NAME=VALUE as pairs; the last of a name wins."""
     return dict(filter(None, map(named, texts)))
 
 

@@ -1,6 +1,6 @@
-"""The caller's handle on a job: an order to stop, and an ear for how it goes. Pure.
+"""The caller's handle on a job: stop it, and follow its progress. Pure.
 
-A stop is obeyed between two batches: the one under way is finished first.
+A stop takes effect between two batches: the current batch is finished first.
 """
 
 from __future__ import annotations

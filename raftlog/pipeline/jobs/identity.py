@@ -1,7 +1,7 @@
-"""The owner of a checkpoint: a note in its folder that names the job and what it must go on with.
+"""The owner of a checkpoint: a note in its folder that names the job and its fixed options.
 
-Spark takes any checkpoint and goes on from its offsets, whatever query wrote it. The note is written before Spark
-writes anything, so a checkpoint without one is somebody else's. Spark is not known here.
+Spark accepts any checkpoint and continues from its offsets, whatever query wrote it. The note is written before Spark
+writes, so a checkpoint without a note is foreign. Spark is not known here.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ OWNER: Final = "_raftlog-job.json"
 
 
 def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> str:
-    """Return the id of the job whose checkpoint this is, a new one for an empty folder.
+    """Return the id of the checkpoint's job, a new id for an empty folder.
 
-    `fixed` are the options that cannot change between two runs. Raises JobError naming those that did.
+    `fixed` are the options that cannot change between two runs. Raise JobError with the changed options.
     """
     mine = {"job": job, **fixed}
     found = _note(checkpoint / NOTE)

@@ -1,7 +1,7 @@
 """The four jars of Spark's own Kafka connector, for `--connector kafka`: which, where, and from where.
 
-They are looked for in Maven's local repository and fetched one by one with `mvn`: not every registry holds them all in
-one version, and Ivy (`spark.jars.packages`) gives up at the first that is missing. Nothing here knows Spark.
+They are searched in Maven's local repository and fetched one by one with `mvn`. Not every registry holds them all in
+one version, and Ivy (`spark.jars.packages`) gives up at the first missing jar. This module does not know Spark.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def repository() -> Path:
 
 
 def find_jars() -> list[Path]:
-    """Return the paths of the four jars. Raises JarsMissingError, naming those that are not there."""
+    """Return the paths of the four jars. Raise JarsMissingError with the missing jars."""
     missing = [jar for jar in KAFKA_JARS if not (repository() / jar.path).is_file()]
     if missing:
         names = ", ".join(jar.coordinates for jar in missing)

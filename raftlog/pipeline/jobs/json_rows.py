@@ -1,4 +1,4 @@
-"""JSON values into columns, and why one does not fit: the reason names the field and its type."""
+"""JSON values into columns; the reason for a value that does not fit names the field and its type."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _with_time(rows: DataFrame, event_time: str) -> DataFrame:
     """Add `event_time`, an expression of the row's own columns."""
     from pyspark.sql import functions as f
 
-    # the expression sees the row's columns and nothing else; the record waits in one column meanwhile
+    # the expression sees only the row's columns; the record waits in one column meanwhile
     record = rows.select(
         f.struct(*(name for name in rows.columns if name != "_row")).alias("_record"), "_row"
     )

@@ -1,14 +1,14 @@
-"""`mirror`: topics of one cluster → another, each record in the partition it came from, and a map of the offsets.
+"""`mirror`: topics of one cluster → another, each record in its original partition, and a map of the offsets.
 
-Every copy carries the header `raftlog.mirror.source`: cluster id/topic/partition/offset of what it is a copy of.
-Headers of that name that a record brings along are taken off: anybody can write one. Before a task copies, it reads
-at the target's end what is there already, and leaves that out. So neither a driver that is killed nor a batch that is
-replayed doubles anything. Records may still double that a killed task had sent and that the target appends after the
-next task has looked. No transactions here; such doubles can be told by the header, and `audit` counts them. Two
-attempts of a task side by side would both send: a Spark that speculates is refused.
+Every copy carries the header `raftlog.mirror.source`: cluster id/topic/partition/offset of the original. Headers of
+that name in originals are removed: any client can write them. Before a task copies, it reads the target's end, and
+skips records that exist. So a killed driver or a replayed batch causes no duplicates. Records that a killed task had
+sent may still be duplicated, if the target appends them after the next task has checked. There are no transactions
+here; the header identifies such duplicates, and `audit` counts them. Two parallel attempts of a task would both send: a
+Spark that speculates is refused.
 
 The topic of the map has one record for each run of records whose offsets go side by side, at least once. Its newest
-record with a source offset not above the wanted one tells the target's. It can be made anew from the headers.
+record with a source offset not above a wanted offset has the target's. It can be rebuilt from the headers.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class Summary(StreamSummary):
 
 
 def mirror(spark: SparkSession, options: MirrorOptions, control: Control | None = None) -> Summary:
-    """Copy up to the end of the topics, or until told to stop. Raises JobError.
+    """Copy up to the end of the topics, or until stopped. Raise JobError.
 
-    Restart it with the same checkpoint after whatever happened; it goes on where it was.
+    Restart it with the same checkpoint after any failure; it resumes.
     """
     from raftlog.pipeline.jobs.run import Gate, read_stream, started, wait
     from raftlog.pipeline.jobs.tally import Tally

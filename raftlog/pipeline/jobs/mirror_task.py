@@ -1,4 +1,4 @@
-"""One task of `mirror`: it leaves out what the target has, sends the rest in order, and tells which went where."""
+"""One task of `mirror`: it skips what the target has, sends the rest in order, and returns the target offsets."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def copy(
     """
     from confluent_kafka import Producer
 
-    # gapless: nothing follows a record that was given up on, so the next attempt keeps the order
+    # gapless: no record follows a lost record, so the next attempt keeps the order
     decided = {"acks": "all", "enable.idempotence": True, "enable.gapless.guarantee": True}
     producer = Producer({"log_level": 0, "linger.ms": 20, **settings, **decided})
     partitions: dict[tuple[str, int], _Partition] = {}
@@ -79,7 +79,7 @@ def copy(
         if failed:
             raise NotCopied(failed[0])
     except BaseException:
-        producer.purge()  # nothing may arrive behind the back of the next attempt, which looks at what is there
+        producer.purge()  # no record may arrive after the check of the next attempt
         raise
     for at, one in partitions.items():
         yield from _told(at, one.sent, skipped=False)
@@ -159,7 +159,7 @@ def copied_offset(headers: Iterable[tuple[str, bytes | None]] | None, source: st
 def _already(
     settings: Mapping[str, str], target: tuple[str, int], source: str, *, first: int
 ) -> dict[int, int]:
-    """Return target offsets by source offset, from `first` on (or the last one before it), of what is there."""
+    """Return target offsets by source offset, from `first` on (or the last before it), of existing copies."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer(

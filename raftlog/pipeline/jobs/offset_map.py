@@ -32,9 +32,9 @@ def runs(topic: str, partition: int, pairs: Iterable[tuple[int, int]]) -> list[R
 
 
 def translate(known: Iterable[Run], topic: str, partition: int, *, offset: int) -> int | None:
-    """Return the target offset to go on at for who has read the source up to `offset` (exclusive).
+    """Return the target offset of a reader that has read the source up to `offset` (exclusive).
 
-    None if nothing at or below it was copied: then begin at the beginning. Later runs win over earlier ones.
+    None if no record at or below it was copied: then begin at the beginning. Later runs win over earlier runs.
     """
     best: Run | None = None
     for run in known:

@@ -2,7 +2,7 @@
 
 A file's name consists of the checkpoint, the batch and the partition, and a batch always holds the same records. So a
 batch that is written again, after a crash or by a retried task, replaces its own file. Files get their names only when
-they are whole and synced, so every reader sees each record at most once, and once when the batch is done.
+they are whole and synced. So every reader sees each record at most once, and exactly once after the batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Streaming queries run batch by batch until they end, fail, or are told to stop.
+"""Streaming queries run batch by batch until they end, fail, or are stopped.
 
-Each batch goes through a gate: a stop that comes while it is written waits for it, and the next one is not begun.
-Spark has then written only offsets of that next one in its checkpoint; a restart takes it up.
+Each batch passes a gate: a stop during a batch waits for it, and the next batch is not begun. Spark has then written
+only the next batch's offsets in its checkpoint; a restart continues with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _StopAsked(Exception):
 
 @dataclass(slots=True)
 class Gate:
-    """Lets batches through one at a time while nobody asked to stop, and counts them."""
+    """Admits batches one at a time until a stop is requested, and counts them."""
 
     write: WriteBatch
     control: Control
@@ -70,7 +70,7 @@ class Gate:
         self.control.hear(BatchDone(batch, rows, time.monotonic() - began))
 
     def close(self) -> bool:
-        """Let nothing more through; returns whether nothing is under way either."""
+        """Admit no more batches; return whether none is in progress."""
         with self._lock:
             self._closed = True
             return not self._busy
@@ -81,7 +81,7 @@ class Gate:
 
 
 def read_stream(spark: SparkSession, options: StreamOptions) -> DataFrame:
-    """Return the records a job reads, by the connector it was told. Raises JobError if Spark does not know it."""
+    """Return the records that a job reads, by its connector. Raise JobError if Spark does not know it."""
     return spark.readStream.format(options.connector).options(**options.reader_options()).load()
 
 
@@ -89,7 +89,7 @@ def read_stream(spark: SparkSession, options: StreamOptions) -> DataFrame:
 def started(
     frame: DataFrame, gate: Gate, options: StreamOptions, checkpoint: Path
 ) -> Iterator[StreamingQuery]:
-    """Start a query whose batches go through a gate; it does not outlive the block. Raises JobError."""
+    """Start a query with batches that pass a gate; it does not outlive the block. Raise JobError."""
     writer: DataStreamWriter = frame.writeStream.foreachBatch(gate).option(
         "checkpointLocation", str(checkpoint)
     )
@@ -110,7 +110,7 @@ def started(
 def wait(running: Sequence[tuple[StreamingQuery, Gate]], tally: Tally) -> None:
     """Wait until all queries ended, or stop them once the caller wishes and their batches are done. Raises JobError.
 
-    The first query is the one that is tallied; when one fails, the others are not waited for.
+    Only the first query is tallied; when any fails, the others are not waited for.
     """
     open_ones = list(running)
     while open_ones:

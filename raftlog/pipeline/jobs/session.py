@@ -1,4 +1,4 @@
-"""A Spark session for a job that is run from the command line; who has one of their own hands that in instead."""
+"""A Spark session for a job on the command line; other callers pass their own session instead."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def make_session(options: SourceOptions, job: str) -> SparkSession:
         raise MissingError(f"PySpark is not installed ({error}): pip install 'raftlog[spark]'") from None
     if not java():
         raise MissingError(NO_JAVA)
-    # executors on this machine must find this very raftlog, also one that is run from its folder
+    # executors on this machine must find this very raftlog, even if it runs from its folder
     package = str(Path(__file__).resolve().parents[3])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,6 +1,6 @@
 """A job's options as a table: one dataclass field each, from which come the TOML file's keys, the flags and their help.
 
-All faults are collected and told together. Pure: no Spark, no files.
+All faults are collected and reported together. Pure: no Spark, no files.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class SettingFaults(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-    """One option as people see it. `many`: may be given several times; `kind` is then that of each.
+    """One option as users see it. `many`: may be given several times; `kind` is then the type of each.
 
-    The value of a `secret` one is not quoted.
+    The value of a `secret` option is not quoted.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Row:
 def setting(doc: str, default: Any = REQUIRED, *, least: float | None = None, secret: bool = False) -> Any:
     """Return a field of an options class: its line of doc, its default unless it must be given, the least allowed.
 
-    A secret one may hold a password, and is not in the text of the options.
+    A secret option may hold a password, and is not in the text of the options.
     """
     return dataclasses.field(default=default, repr=not secret, metadata={"doc": doc, "least": least})
 
@@ -80,7 +80,8 @@ def _row(field: dataclasses.Field[Any], hint: Any) -> Row:
 
 
 def build(options: type[T], *sources: Mapping[str, Any]) -> T:
-    """Make a job's options of several sources, the later ones winning; None stands for not given. Raises SettingFaults.
+    """Make a job's options of several sources, where later sources win; None stands for not given. Raises
+    SettingFaults.
 
     A class may have a method `faults()` that returns what is wrong between options.
     """

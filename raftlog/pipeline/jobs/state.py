@@ -33,7 +33,7 @@ def _sum(spark: SparkSession, query: Path) -> int:
     state = spark.read.format("statestore").load(str(query))
     value = state.schema["value"].dataType
     assert isinstance(value, StructType)
-    # the names repeat when several measures keep a sum: only the place tells them apart
+    # the names repeat when several measures keep a sum: only the position distinguishes them
     placed = StructType([StructField(f"at_{n}", each.dataType) for n, each in enumerate(value.fields)])
     total = state.select(f.sum(f.col("value").cast(placed).getField("at_0"))).first()
     return int(total[0] or 0) if total is not None else 0

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamSummary(ABC):
-    """The result of a run of a job. `stopped`: told to, before the end of the log."""
+    """The result of a run of a job. `stopped`: by a stop, before the end of the log."""
 
     job: str
     batches: int

@@ -1,8 +1,8 @@
 """Taxi trips as they look in a city: made by chance from a seed, and counted without Spark. Pure.
 
 Few zones have most of the trips. There are two rush hours a day and a late Friday and Saturday. Slow hours are longer
-for the same distance. Money is in cents, so that sums are exact. Trips are told when they end, so their beginnings come
-in disorder by up to `LONGEST_S`.
+for the same distance. Money is in cents, so that sums are exact. Trips are reported when they end, so their starts are
+out of order by up to `LONGEST_S`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Demand:
 
 
 def trips(count: int, seed: int) -> Iterator[str]:
-    """Yield so many lines of JSON in the order of the trips' ends, one in `MALFORMED_EVERY` of them malformed."""
+    """Yield `count` lines of JSON in the order of the trips' ends, one line in `MALFORMED_EVERY` malformed."""
     chance = random.Random(seed)
     popularity = list(accumulate(1 / (rank + 2) for rank in range(ZONES)))
     zones = chance.sample(range(1, ZONES + 1), ZONES)

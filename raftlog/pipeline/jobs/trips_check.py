@@ -87,5 +87,5 @@ def check_windows(folder: Path, expected: dict[tuple[str, int], Demand], not_tol
 
 
 def _read(folder: Path) -> pa.Table:
-    """Read a folder as a reader does that knows nothing of who wrote it."""
+    """Read a folder as a reader without knowledge of its writer."""
     return ds.dataset(folder, format="parquet", partitioning="hive").to_table()

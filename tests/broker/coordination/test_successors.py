@@ -95,7 +95,7 @@ def test_an_image_from_before_the_election_is_not_looked_at() -> None:
 
 
 def test_a_deletion_that_is_old_news_takes_no_offset_of_the_topic_that_is_there() -> None:
-    """A broker that starts goes through the hiscenario of the topic, and reads back meanwhile."""
+    """A broker that starts applies the history of the topic, and replays offsets meanwhile."""
 
     async def scenario(node: GroupBroker) -> None:
         node.publish(topics=NEW)

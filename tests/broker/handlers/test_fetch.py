@@ -275,7 +275,7 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
 
 @pytest.mark.parametrize("change", [{"is_leader": False}, {"leader_epoch": 2}])
 async def test_what_was_read_while_the_leadership_changed_is_not_told(change: dict[str, Any]) -> None:
-    """H24: a replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
+    """A replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
     cold = filled(0)
     cold.cold = True
     fake = FakePartitionServer(cold)

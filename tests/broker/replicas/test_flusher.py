@@ -289,7 +289,7 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
 
 @pytest.mark.parametrize("error", [OSError(5, "EIO"), AssertionError("our own fault")], ids=["disk", "bug"])
 async def test_a_failed_sync_is_never_repeated(error: Exception) -> None:
-    """H17: the kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
+    """The kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
     flusher, partition = new_flusher(), FakePartition()
     failures: list[OSError] = []
     flusher.failed = failures.append

@@ -28,7 +28,7 @@ def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
 
 
 def test_what_was_acknowledged_survives_the_power_loss_of_all() -> None:
-    """H3: unsynced bytes are lost everywhere at once; nothing acknowledged is among them."""
+    """Unsynced bytes are lost everywhere at once; nothing acknowledged is among them."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -136,7 +136,7 @@ def test_a_paused_follower_delays_only_its_own_partitions_isr() -> None:
 
 
 def test_a_zombies_suffix_is_cut_when_it_comes_back() -> None:
-    """H5: the old leader wrote with acks=1 after it was replaced; it follows and truncates by epoch."""
+    """The old leader wrote with acks=1 after it was replaced; it follows and truncates by epoch."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -170,7 +170,7 @@ def test_log_directories_are_opened_once() -> None:
 
 
 def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
-    """H16/H17: EIO on sync; no acknowledgement, no second sync, the directory's id goes into the heartbeats."""
+    """EIO on sync; no acknowledgement, no second sync, the directory's id goes into the heartbeats."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -186,7 +186,7 @@ def test_a_failed_log_directory_stops_leading_and_is_reported() -> None:
 
 
 def test_a_full_disk_refuses_writes_and_recovers_by_itself() -> None:
-    """H18: ENOSPC is no failure of the directory."""
+    """ENOSPC is no failure of the directory."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
