@@ -30,7 +30,7 @@ _PARTS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
     (
         "Better than Kafka 4.3",
         "kafka's own fault",
-        "Kafka does this too, but it is a fault there.",
+        "Here Kafka 4.3 has a fault that raftlog does not copy. Each line says first what raftlog does.",
         "",
     ),
 )

@@ -87,8 +87,8 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A classic member whose metadata is no subscription is given an id by a consumer group, and refused with "
-        "UNKNOWN_SERVER_ERROR when it comes again. raftlog answers INCONSISTENT_GROUP_PROTOCOL at once.",
+        "A consumer group refuses a classic member whose metadata is no subscription, with "
+        "INCONSISTENT_GROUP_PROTOCOL. Kafka gives it an id, and answers UNKNOWN_SERVER_ERROR when it joins with that.",
         "migration/a-classic-member-that-joins/anything",
         path="answer.error_code",
         kafka="MEMBER_ID_REQUIRED",

@@ -38,7 +38,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A SCRAM credential without salt is refused.",
+        "A SCRAM credential without salt is refused; Kafka stores it.",
         "describe/credentials-of/no?salt",
         path="answer.results.*.error_code",
         kafka="NONE",

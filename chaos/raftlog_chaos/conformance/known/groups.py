@@ -46,7 +46,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A member that joins a new group and is refused leaves an empty group behind, which is listed.",
+        "A member that joins a new group and is refused leaves no group behind. Kafka lists an empty one.",
         "groups/join/no?protocol* groups/join/neither",
         step="DescribeGroups*",
         path="answer.groups.0.*",
@@ -54,8 +54,8 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A group hangs if a consumer's metadata is no subscription, or if it offers a protocol twice: its rebalance "
-        "never ends, and members that join get no answer.",
+        "A group rebalances with a consumer whose metadata is no subscription, or that offers a protocol twice. In "
+        "Kafka the rebalance never ends, and members that join get no answer.",
         "groups/metadata/*",
         path="answer",
         kafka="not within*",

@@ -43,8 +43,8 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A batch that was sent again is answered with a log append time, though the topic has the producers' own "
-        "times. raftlog answers it as it answered the first time.",
+        "A batch that was sent again is answered as it was the first time. Kafka adds a log append time, though the "
+        "topic has the producers' own times.",
         "idempotence/* generated/*",
         path="answer.responses.*.log_append_time",
         kafka="start*",

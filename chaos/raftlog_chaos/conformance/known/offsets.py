@@ -28,8 +28,8 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A fetch of offsets in a member's epoch without its id is answered with UNKNOWN_SERVER_ERROR, here with "
-        "UNKNOWN_MEMBER_ID.",
+        "A fetch of offsets in a member's epoch without its id is answered with UNKNOWN_MEMBER_ID, in Kafka with "
+        "UNKNOWN_SERVER_ERROR.",
         "offsets/read-by-a-consumer/no?member",
         path="answer.groups.0.error_code",
         kafka="UNKNOWN_SERVER_ERROR",
