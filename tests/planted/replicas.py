@@ -320,7 +320,16 @@ PLANTS = [
     Plant("epochs-before-unknown", "offset reset", jepsen, know_no_epoch_but_its_own),
     Plant("shrink-without-controller", "ISR change race", pause_kill, shrink_without_the_controller),
     Plant("shrink-before-answer", "KIP-497", pause_kill, shrink_before_the_answer),
-    Plant("joiner-not-counted", "KIP-497", pause_kill, leave_out_who_is_joining),
+    Plant(
+        "joiner-not-counted",
+        "KIP-497",
+        pause_kill,
+        leave_out_who_is_joining,
+        test=(
+            "tests/replication/test_partition.py"
+            "::test_a_follower_joins_at_the_high_watermark_and_counts_while_the_change_is_pending"
+        ),
+    ),
     Plant("join-before-epoch-start", "stale by epoch", relay, join_before_the_epoch_start),
     Plant("join-behind-high-watermark", "stale by offset", relay, join_behind_the_high_watermark),
     Plant("truncate-to-high-watermark", "KIP-101", kip_101, truncate_to_the_high_watermark),
