@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Generator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -49,6 +50,8 @@ class Again:
         self._started = 0
         self._with_nodes: set[Any] = set()
         """Definitions of fixtures."""
+        self._first_failure = ""
+        """Of the test that runs again at the moment."""
         plain, fork = subprocess.Popen.__init__, ForkServer.start
 
         def noted(process: Any, args: Any, *others: Any, **options: Any) -> None:
@@ -108,7 +111,9 @@ class Again:
         if settings.timeout:
             item.ihook.pytest_timeout_cancel_timer(item=item)
             item.ihook.pytest_timeout_set_timer(item=item, settings=settings)
+        self._first_failure = f"{item.nodeid} failed at first:\n{told}"
         second = runtestprotocol(item, log=False, nextitem=nextitem)
+        self._first_failure = ""
         if any(each.failed for each in second):
             return reports
         for each in second:
@@ -117,6 +122,11 @@ class Again:
         return second
 
     # --- telling
+
+    def pytest_keyboard_interrupt(self) -> None:
+        """Print the first failure of a test that is interrupted as it runs again."""
+        if self._first_failure:
+            print(self._first_failure, file=sys.__stderr__)
 
     def pytest_report_teststatus(self, report: Any) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
         if report.when == "call" and report.passed and _told(report) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -87,6 +88,27 @@ def test_only_tests_of_nodes_are_run_again_and_flaky_ones_are_told(
     flaky = [each.partition("::")[2] for each in lines if each.startswith("FLAKY ")]
     assert flaky == ["test_with_a_cluster_that_is_new_the_second_time", "test_that_starts_a_node_itself"]
     assert "AssertionError: the first time it fails" in ran.stdout
+
+
+def test_what_failed_at_first_is_printed_if_the_second_run_is_interrupted(tmp_path: Path) -> None:
+    """A test of an hour would have to be run once more to learn what it failed with."""
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_it.py").write_text(
+        "import os, signal, subprocess, sys\n"
+        "def test_long():\n"
+        "    subprocess.run([sys.executable, '-c', 'pass', 'raftlog', 'server'])\n"
+        "    if os.path.exists('second'):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "    open('second', 'w').close()\n"
+        "    assert not 'the first time'\n"
+    )
+    options = [f"-p no:{each}" for each in ("cacheprovider", "schemathesis", "anyio", "hypothesispytest")]
+    command = [sys.executable, "-m", "pytest", *options, "-c", "/dev/null", f"--rootdir={tmp_path}"]
+    ran = waits.run(
+        [*command, str(tmp_path)], cwd=tmp_path, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    assert "test_it.py::test_long failed at first:" in ran.stderr
+    assert "the first time" in ran.stderr
 
 
 @pytest.mark.parametrize(
