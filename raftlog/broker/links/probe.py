@@ -1,8 +1,8 @@
 """Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
 
-A dead process refuses at once. A machine that is gone stays silent, or the network says that it cannot be reached. For
-a process that stands still, or is only slow, its kernel accepts, but no answer comes. A live one answers.
-A peer that answers in another protocol is somebody else at what is no longer the broker's address.
+A dead process refuses at once. A machine that is gone stays silent, or the network says that it cannot be reached. A
+suspended or slow process still has a kernel that accepts connections, but sends no response. A live process responds.
+A peer that responds in another protocol is a different program at the broker's former address.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 async def probe(host: str, port: int, *, patience_s: float = 0.3, tls: bool = False) -> ProbeResult:
     """Ask the broker at an address for its API versions and wait at most `patience_s` seconds.
 
-    With `tls` ask to begin TLS. The answer proves no more and no less, and asks nobody whom to believe.
+    With `tls` ask to begin TLS. The response proves only that a broker is alive. No authentication takes place.
     """
     loop = asyncio.get_running_loop()
     accepted = False

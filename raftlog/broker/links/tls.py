@@ -1,6 +1,6 @@
 """The certificates of a node, from the stores that settings name to contexts of TLS; and TLS towards other brokers.
 
-Files are looked at by their times and sizes, never on the event loop. Files that cannot be used change nothing.
+Files are looked at by their times and sizes, never on the event loop. Unusable files change nothing.
 
 Private keys reach OpenSSL through memory (memfd), so that none is written to a disk.
 """
@@ -25,7 +25,7 @@ SHUTDOWN_S: Final = 2.0
 """How long the two ends may take to agree at the beginning, and at the end."""
 
 MAX_STORE_BYTES: Final = 4 << 20
-"""The largest file that is read; hundreds of authorities need less than one."""
+"""The largest file that is read. Hundreds of certificate authorities need less."""
 
 PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LINE: Final = 64
@@ -112,7 +112,7 @@ class PeerTls:
         self._turn = asyncio.Lock()
 
     async def open(self, offload: Offload) -> None:
-        """Read the files before anybody connects. Raises TlsUnusable."""
+        """Read the files before the first connection. Raises TlsUnusable."""
         await offload(self._contexts.load)
 
     async def options(self, offload: Offload) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def make_client_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
 
 
 def load_context(context: ssl.SSLContext, tls: ListenerTls, material: Material) -> None:
-    """Give a context its certificate, and whom it believes. Raises TlsUnusable."""
+    """Give a context its certificate and the certificate authorities that it trusts. Raises TlsUnusable."""
     versions = sorted(ssl.TLSVersion[each.replace(".", "_")] for each in tls.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     context.verify_flags |= (

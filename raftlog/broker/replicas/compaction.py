@@ -1,7 +1,7 @@
-"""Runs the cleanings of compacted logs beside everything else: which log is next, and who has the loop meanwhile.
+"""Schedules the cleaning of compacted logs beside all other work: which log is next, and when to yield the loop.
 
-The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. A log whose
-cleaning fails, for whatever reason, is named as uncleanable and tried again later; the others go on.
+The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. A log whose cleaning
+fails, for whatever reason, is marked as uncleanable and retried later. The other logs go on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHORE: Final = "compaction"
 TURN_S: Final = 0.001
 """After so much work the loop does other things, for as long as it took."""
 TURN_STEPS: Final = 64
-"""So many steps at most, where no clock tells how long they took."""
+"""The maximum number of steps in a turn where no clock measures their time."""
 
 log = get_logger(__name__)
 
@@ -42,14 +42,14 @@ class LogCleaner:
         self._env = replicas.env
         self._failures = failures
         self.cleanings = 0
-        """Those that came to their end."""
+        """Completed cleanings."""
         self.failures = 0
-        """Those that met damage, a disk that refused, or a batch that could not be made anew."""
+        """Cleanings that failed: damage, a disk error, or a batch that could not be rebuilt."""
         self.seconds = 0.0
         self.bytes_before = 0
         self.bytes_after = 0
         self.records_removed = 0
-        # without a cleaner nobody empties a queue
+        # without a cleaner the queue would never be drained
         enabled = replicas.config.log_cleaner_enable
         self._touched = replicas.touched.queue() if enabled else TouchedQueue(TouchedPartitions())
         self._compacted: dict[Partition, None] = {}
@@ -107,12 +107,12 @@ class LogCleaner:
         return [partition for _, _, partition in sorted(found)]
 
     def _bounds(self, partition: Partition) -> LogToClean | None:
-        """Return what may be cleaned of a log; None: nothing, or that could not be found out."""
+        """Return the cleanable range of a log, or None if there is none or it could not be determined."""
         opened, now_ms = partition.log, self._env.ages.now_ms()
         try:
             bounds = find_log_to_clean(opened, end_limit=partition.last_stable_offset, now_ms=now_ms)
         except OSError:
-            return None  # whoever reads there next has to do with it
+            return None  # the next reader of this log handles the error
         except Exception as error:
             self._note_failure(partition, error)
             return None
@@ -144,7 +144,7 @@ class LogCleaner:
             with closing(cleaning.steps()) as steps:
                 await self._run(steps, volume, partition)
         except Exception as error:
-            # whose file was deleted or dropped under it says so, and is neither damage nor a failing disk
+            # a file that was deleted or dropped meanwhile raises too, and is neither damage nor a failing disk
             if self._is_here(volume, partition) and not cleaning.is_log_changed:
                 await self._fail(volume, partition, cleaning.position, error)
         self.seconds += now() - began_at
@@ -174,7 +174,7 @@ class LogCleaner:
         )
 
     async def _run(self, steps: OffloadSteps[None], volume: LogVolume, partition: Partition) -> None:
-        """Take the steps a millisecond's worth at a time, and those that wait for the disk away from the loop."""
+        """Take the steps a millisecond's worth at a time, and steps that wait for the disk away from the loop."""
         now = self._replicas.stopwatch
         answer: Any = None
         began_at, taken = now(), 0

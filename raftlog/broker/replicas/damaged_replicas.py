@@ -30,7 +30,9 @@ class DamagedReplicas:
         self._replicas.pop(partition, None)
 
     def counted(self) -> tuple[tuple[UUID, int], ...]:
-        """Return (topic id, partition) of those that the metadata still counts on; repaired ones are forgotten."""
+        """Return (topic id, partition) of damaged replicas that the metadata still counts on, and drop repaired ones
+        from the list.
+        """
         if not self._replicas:
             return ()
         self._replicas = {

@@ -30,5 +30,5 @@ class DeletedTopics:
             del self._known_until[next(iter(self._known_until))]
 
     def has(self, name: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes. Another one may have the name by now."""
+        """Whether a topic of this name was deleted in the last minutes. A new topic may have the same name by now."""
         return self._now() < self._known_until.get(name, 0.0)

@@ -1,10 +1,10 @@
 """Follows one leader broker: all partitions that it leads and we replicate, in one fetch at a time (KIP-227 sessions).
 
-A round is: the answer is appended to every log it touches, one flush, the next fetch, whose offsets thereby prove to
-the leader what is on disk here. A fetch names only what changed since the one before it.
+In a round, the response is appended to every log it names, then flushed once. The offsets of the next fetch prove to
+the leader what is on disk here. A fetch names only what changed since the previous fetch.
 
 If partitions come or go while a fetch waits at the leader, a second fetch follows at once. So a new leader does not
-wait for its followers until the long poll ends. An answer to a question that was superseded is dropped.
+wait for its followers until the long poll ends. A response to a superseded fetch is dropped.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class FetcherHost(Protocol):
 
 
 class FollowedPartition:
-    """One partition as this fetcher asks for it. `asked_*` is what the leader's session holds of it."""
+    """One partition as this fetcher requests it. `asked_*` is the state that the leader's session holds of it."""
 
     __slots__ = (
         "asked_epoch",
@@ -101,7 +101,7 @@ class FollowedPartition:
 
 @dataclass(slots=True)
 class _Session:
-    """The epoch of the session with the leader; 0 begins one."""
+    """The epoch of the session with the leader. Epoch 0 begins a new session."""
 
     session_id: int = 0
     epoch: int = 0
@@ -135,7 +135,8 @@ class LeaderFetcher:
         self._hung_up = False
         self._event: asyncio.Future[None] | None = None
         self._answered_at = 0.0
-        # an answer is due after the wait; a connection that was cut may stay silent long after the cut is healed
+        # A response is due after the wait. A connection that was cut may stay silent long after the network has
+        # recovered.
         due_ms = config.replica_fetch_wait_max_ms + config.broker_session_timeout_ms
         self._silence_most = min(config.replica_socket_timeout_ms, due_ms) / 1000
         self._backoff_most = config.replica_fetch_backoff_ms / 1000
@@ -284,7 +285,7 @@ class LeaderFetcher:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     async def _fetch_on(self, channel: PeerChannel) -> None:
-        """Answers bring the next fetch about; what is left to do here is to notice the end."""
+        """Wait until the connection ends. Each response triggers the next fetch."""
         channel.on_frame = self._take_answer
         self._sessionless = False
         self._begin_session()
@@ -310,14 +311,17 @@ class LeaderFetcher:
         self._advance()
 
     def _may_send(self) -> bool:
-        """One fetch at a time; a second only behind one that may wait long, and only within a session."""
+        """Return whether a fetch may be sent: one at a time, or a second within a session while the first may wait
+        long.
+        """
         if not self._under_way:
             return True
         return self._urgent and bool(self._session.session_id) and len(self._under_way) < REQUESTS_UNDER_WAY
 
     def _make_durable(self) -> bool:
-        """Have `_flushed` called when all is on disk; False: it is. A fetch offset is a promise that nothing before it
-        is missing there.
+        """Have `_flushed` called when everything is on disk; return False if it is already.
+
+        A fetch offset promises that everything before it is durable here.
         """
         dirty = False
         for followed in self._changed:
@@ -346,7 +350,10 @@ class LeaderFetcher:
             self._event.set_result(None)
 
     def _send(self, channel: PeerChannel) -> None:
-        """Ask for what changed. Nothing to follow, or nothing new behind a waiting fetch: nothing is sent."""
+        """Send a fetch for what changed.
+
+        Send no fetch if there are no partitions to follow, or if no partition changed since a fetch that still waits.
+        """
         self._urgent = False
         config, session = self._config, self._session
         if (self._under_way or not session.session_id) and not self._changed and not self._forgotten:
@@ -359,7 +366,7 @@ class LeaderFetcher:
             return
         request.replica_id = config.node_id
         request.replica_epoch = self._peers.broker_epoch()
-        # the answer that brings the session comes at once, since only within a session a second fetch may follow
+        # The response that opens the session comes immediately, since a second fetch may follow only within a session.
         waits = session.session_id or self._sessionless
         request.max_wait_ms = config.replica_fetch_wait_max_ms if waits else 0
         request.min_bytes = config.replica_fetch_min_bytes
@@ -414,7 +421,7 @@ class LeaderFetcher:
 
     def _take_response(self, response: FetchResponse) -> None:
         if not self._under_way or response.correlation_id != self._under_way[0]:
-            return  # asked in a session that is no more
+            return  # requested in a session that has ended
         request = self._under_way.popleft()
         self.answers += 1
         if response.error_code in SESSION_ERRORS:
@@ -431,16 +438,16 @@ class LeaderFetcher:
                     self._take(followed, fetched)
         if not response.session_id:
             self._sessionless = True
-            self._begin_session()  # a leader that keeps no session for us is asked for everything each time
+            self._begin_session()  # a leader without a session for us gets a full fetch each time
 
     def _take(self, followed: FollowedPartition, fetched: FetchedPartition) -> None:
-        """One partition's part of an answer: append, truncate, start over, or leave it out for a while."""
+        """Apply one partition's part of a response: append, truncate, start over, or skip the partition for a while."""
         partition = followed.partition
         role = partition.role
         if type(role) is not FollowerRole:
             return
         if role.leader_epoch != followed.asked_epoch or partition.log.log_end_offset != followed.asked_offset:
-            self._changed[followed] = None  # asked as of before
+            self._changed[followed] = None  # requested with the previous position
             return
         try:
             self._apply(followed, role, fetched)
@@ -449,7 +456,7 @@ class LeaderFetcher:
             self._pause(followed)
         except KafkaError as error:
             if followed.backoff >= REFUSALS_SAID_FROM:
-                # a leader that is asked for the same again and again looks whether it is sound
+                # a leader checks its log when it gets the same fetch again and again
                 event = "leader_batch_refused" if isinstance(error, CorruptMessage) else "fetch_refused"
                 partition.host.log_event(event, partition, offset=followed.asked_offset, reason=str(error))
             self._pause(followed)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 CONNECT_TIMEOUT = 2.0
-"""Seconds to connect to a leader and prove who we are."""
+"""The timeout to connect to a leader and authenticate, in seconds."""
 RESPONSE_OVERHEAD_BYTES = 1 << 20
 """The bytes that a fetch response may hold besides records."""
 
@@ -65,7 +65,7 @@ class LeaderFetchers:
         """Source of the handshake's nonces."""
         self.on_leader_lost: Callable[[int], None] = _ignore
         self.on_leader_found: Callable[[int], None] = _ignore
-        """A leader's connection ended, and not by us; there is one to it (again)."""
+        """Called when there is a connection to a leader again, after the last one ended unexpectedly."""
 
     @property
     def fetchers(self) -> dict[int, LeaderFetcher]:
@@ -73,7 +73,7 @@ class LeaderFetchers:
         return self._fetchers
 
     def follow(self, partition: Partition, leader: int | None) -> None:
-        """Fetch this partition from `leader` from now on; None or NO_BROKER: from nobody."""
+        """Fetch this partition from `leader` from now on. With None or NO_BROKER, stop fetching it."""
         before = self._leaders.pop(partition, None)
         if before is not None and before != leader:
             fetcher = self._fetchers[before]
@@ -102,7 +102,7 @@ class LeaderFetchers:
         self.on_leader_lost(leader)
 
     async def close(self) -> None:
-        self._leaders.clear()  # a disk that fails from now on finds nothing to give up
+        self._leaders.clear()  # if the disk fails from now on, there are no fetchers to stop
         for leader in tuple(self._fetchers):
             self._drop(leader)
         await asyncio.gather(*self._closing)
@@ -175,9 +175,9 @@ async def introduce(
     broker_id: int,
     certificate: bytes | None = None,
 ) -> None:
-    """Have a broker take a connection of this node's admin API for what it is. Raises KafkaError.
+    """Introduce a connection of this node's admin API to a broker as such. Raises KafkaError.
 
-    `certificate`: the one that the broker showed.
+    `certificate` is the certificate that the broker presented.
     """
     own = ReplicaId(config.node_id, NO_EPOCH)
     secret = peer_secret(config.cluster_secret, image, certificate)

@@ -1,9 +1,9 @@
 """A broker's recurring work on its replicas: checkpoints, retention, lagging followers, old producers.
 
-Each chore has its own interval, read anew each time, and never overlaps itself. It looks at the partitions that were
-touched since it last looked, and at those that it keeps because time alone will bring it more to do. Work on many logs
-yields to the loop after each. A disk error goes to the volume it came from and stops no other chore. Any other failure
-of one log is noted in `failures`, and the chore goes on with the other logs.
+Each chore has its own interval, read anew each time, and never overlaps itself. It checks the partitions that were
+touched since its last run, and partitions that it keeps because they will need work later. Work on many logs yields to
+the loop after each. A disk error goes to the volume it came from and stops no other chore. Any other failure of one
+log is noted in `failures`, and the chore goes on with the other logs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LAG_CHECKS_PER_LAG_TIME = 2
 """A laggard leaves the ISR at most half of replica.lag.time.max.ms late."""
 REAP_INTERVAL = 15.0
-"""Seconds between two looks for files whose file.delete.delay.ms is over."""
+"""Seconds between two searches for files whose file.delete.delay.ms is over."""
 PRODUCER_LIMIT_INTERVAL = 1.0
 """Seconds between two looks at how many producers all partitions remember together."""
 LIFTED_BELOW = 0.8
@@ -152,9 +152,10 @@ class Housekeeping:
         await self._write(self._written_starts)
 
     async def retain(self) -> None:
-        """Drop segments that are too old or too much; nothing above the high watermark.
+        """Delete segments beyond the retention time or size, but no records above the high watermark.
 
-        Before the first metadata a log has the broker's defaults for its topic's config: nothing is judged by those.
+        Before the first metadata a log has the broker's default config, which may not be the topic's. Retention is not
+        applied until then.
         """
         if len(self.failures):
             self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
@@ -196,7 +197,7 @@ class Housekeeping:
         return dropped > 0
 
     def _note_expiry(self, partition: Partition) -> None:
-        """Look at the log again when its oldest segment is too old, even if nothing happens to it until then."""
+        """Check the log again when its oldest segment expires, even if it is not touched until then."""
         expires_ms = partition.log.next_expiry_ms()
         number = self._expires.pop(partition, None)
         if expires_ms is not None:
@@ -208,13 +209,13 @@ class Housekeeping:
             heapify(self._expiries)
 
     async def compact(self) -> None:
-        """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
+        """Clean the compacted logs that need it, one by one, the dirtiest first."""
         for volume in self._replicas.logs.online:
             behind = await self.compaction.flush_closed(volume)
             await self._visit_these(behind, "checkpoint", _checkpoint)
             await self._write_checkpoints(behind)
             if await self.compaction.clean(volume):
-                # of all, since the file names all: after a start nothing is noted yet
+                # all logs, since the file lists all, and after a start no offsets are noted yet
                 for partition in self.compaction.compacted_on(volume):
                     self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
         await self._write(self._written_cleaned)
@@ -240,7 +241,7 @@ class Housekeeping:
         self._recount_producers()
 
     def _recount_producers(self) -> None:
-        """Count in every partition that had any: those that expired or were pushed out touched nothing."""
+        """Count again in every partition that had producers, since expiry and eviction do not touch a partition."""
         for partition in tuple(self._producer_counts):
             self._count_producers(partition)
 
@@ -323,7 +324,7 @@ class Housekeeping:
         return self.failures.attempt(chore, str(partition.name), now, work, raises=OSError) is not None
 
     async def _write(self, checkpoint: OffsetCheckpoint) -> None:
-        """Write the files in which something moved. Those that the disk refuses are due again."""
+        """Write the files in which an offset moved. Files that the disk refuses are due again."""
         for volume in self._replicas.logs.online:
             try:
                 writing = checkpoint.write_if_changed(volume)

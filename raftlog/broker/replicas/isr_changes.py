@@ -1,6 +1,6 @@
 """Carries the ISR changes of the partitions led here to the controller: one request at a time, with all that is due.
 
-A proposal without an answer is repeated unchanged, until an answer or the metadata image decides it. Its partition
+A proposal without a response is retried unchanged, until a response or the metadata image decides it. Its partition
 epoch keeps it from being applied twice.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 RETRY_AFTER = 0.05
-"""Seconds before the first retry; doubles up to RETRY_AFTER_MOST."""
+"""Seconds before the first retry; doubles up to MAX_RETRY_AFTER."""
 MAX_RETRY_AFTER = 1.0
 ANSWER_TIMEOUT = 5.0
 CHANGES_PER_REQUEST = 5000
@@ -53,7 +53,7 @@ class IsrChanges:
             self._task = self._loop.create_task(self._send_all())
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Stop sending requests."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()

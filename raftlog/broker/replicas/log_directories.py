@@ -1,10 +1,11 @@
-"""The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
+"""The log directories of one broker: which partition's log lies where, their flushers, and what happens when one
+fails.
 
-Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
-as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while.
-Each time it fills up again, the wait is longer, so that leaderships do not go to and fro.
-A want of descriptors or memory (EMFILE, ENFILE, ENOMEM) is no failure either: it says nothing of the disk.
+It does not know about roles. A failed directory stays failed: no more writes until the process restarts. A full disk
+(ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long as a directory is
+full, the broker's leaderships go to others. It counts as full until it has had room for a while. Each time it fills up
+again, the wait is longer, so that leaderships do not go to and fro. A lack of descriptors or memory (EMFILE, ENFILE,
+ENOMEM) is no failure either, since the disk may be healthy.
 """
 
 from __future__ import annotations
@@ -104,9 +105,12 @@ class LogVolume:
         return True
 
     def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
-        """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
+        """Write one of the directory's checkpoints, unless it was prepared in an older generation.
 
-        It may name a log that was deleted since, and another log of that name must not be judged by it.
+        Away from the loop.
+
+        A prepared checkpoint may name a log that was deleted since. Its offset must not apply to a new log of that
+        name.
         """
         with self._checkpoints:
             if generation == self.generation:
@@ -114,7 +118,7 @@ class LogVolume:
             return generation == self.generation
 
     def remove_checkpoints(self, names: Iterable[TopicPartition]) -> None:
-        """New logs of these names are about to be made: no checkpoint may speak of former ones any more."""
+        """Remove these names from every checkpoint, so that stale entries do not apply to new logs of the same names."""
         with self._checkpoints:
             self.generation += 1
             self.directory.remove_checkpoints(names)
@@ -138,7 +142,7 @@ class LogVolume:
 
 
 class LogDirectories:
-    """All logs of this broker. `failed` is told of each volume that goes offline."""
+    """All logs of this broker. `failed` is called with each volume that goes offline."""
 
     def __init__(self, env: Env, config: NodeConfig, failed: Callable[[LogVolume], None]) -> None:
         self._env = env
@@ -160,7 +164,7 @@ class LogDirectories:
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
-        """The ids of all directories, failed ones too."""
+        """Return the ids of all directories, including failed directories."""
         return tuple(volume.directory.directory_id for volume in self.volumes)
 
     def open_directories(self, cluster_id: str | None) -> None:
@@ -198,7 +202,10 @@ class LogDirectories:
                 )
 
     def _note_incarnation(self) -> None:
-        """Name this process in every directory. If one has no room for that, none of them is compared next time."""
+        """Name this process in every directory.
+
+        If a directory has no room for that, the next start compares none of them.
+        """
         bits = self._env.unguessable.getrandbits(128)
         self.incarnation_id = new_incarnation(bits, written=True)
         for volume in self.volumes:
@@ -209,7 +216,7 @@ class LogDirectories:
                 self.incarnation_id = new_incarnation(bits, written=False)
 
     async def confirm_incarnation(self) -> None:
-        """Drop the names of earlier processes: this one has registered. A disk may keep them if it refuses."""
+        """Drop the names of earlier processes, once this process has registered. A disk may keep them if it refuses."""
         for volume in self.online:
             confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
             try:
@@ -218,10 +225,10 @@ class LogDirectories:
                 self.report(volume, error)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
-        """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
+        """Open every log that has a folder, away from the loop. A disk error takes the log's volume offline.
 
-        Folders of deleted partitions that the last run of this node did not get to remove are removed afterwards, one
-        at a time: recoveries and syncs need the threads.
+        Folders of deleted partitions that the last run did not remove are removed afterwards. This happens one at a
+        time, since recoveries and syncs need the threads.
         """
         slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
 
@@ -249,7 +256,7 @@ class LogDirectories:
         return found
 
     async def _open_patiently(self, volume: LogVolume, name: TopicPartition, config: TopicConfig) -> Log:
-        """Open a log away from the loop. Wait for descriptors: that there are none says nothing of the disk."""
+        """Open a log away from the loop. Wait for descriptors: a lack of them is not the disk's fault."""
         for _ in range(RECOVERY_RETRIES):
             try:
                 return await self._env.offload(partial(self._open, volume, name, None, config))
@@ -302,9 +309,10 @@ class LogDirectories:
             return error
 
     def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
-        """The online volume with the fewest logs, `planned` included, that refused nothing lately, if there is one.
+        """Return the online volume with the fewest logs, counting `planned`, that accepted every recent write, if
+        there is one.
 
-        KafkaStorageError if none is left.
+        Raise KafkaStorageError if no volume is left.
         """
         volumes = self.online
         if not volumes:
@@ -362,7 +370,7 @@ class LogDirectories:
     def set_aside(self, name: TopicPartition, volume: LogVolume) -> str:
         """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.
 
-        For logs that are nobody's as far as this node can tell. They are left to a person, who may know better.
+        This is for logs that belong to no known topic. They are left for an operator to inspect.
         """
         removed = volume.logs.pop(name)
         target = f"{removed.directory}.{self._env.unguessable.getrandbits(128):032x}-stray"
@@ -394,7 +402,7 @@ class LogDirectories:
             self.fail(volume, error)
 
     def fail(self, volume: LogVolume, error: OSError) -> None:
-        """Take a volume offline; the second time nothing happens."""
+        """Take a volume offline. A second call has no effect."""
         if volume.error is not None:
             return
         volume.error = error
@@ -423,7 +431,7 @@ class LogDirectories:
                 log.info("disk_has_room", directory=volume.path)
 
     def flush(self, then: Callable[[], None]) -> bool:
-        """Call `then` once all that is dirty now is durable; False: nothing is dirty."""
+        """Call `then` once all that is dirty now is durable; return False if no log is dirty."""
         volumes = self.online
         if len(volumes) == 1:
             return volumes[0].flusher.flush_now(then)
@@ -470,7 +478,7 @@ def _mark_clean(volume: LogVolume, high_watermarks: dict[TopicPartition, int], b
 def offsets(
     logs: Iterable[tuple[TopicPartition, Log]], of: Callable[[Log], int]
 ) -> dict[TopicPartition, int]:
-    """One offset of each log, without the zeros that mean nothing."""
+    """Return one offset per log, without zeros that carry no information."""
     return {name: offset for name, each in logs if (offset := of(each))}
 
 

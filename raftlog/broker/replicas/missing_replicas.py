@@ -2,8 +2,8 @@
 
 Leaders come first: a client writes to a new topic at once, and a follower can catch up later.
 
-Some could not be made: no room on the disk, no descriptors, no directory left. One timer serves all of these, so that a
-full disk is asked once in a while, and a line says once why.
+Some could not be made: no room on the disk, no descriptors, no directory left. One timer retries all of these, so a
+full disk is tried only now and then, and the reason is logged once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class MissingReplicas:
         self._unled: set[TopicPartition] = set()
         """The leaders that wait or are being made."""
         self.leaderships_made = asyncio.Event()
-        """Set while this broker has every replica that it leads, except for those that no log directory takes."""
+        """Set while this broker has every replica that it leads, except for replicas that no log directory accepts."""
         self.leaderships_made.set()
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class RefusedReplicas:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, try_again: Callable[[Iterable[TopicPartition]], None]
     ) -> None:
-        """`try_again` is given all of them after a pause, and adds those that are refused again."""
+        """`try_again` is called with all of them after a pause, and adds back the ones refused again."""
         self._loop = loop
         self._try_again = try_again
         self._waiting: dict[TopicPartition, str] = {}

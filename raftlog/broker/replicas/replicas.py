@@ -58,7 +58,8 @@ ROLES_SAID_ONE_BY_ONE = 20
 """Role changes of one image that get a line each; more are only counted."""
 
 CREATED_ON_LOOP = 8
-"""Missing replicas that are made at once, so that a small topic is there when its creation is answered."""
+"""The number of missing replicas created immediately, so that a small topic exists when its creation is
+acknowledged."""
 CREATED_AT_ONCE = 32
 """Replicas of one batch where there are more."""
 REMOVED_AT_ONCE = 200
@@ -120,7 +121,7 @@ class Replicas:
         self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
-        """The partitions led here in whose ISR something may change without an append, and some others."""
+        """The partitions led here whose ISR may change without an append, and some others."""
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
@@ -144,7 +145,7 @@ class Replicas:
             if opened.topic_id is None:
                 # Its first flush would have made its topic id durable, or that file was lost by other means.
                 directory = self.logs.set_aside(name, volume)
-                # An empty one is a replica that lost its power right after it was created: nobody misses it.
+                # An empty replica lost power right after it was created, so no data is missing.
                 say = log.error if opened.log_end_offset > opened.log_start_offset else log.warning
                 say(
                     "log_without_topic_id_set_aside",
@@ -215,10 +216,10 @@ class Replicas:
     # -- reconciling --------------------------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take the roles that the newest image gives.
+        """Apply the roles in the newest image.
 
-        An image that does not hold this process's own registration yet is passed over: it may name this broker as the
-        leader that its earlier life was. (So `old` is not what is compared with, but the last image that was not.)
+        An image without this process's own registration is skipped, since it may name this broker as leader from its
+        previous run. (So the image is compared with the last image applied, not with `old`.)
         """
         own = new.brokers.get(self.broker_id)
         if self._closed or own is None or own.broker_epoch != self.broker_epoch():
@@ -247,7 +248,7 @@ class Replicas:
             self._remove_strays(new)
 
     def _dismiss(self) -> None:
-        """Remove replicas that the image does not place here, many in turns; those that it places here again stay."""
+        """Remove replicas that the image no longer places here, in turns. Skip replicas that it places here again."""
         for name in tuple(islice(self._leaving, REMOVED_AT_ONCE)):
             del self._leaving[name]
             partition, topic = self.partitions.get(name), self._applied.topics.get(name.topic)
@@ -267,7 +268,7 @@ class Replicas:
         self._dismissing = None
 
     def _holds(self, name: TopicPartition, topic_id: UUID) -> bool:
-        """Whether the replica of this very topic is here; one of an older topic of that name is removed."""
+        """Return whether this topic's replica is here. A replica of an older topic of that name is being removed."""
         partition = self.partitions.get(name)
         if partition is not None and partition.topic_id != topic_id:
             self._remove(name)
@@ -298,7 +299,7 @@ class Replicas:
             self._creating.add_done_callback(partial(self._created, news))
 
     def _next_missing(self, most: int) -> list[NewLog]:
-        """Take the next logs to make; those whose predecessor is still being removed wait for that."""
+        """Return the next logs to create. A log whose predecessor is still being removed waits."""
         image = self._applied
         news: list[NewLog] = []
         for name in self.missing:
@@ -353,7 +354,7 @@ class Replicas:
             elif self._holds(new.name, image.topics[new.name.topic].topic_id):
                 partition.configure(self._config_of(new.name))
                 self._reconcile(partition, state, moved)
-        if refused and len(refused) == len(news):  # the next ones would fare no better
+        if refused and len(refused) == len(news):  # the next logs would fail as well
             refused |= dict.fromkeys(self.missing, next(iter(refused.values())))
             self.missing.clear()
         for new in news:
@@ -391,10 +392,12 @@ class Replicas:
             self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
-        """We are unfenced in this image, so it is whole: what it does not place here is left over.
+        """Remove replicas that a complete image does not place here.
 
-        Most likely its topic was deleted meanwhile. But it may as well be that the metadata was lost, or that the
-        folder is another cluster's, Apache Kafka's say: so nothing is deleted.
+        It is complete, since this broker is unfenced in it.
+
+        Most likely its topic was deleted meanwhile. But the metadata may also have been lost, or the folder may belong
+        to another cluster, such as Apache Kafka's. So no data is deleted.
         """
         for name, partition in tuple(self.partitions.items()):
             topic = image.topics.get(name.topic)
@@ -437,7 +440,7 @@ class Replicas:
             quota.limit(None if rate == LONG_MAX else rate)
 
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
-        """A broker that is unfenced may join ISRs; one that registered anew is fetched from anew."""
+        """Let unfenced brokers join ISRs, and restart fetching from brokers that registered again."""
         for partition in self.unsettled_isrs:
             partition.reevaluate_isr()
         for broker_id, state in new.brokers.items():

@@ -1,8 +1,8 @@
-"""Replication that is held back so that clients keep their share: KIP-73, the quotas of leaders and followers.
+"""Replication throttling, so that clients keep their share: KIP-73, the quotas of leaders and followers.
 
-Only a replica that its topic lists is throttled, and only while it is not in sync: a throttle that held up the ISR
-would hold up producers. The bytes that listed replicas fetch count, in sync or not, as in Apache Kafka. Knows neither
-configs nor connections: it is asked before a read and told afterwards.
+Only a replica that its topic lists is throttled, and only while it is out of sync. Throttling the ISR would throttle
+producers. The bytes that listed replicas fetch count, in sync or not, as in Apache Kafka. It knows neither configs nor
+connections: callers check it before a read and record the bytes afterwards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 BURST_S: Final = 1.0
-"""So much of its rate a quota saves up while nothing is fetched, seconds."""
+"""The burst that a quota saves up while idle, in seconds of its rate."""
 
 EVERYONE: Final = ("*",)
 
@@ -23,7 +23,7 @@ _sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
 
 
 class ReplicationQuota:
-    """A token bucket of bytes. It may be overdrawn by one answer; then nothing more goes until that is made good."""
+    """A token bucket of bytes. One response may overdraw it. Fetches then stop until the bucket is positive again."""
 
     __slots__ = ("_left", "_now", "_rate", "_seen_at", "is_limited")
 

@@ -1,8 +1,10 @@
-"""The operator's timeline of partitions: what happened to one is a line, what happened to many at once is one line too.
+"""The operator's timeline of partitions.
+
+An event of one partition is a log line, and an event of many partitions at once is also a single line.
 
 A failover touches thousands of partitions in one loop iteration; a line for each would bury the rest, and cost more
-than the failover. An event that needs a person (EVENT_LEVELS) is logged at once and one by one, since it may be the
-last word.
+than the failover. An event that needs an operator (EVENT_LEVELS) is logged immediately and one by one, since the
+process may not log again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Partitions to which something happened, for chores that each look at their own pace and at nothing else.
+"""The partitions touched since each chore last ran.
 
-A chore that finds more to do later keeps the partition. So an idle partition costs no chore anything, and a broker's
-recurring work depends on what happens in it, not on how many logs it holds.
+Each chore reads its queue at its own pace, and checks only these.
+
+A chore that finds more to do later keeps the partition. So an idle partition costs a chore no time, and a broker's
+recurring work depends on activity, not on the number of logs.
 """
 
 from __future__ import annotations
