@@ -118,7 +118,7 @@ class LogVolume:
             return generation == self.generation
 
     def remove_checkpoints(self, names: Iterable[TopicPartition]) -> None:
-        """Remove these names from every checkpoint, so that stale entries do not apply to new logs of the same names."""
+        """Remove these names from every checkpoint: stale entries must not apply to new logs of the same names."""
         with self._checkpoints:
             self.generation += 1
             self.directory.remove_checkpoints(names)
