@@ -1,6 +1,7 @@
 """This broker's group coordinators: one for each partition of `__consumer_offsets` that it leads.
 
-Handlers stand on this; it knows no wire. Which partitions those are, and what was read back, is the shards' duty.
+Request handlers build on it; it does not know the wire protocol. The shards know which partitions those are, and what
+was read back.
 """
 
 from __future__ import annotations
@@ -108,7 +109,10 @@ class GroupCoordinators:
     # -- the metadata --------------------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        """Take up what this broker now leads, drop what it no longer does.
+
+        Called after the replicas have applied the image.
+        """
         before = self._shards.all()
         self._shards.on_metadata(old, new)
         if len(self._shards) and self._timer is None:
@@ -147,7 +151,7 @@ class GroupCoordinators:
         return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
 
     def _may_expect(self) -> bool:
-        """Whether there is room for one more member id that nobody has used yet."""
+        """Return whether there is room for one more member id that no member uses yet."""
         return sum(each.pending_join_bytes for each in self._active()) < MAX_PENDING_ID_BYTES
 
     def _may_keep(self, growth: int, limit: int) -> bool:
@@ -159,13 +163,16 @@ class GroupCoordinators:
         return sum(each.memory_bytes for each in self._active())
 
     def recount_memory_bytes(self) -> int:
-        """Weigh all groups anew, for whoever checks `memory_bytes`."""
+        """Measure the memory of all groups again, for callers that check `memory_bytes`."""
         return sum(each.recount_memory_bytes() for each in self._active())
 
     def _forget_deleted_topics(
         self, old: MetadataImage, new: MetadataImage, shards: Iterable[GroupCoordinatorShard]
     ) -> None:
-        """`shards`: those that there were. New ones read back by the new image, and believe what names no id."""
+        """`shards` are the shards before this image.
+
+        New shards read their partitions back with the new image, and accept offsets without a topic id.
+        """
         gone = {
             name: frozenset({topic.topic_id, None})
             for name in changed_keys(old.topics, new.topics)
@@ -180,7 +187,7 @@ class GroupCoordinators:
                 self._tick()
 
     def _is_gone(self, name: str, topic_id: UUID) -> bool:
-        """Whether a topic that the metadata once had is no more, or another one has its name."""
+        """Return whether a topic from earlier metadata was deleted, or replaced by another topic of its name."""
         topic = self._broker.image().topics.get(name)
         return topic is None or topic.topic_id != topic_id
 
@@ -192,7 +199,7 @@ class GroupCoordinators:
         return [failure for each in self._active() for failure in each.failures]
 
     async def close(self) -> None:
-        """Answer everybody with NOT_COORDINATOR and stop."""
+        """Complete all pending requests with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
         self._shards.close()
@@ -239,7 +246,7 @@ class GroupCoordinators:
         return await self._shards.find(group_id)
 
     async def offsets_topic(self) -> TopicState:
-        """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
+        """Return the offsets topic. The first call creates it. Raises CoordinatorNotAvailable."""
         return await self._shards.topic()
 
     def _shard(self, group_id: str) -> GroupCoordinatorShard:
@@ -256,14 +263,14 @@ class GroupCoordinators:
     # -- requests ------------------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
-        """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
+        """Raise NotCoordinator or CoordinatorLoadInProgress unless this broker coordinates the group."""
         self._coordinator(group_id)
 
     def ask(self, verb: Verb[R_contra], request: R_contra, *, bounded: bool = True) -> asyncio.Future[Any]:
-        """Have a group's coordinator deal with a request, and return its answer: `ask(GroupCoordinator.join, …)`.
+        """Pass a request to a group's coordinator and return its response: `ask(GroupCoordinator.join, …)`.
 
-        It has begun when this returns, and nothing of the request is kept but what the group keeps. With `bounded`
-        the answer is CoordinatorNotAvailable after a time. Raises at once InvalidGroupId, NotCoordinator and
+        Handling has begun when this returns. Only what the group keeps is kept of the request. With `bounded` the
+        request fails with CoordinatorNotAvailable after a timeout. Raises at once InvalidGroupId, NotCoordinator and
         CoordinatorLoadInProgress.
         """
         if not request.group_id:
@@ -300,7 +307,8 @@ class GroupCoordinators:
     ) -> tuple[int, ...]:
         """Return one error code per commit; they count once the transaction commits.
 
-        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed.
+        Raises UnknownTopicOrPartition for all commits if any of their topics was deleted while the transaction was
+        verified.
         """
         shard = self._shard(request.group_id)
         await self._confirm(shard, request, transactional_id, dialect)
@@ -309,8 +317,9 @@ class GroupCoordinators:
         return codes
 
     def _check_topics(self, commits: Iterable[OffsetCommit]) -> None:
-        """Raises UnknownTopicOrPartition unless all are for topics that are there: for others, the positions would be
-        those of a successor.
+        """Raise UnknownTopicOrPartition if a topic does not exist.
+
+        Its offsets would otherwise apply to a later topic of its name.
         """
         for each in commits:
             topic_id = each.committed.topic_id

@@ -40,7 +40,10 @@ RECORDS_AT_ONCE: Final = 1_000
 
 
 class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
-    """`new_coordinator` makes one over a journal. `is_gone`: whether a topic of that name and id was deleted."""
+    """`new_coordinator` creates a coordinator over a journal.
+
+    `is_gone` returns whether a topic of that name and id was deleted.
+    """
 
     what: ClassVar = "group"
     journal_errors: ClassVar = {
@@ -76,7 +79,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
             self.coordinator.on_topics_deleted(topics)
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
-        """Return what has to be confirmed before offsets are committed in a transaction; None: nothing."""
+        """Return the verification needed before offsets are committed in a transaction, or None."""
         assert self._partition is not None, "whoever has a coordinator has its partition"
         try:
             return self._partition.begin_verification(producer_id, epoch)

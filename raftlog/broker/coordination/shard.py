@@ -1,8 +1,8 @@
-"""One leadership of one partition of a coordinators' topic: read it back, coordinate what lives in it, stand down.
+"""One leadership of a partition of a coordinators' topic: read it back, coordinate its contents, stand down.
 
-The subclass knows what the records mean. Ordering law: nothing is answered before everything that the log held
-when the leadership began is committed and read. From then on the coordinator alone writes to the partition, and the
-high watermark tells it what is committed.
+The subclass knows what the records mean. Ordering law: no request is handled before everything in the log at the start
+of the leadership is committed and read. From then on the coordinator alone writes to the partition, and the high
+watermark shows what is committed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ R = TypeVar("R", bound=PartitionReplay)
 
 
 class CoordinatorShard(Generic[C, R]):
-    """Begins when the metadata makes this broker the leader. `coordinator` is there once it may be asked."""
+    """Begins when the metadata makes this broker the leader. `coordinator` is set once it accepts requests."""
 
     what: ClassVar[str]
     """The kind of coordinator, in the names of log events."""
@@ -113,7 +113,7 @@ class CoordinatorShard(Generic[C, R]):
             await asyncio.wait([self._task], timeout=within_s)
 
     def end(self, error: KafkaError) -> None:
-        """Answer all who wait with `error`; the shard is over."""
+        """Complete all pending requests with `error`. The shard is finished."""
         if self.is_over:
             return
         self.is_over = True
@@ -132,7 +132,7 @@ class CoordinatorShard(Generic[C, R]):
         raise NotImplementedError
 
     async def _taken_up(self, coordinator: C) -> None:
-        """The coordinator may be asked from now on."""
+        """Start to accept requests for the coordinator."""
 
     def wake(self, partition: Partition) -> None:
         """The high watermark moved, or the replica's role changed."""
@@ -146,10 +146,11 @@ class CoordinatorShard(Generic[C, R]):
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
     async def _begin(self) -> None:
-        """Read the partition back, again and again: nobody else coordinates what lives in it while this broker leads.
+        """Read the partition back, and retry until it succeeds: no other broker can coordinate its contents while this
+        one leads.
 
-        A failure may be one of the moment. As long as it lasts clients are told NOT_COORDINATOR, and not that their
-        coordinator is being loaded, so that they look for another one.
+        A failure may be temporary. Until then clients get NOT_COORDINATOR rather than COORDINATOR_LOAD_IN_PROGRESS, so
+        they look up the coordinator again.
         """
         while True:
             try:
@@ -202,8 +203,8 @@ class CoordinatorShard(Generic[C, R]):
             await asyncio.sleep(POLL_S)
 
     async def _read_back(self, partition: Partition) -> R:
-        # A new leader's high watermark may lie below what its predecessor has committed and answered, so reading up to
-        # it could miss that; what lies above may still vanish. So wait until everything here is committed.
+        # A new leader's high watermark may lie below what its predecessor committed and acknowledged. Reading up to it
+        # could miss that, and records above it may still vanish. So wait until everything here is committed.
         end_offset = partition.log_end_offset
         while partition.high_watermark < end_offset:
             self._moved.clear()
@@ -232,7 +233,7 @@ class CoordinatorShard(Generic[C, R]):
         return bytes(records)
 
     async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:
-        """Away from the loop, where only the log may be asked."""
+        """Read away from the loop, where only the log may be accessed."""
         end_offset = partition.high_watermark
         read = partial(partition.log.read, offset, READ_BYTES, end_offset=end_offset, cached=False)
         for _ in range(COLD_READS):
@@ -263,8 +264,8 @@ class CoordinatorShard(Generic[C, R]):
     ) -> int:
         partition = self._partition
         assert partition is not None
-        # This broker may lead the partition again, in a newer epoch, before this shard was told that its own is over.
-        # It decides on a tail that may be gone by now; another shard reads back what is there.
+        # This broker may lead the partition again, in a newer epoch, before this shard learns that its own epoch is
+        # over. This shard's state depends on a tail that may be gone by now. Another shard reads the partition back.
         if not self._leads(partition):
             raise NotCoordinator
         try:

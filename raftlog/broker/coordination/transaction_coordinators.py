@@ -1,6 +1,6 @@
 """This broker's transaction coordinators: one for each partition of `__transaction_state` that it leads.
 
-Handlers stand on this; it knows no wire. The marker sender tells partitions about outcomes.
+Request handlers build on it; it does not know the wire protocol. The marker sender writes outcomes to the partitions.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ from raftlog.coordinator.transactions.transaction_requests import (
 from raftlog.metadata.image import MetadataImage
 
 TICK_S: Final = 0.5
-"""How late a transaction may be aborted whose time is up."""
+"""The maximum delay between a transaction's timeout and its abort, in seconds."""
 
 SOON_S: Final = 0.05
-"""The next tick, when this one had more to do than it may."""
+"""Seconds until the next tick, when this tick had more work than its limit."""
 
 MARKERS_AWAITED_S: Final = 0.1
-"""How long a client's request waits for the markers of the transaction before. Usually they take milliseconds, while a
-client that is told CONCURRENT_TRANSACTIONS comes again after its retry time: KafkaJS after 300 ms, kafka-python 100."""
+"""How long a client's request waits for the markers of the transaction before. Usually they take milliseconds. A
+client that gets CONCURRENT_TRANSACTIONS retries only after its backoff: KafkaJS after 300 ms, kafka-python after 100
+ms."""
 
 
 class TransactionCoordinators:
@@ -65,7 +66,10 @@ class TransactionCoordinators:
     # -- the metadata and time -----------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        """Take up what this broker now leads, drop what it no longer does.
+
+        Called after the replicas have applied the image.
+        """
         self._shards.on_metadata(old, new)
         if new.topics is not old.topics:
             self.markers.on_metadata()
@@ -73,7 +77,7 @@ class TransactionCoordinators:
             self._schedule_tick()
 
     async def close(self) -> None:
-        """Answer everybody with NOT_COORDINATOR and stop."""
+        """Complete all pending requests with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
         self._shards.close()
@@ -153,7 +157,7 @@ class TransactionCoordinators:
     # -- requests ------------------------------------------------------------------------------------------
 
     async def init_producer(self, request: InitProducerId) -> ProducerIdAndEpoch:
-        """Return who the asker is from now on."""
+        """Return the producer id and epoch to use from now on."""
         assert self._broker.producer_ids is not None, "the broker server provides it"
         self._coordinator(request.transactional_id)
         await self._broker.producer_ids.prepare()
@@ -165,14 +169,14 @@ class TransactionCoordinators:
         await self._change(TransactionCoordinator.add_partitions, request)
 
     async def add_partitions_for_broker(self, request: AddPartitions, *, within_s: float) -> None:
-        """Answered after so long at the latest; CoordinatorNotAvailable: ask again whether they were added.
+        """Raise CoordinatorNotAvailable after the timeout; the broker then retries to learn whether they were added.
 
-        It waits for no markers: others of the broker's clients wait for the answer too, and the broker asks again.
+        It does not wait for markers: other clients of the broker wait for the response too, and the broker retries.
         """
         await self._ask(TransactionCoordinator.add_partitions, request, within_s=within_s)
 
     async def end(self, request: EndTransaction) -> ProducerIdAndEpoch:
-        """Return who may begin the next transaction."""
+        """Return the producer id and epoch for the next transaction."""
         producer: ProducerIdAndEpoch = await self._change(TransactionCoordinator.end_transaction, request)
         return producer
 

@@ -1,8 +1,8 @@
-"""Tells the leaders of partitions how transactions ended, until every one has it on record (KIP-98).
+"""Sends transaction outcomes to the partition leaders, until every partition has the marker on record (KIP-98).
 
-Ordering law: an outcome comes here when it is committed, and its coordinator hears of it once every partition
-answered that the marker is committed, or the partition is gone. Nothing here is durable: a new coordinator hands in all
-open outcomes again, and a marker that is written twice changes nothing.
+Ordering law: an outcome comes here when it is committed. Its coordinator is notified once every partition has
+committed the marker or was deleted. This state is not durable. A new coordinator sends all open outcomes again, and a
+marker that is written twice has no effect.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 2_000
 """Markers in one request, of all its transactions: each end takes some milliseconds to build or read it."""
 
 DELETED_AFTER_S: Final = 2.0
-"""A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
+"""A partition that the metadata lacks may be too new for it. After this many seconds it counts as deleted."""
 
 LOOK_S: Final = 0.5
 """How often to look at what has no leader, where no metadata comes."""
@@ -56,8 +56,11 @@ class TransactionOutcome:
         self.began_at = began_at
         self.untold = set(markers.partitions)
         self.unanswered: dict[TopicPartition, bool] = {}
-        """Asked in the slow lane, or the other, without an answer. It may be heard yet, until the lane is used again:
-        so they stay in it, lest it is heard when the next transaction has begun."""
+        """Partitions with an unanswered request, and whether it is in the slow lane.
+
+        A lost request may still take effect until its lane is used again. So a partition stays in its lane, or the old
+        request could take effect after the next transaction has begun.
+        """
 
 
 Told = tuple[TransactionOutcome, list[TopicPartition]]
@@ -74,7 +77,7 @@ class MarkerSender:
         self._pauses: dict[Lane, float] = {}
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._slow: set[TopicPartition] = set()
-        """Those that did not commit in time when they were told last."""
+        """Partitions that did not commit their last marker in time."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._leaderless: dict[TransactionOutcome, list[TopicPartition]] = {}
         self._look_at: asyncio.TimerHandle | None = None
@@ -85,10 +88,10 @@ class MarkerSender:
         return self._open
 
     def send(self, shard: TransactionCoordinatorShard, markers: SendMarkers) -> None:
-        """Tell an outcome; the shard's coordinator hears when that is done."""
+        """Send an outcome; the shard's coordinator is notified when that is done."""
         self._open += 1
         loop = asyncio.get_running_loop()
-        # Later: whoever hands it in is in the midst of a decision.
+        # Later, since the caller is in the midst of a decision.
         loop.call_soon(self._begin, TransactionOutcome(shard, markers, loop.time()))
 
     def close(self) -> None:
@@ -106,7 +109,7 @@ class MarkerSender:
             self._route(outcome, partitions)
 
     def _wait_for_metadata(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
-        """A leader comes with the metadata. The next metadata image tells that a partition was deleted."""
+        """A leader comes with the metadata. The next metadata image shows whether a partition was deleted."""
         self._leaderless.setdefault(outcome, []).extend(partitions)
         if self._look_at is None:
             self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -122,7 +125,7 @@ class MarkerSender:
             self._finish(outcome)
 
     def _route(self, outcome: TransactionOutcome, partitions: Iterable[TopicPartition]) -> None:
-        """Queue partitions for their leaders; those that were deleted need not hear."""
+        """Queue partitions for their leaders, except for deleted partitions."""
         if outcome.shard.is_over:
             self._give_up(outcome)
             return
@@ -201,7 +204,7 @@ class MarkerSender:
     def _heard(
         self, outcome: TransactionOutcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
     ) -> list[TopicPartition]:
-        """Note who knows, and return who must be told again."""
+        """Note which partitions have the marker, and return the partitions to retry."""
         again: list[TopicPartition] = []
         done: list[TopicPartition] = []
         for each in partitions:
@@ -233,7 +236,7 @@ class MarkerSender:
             self._written(markers.transactional_id)
 
     def _give_up(self, outcome: TransactionOutcome) -> None:
-        """Somebody else coordinates the id now, and tells its outcome."""
+        """Stop: another broker coordinates the id now, and sends its outcome."""
         if outcome.untold:
             outcome.untold.clear()
             self._open -= 1

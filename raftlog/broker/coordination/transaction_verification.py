@@ -1,7 +1,7 @@
 """Have a transaction's coordinator confirm that partitions of this broker are part of it, or add them (KIP-890).
 
 Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For the
-others the coordinator only looks. Its answer is translated to what a producer of that age knows how to take.
+others the coordinator only looks. The response is translated to errors that a producer of that version can handle.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ MAX_PRODUCERS_PER_REQUEST: Final = 500
 """Transactions in one request."""
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""Partitions in one request, those of all its transactions together: larger ones go alone."""
+"""The maximum number of partitions in a request, over all its transactions. A larger transaction is sent alone."""
 
 NO_PARTITION: Final = -1
 """Of `__transaction_state`, as long as that is not there."""
 
 VOID: Final = "a marker came while this was asked: ask again"
-"""Why a batch is refused whose question was void when it was answered."""
+"""The error message of a batch whose verification was void when the response came."""
 
 Codes = dict[TopicPartition, int]
 
@@ -99,10 +99,10 @@ class PendingVerification(NamedTuple):
 
 
 class TransactionVerifier:
-    """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
+    """Sends one request at a time on each lane, with all transactions queued by then. Each waits for its commit.
 
-    A coordinator that could not commit in time is asked again and again by its producers, so ids whose partition was
-    late the last time go by the slow lane.
+    Producers retry a coordinator that could not commit in time. So ids with a partition that was late the last time
+    use the slow lane.
     """
 
     def __init__(self, broker: LocalBroker) -> None:
@@ -136,7 +136,7 @@ class TransactionVerifier:
     async def _ask(
         self, writer: TransactionalProducer, topic_partitions: list[TopicPartition], *, verify_only: bool
     ) -> Codes:
-        """Return the coordinator's codes. Raises KafkaError if it could not be asked."""
+        """Return the coordinator's codes. Raises KafkaError if the request could not be sent."""
         coordinator = transaction_coordinator(self.broker.image(), writer.transactional_id)
         loop = asyncio.get_running_loop()
         asked = PendingVerification(writer, topic_partitions, verify_only, loop.create_future())
@@ -219,7 +219,7 @@ class TransactionVerifier:
 
 
 def _first_of(queue: list[PendingVerification]) -> list[PendingVerification]:
-    """Return what goes into the next request: at least one, however many partitions it has."""
+    """Return the transactions for the next request: at least one transaction, however many partitions it has."""
     topic_partitions = accumulate(len(each.topic_partitions) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
     return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in topic_partitions))]
 
@@ -231,7 +231,7 @@ def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
 
 
 def _codes(result: Any, topic_partitions: list[TopicPartition]) -> Codes:
-    """A coordinator that says nothing of a partition has not confirmed it."""
+    """Treat a partition that is missing from the coordinator's response as not verified."""
     codes = dict.fromkeys(topic_partitions, Network.code)
     for topic in result.topic_results:
         for each in topic.results_by_partition:
@@ -251,7 +251,7 @@ RETRIABLE_CODES: Final = frozenset(
         UnknownTopicOrPartition,
     )
 )
-"""Answers after which one has to ask again; a partition that it does not know is one that its image lacks yet."""
+"""Error codes that need a retry. A partition unknown to the coordinator may be too new for its image."""
 
 
 def _refusal(code: int, dialect: ProducerApiLevel) -> KafkaError | None:
@@ -280,9 +280,7 @@ class VerificationRequest(NamedTuple):
 
 
 class VerificationRequests:
-    """The partitions of one produce request that have to be confirmed before it is appended. False if that is
-    nothing.
-    """
+    """The partitions of a produce request that have to be verified before it is appended. False if there are none."""
 
     __slots__ = ("_asked", "_transactional_id", "_verifier")
 
@@ -295,7 +293,7 @@ class VerificationRequests:
         return bool(self._asked)
 
     def add(self, topic: TopicKey, index: int, records: memoryview | None) -> None:
-        """Look at one batch; what is wrong with it otherwise is told when it is appended."""
+        """Check whether a batch needs verification. Other errors in it are reported when it is appended."""
         try:
             header = read_header(records or b"")
             if not header.is_transactional:
