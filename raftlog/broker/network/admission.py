@@ -1,14 +1,14 @@
-"""Admission of connections: places for clients, places that only brokers get, and a hall where a broker can prove to
-be one.
+"""Admission of connections: places for clients, places reserved for brokers, and a hall where a broker can
+authenticate.
 
 Every new connection is a stranger. Strangers have at most max.connections places, fewer where the process may open
-fewer files or has less memory. An address and a listener may have fewer places. A broker that proves the cluster secret
-leaves the strangers and counts nowhere, so clients never take a broker's place. `connection_rates` says how fast
-strangers may come.
+fewer files or has less memory. An address and a listener may have fewer places. A broker that proves the cluster
+secret leaves the strangers and counts nowhere, so clients never take a broker's place. `connection_rates` says how
+fast strangers may come.
 
-A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
-short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or if a newer one needs its place
-among HALL_PLACES (`base.places`).
+A stranger without a place waits in the hall, which handles only the handshake of brokers, in short frames. It is
+refused at its first other frame, after HALL_LOOKS seconds, or if a newer stranger needs its place among HALL_PLACES
+(`base.places`).
 
 A listener of SASL has a gate: before its login, a client may ask for versions, log in, or prove to be a broker. Any
 other request ends its connection, and so does a login that takes too long. Its frames are short until then, so that
@@ -40,7 +40,7 @@ CONNECTION_BYTES: Final = 4 * 1024
 """The cost of an idle connection at most, in our memory and the transport's; half of it was measured."""
 
 TLS_CONNECTION_BYTES: Final = 64 * 1024
-"""The same over TLS, whose session and buffers have 50 KiB."""
+"""The same over TLS. Its session and buffers take 50 KiB."""
 
 HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3
@@ -99,14 +99,14 @@ class Gate:
             )
 
     def close(self, connection: Connection) -> None:
-        """Have the connection handle nothing but what belongs to a login."""
+        """Restrict the connection to requests that belong to a login."""
         server = connection.server
         connection.dispatch = dispatch_before_login
         connection.limit_frames(min(server.request_max_bytes, server.config.sasl_server_max_receive_size))
         server.watch.add(connection)
 
     def enter_hall(self, connection: Connection) -> None:
-        """Have the connection handle nothing but the handshake of brokers."""
+        """Restrict the connection to the handshake of brokers."""
         connection.dispatch = dispatch_in_hall
         connection.limit_frames(peer_auth.FRAME_BYTES)
         connection.server.watch.add(connection)
@@ -217,7 +217,7 @@ class Admission:
             self._memory.give(_cost(connection))
 
     def look(self, connection: Connection) -> None:
-        """Once a second: refuse who has been in the hall for too long."""
+        """Refuse connections that have been in the hall for too long; called once a second."""
         looks = self._looks.get(connection)
         if looks is None:
             return

@@ -1,8 +1,8 @@
-"""Client quotas in force: what clients of this broker used of late, and the muting of those that used too much.
+"""Client quotas in force: recent usage by this broker's clients, and muting of clients that exceed a quota.
 
-The answer to a request leaves at once and says for how long its connection is not read (throttle_time_ms, KIP-219). An
-answer to a fetch has no records then, and what it would have had does not count. The quotas are the newest image's;
-`follow` is told of them. Brokers have none, nor has the admin API.
+The response to a request leaves immediately. It says how long its connection is muted (throttle_time_ms, KIP-219). A
+throttled fetch response has no records, and does not count. The quotas are the newest image's, which `follow` applies.
+Brokers have none, nor has the admin API.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LimitedConnection(Protocol):
 
     @property
     def peer(self) -> object | None:
-        """The broker at the other end, if it is one."""
+        """The broker at the other end, or None for a client."""
 
     @property
     def login(self) -> object | None:
@@ -67,10 +67,10 @@ class Limit:
         self.limit = limit
         self.rate = rate
         self.burst = limit * span.least_s
-        """Nobody waits who has used no more than that of late."""
+        """A client that used no more than this recently is not throttled."""
 
     def throttle_s(self, now: float) -> float:
-        """Return how many seconds those who share it have to wait."""
+        """Return the throttle time of the clients that share this quota, in seconds."""
         return self.rate.throttle_s(self.limit, now) if self.rate.used > self.burst else 0.0
 
 
@@ -86,9 +86,9 @@ class ClientLimits:
         self._fetch = limits.get(FETCH)
         self._request = limits.get(REQUEST)
         self.mutations = mutations
-        """Whether the controller is to be asked before topics are created or deleted."""
+        """Whether topic creation and deletion need the controller's quota."""
         self.fetch_max_bytes = INT_MAX
-        """The most that one answer may have: that many bytes pass when nothing was fetched of late."""
+        """The maximum size of a fetch response, in bytes. It is allowed if the client fetched no records recently."""
         if self._fetch is not None:
             self.fetch_max_bytes = int(min(INT_MAX, self._fetch.burst))
 
@@ -104,9 +104,10 @@ class ClientLimits:
         return self._throttle_for_time(connection, now)
 
     def fetched(self, connection: LimitedConnection, size: int) -> int:
-        """Count an answer to a fetch as `produced` does, but not one that is throttled: that has no records.
+        """Count a fetch response as `produced` does, unless it is throttled and has no records.
 
-        An answer that is larger than any window allows passes when nothing was fetched of late. Else it never would.
+        A response that is larger than any window allows passes if the client fetched no records recently. Otherwise it
+        would never pass.
         """
         limit, request, now = self._fetch, self._request, self._clock()
         is_over_time = request is not None and request.rate.used > request.burst
@@ -132,7 +133,7 @@ class ClientLimits:
         self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
     def took(self, seconds: float) -> None:
-        """Count the time that a request of this client took of the event loop; its next answer tells."""
+        """Count the event loop time of a request of this client. Its next response includes the throttle time."""
         if self._request is not None:
             self._request.rate.use(seconds * _PERCENT, self._clock())
 
@@ -173,7 +174,7 @@ class ClientQuotas:
         """With the end of it."""
         self._quotas = NOTHING_SET
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
-        """By principal and client id, of those that were asked for since quotas changed."""
+        """By principal and client id, for clients looked up since quotas changed."""
         self._rates: Rates[tuple[str, CountedAs]] = Rates(span)
         self.clock = loop.time
         self.span = span

@@ -1,11 +1,11 @@
 """One client's connection: bytes in, frames cut in place, responses out in the order of the requests.
 
-Knows nothing of what a request is for. A frame is a view of the workspace that all connections receive into, valid only
-while it is handled: `lasting` is for those who need its bytes later.
+It does not know what a request is for. A frame is a view of the workspace that all connections receive into, valid
+only while it is handled. `lasting` returns bytes that are needed later.
 
 Memory is bounded for each connection: one frame that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response
 beyond `ANSWERS_HIGH_BYTES`. The accounts of `inbox.py` and `outbox.py` bound all connections together. Past a limit it
-stops handling frames, then reading. `idle_connections.py` ends it if nothing moves.
+stops handling frames, then reading. `idle_connections.py` closes it if it makes no progress.
 
 An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from raftlog.replication.replica_host import ReplicaId
 
 MAX_OPEN_SLOTS: Final = 128
-"""Requests of one connection whose responses are not written yet."""
+"""The maximum number of requests of a connection whose responses are not written yet."""
 
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
 """Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
@@ -113,7 +113,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.is_follower = False
-        """Whether that broker came to fetch as a replica; else it only asks."""
+        """Whether that broker fetches as a replica; otherwise it sends only other requests."""
         self.lane = 0
         self.handshake: ServerHandshake | None = None
         self.session_ids: tuple[int, ...] = ()
@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.run_guarded(self._let_go)
         self.run_guarded(self.server.connection_closed, self)
 
-    # Called by those who handle requests.
+    # Called by the request handlers.
 
     @property
     def is_open(self) -> bool:
@@ -220,18 +220,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     @property
     def broker_id(self) -> int | None:
-        """The broker whose rights the requests of this connection have; None: a client's."""
+        """The broker whose rights the requests of this connection have, or None for a client."""
         return None if self.peer is None or self.lane == ADMIN_HELLO else self.peer.broker_id
 
     def lasting(self, part: memoryview) -> memoryview:
-        """Return bytes of the frame being handled that stay as they are for as long as anybody refers to them."""
+        """Return bytes of the current frame that stay unchanged for as long as they are referenced."""
         if self.inbox.rest is None:
             return memoryview(bytes(part))
         self.inbox.rest.keep()
         return part
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
-        """Answer the request being handled, at once."""
+        """Respond to the current request immediately."""
         server = self.server
         server.counters.latencies[self.api_key].observe(server.stopwatch() - self._arrived_at)
         if self._slots:
@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._waiting_for = slot
 
     def overlap(self, slot: Slot) -> None:
-        """From now on, requests behind that one may be handled while it is open."""
+        """Allow later requests to be handled while this slot is open."""
         slot.overlaps = True
         if slot is self._waiting_for:
             self._waiting_for = None
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     # Called by the server.
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
-        """Close if nothing came for `max_quiet_sweeps` (0: never) sweeps."""
+        """Close if no bytes came for `max_quiet_sweeps` (0: never) sweeps."""
         if self._active or self._slots:
             self._active = False
             self._quiet_sweeps = 0
@@ -332,11 +332,11 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.login_failed(self, failure)
 
     def described(self) -> dict[str, Any]:
-        """Return who is at the other end, for a line of the audit log."""
+        """Return a description of the other end for the audit log."""
         return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
 
     def logged_in(self, principal: str) -> int:
-        """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
+        """Note a successful login. Return its lifetime in milliseconds, or 0 if it never expires."""
         assert self.login is not None
         self.principal = principal
         self.gate.open_for(self, self.login.lifetime_ms)
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return self.login.lifetime_ms
 
     def finish(self, *, answers_all: bool = False) -> None:
-        """Handle no more requests; close as soon as the open ones are answered: Produce alone, or `answers_all`."""
+        """Handle no more requests. Close once the open Produce requests, or all with `answers_all`, are completed."""
         self._finishing, self._answers_all = True, answers_all
         self._close_if_finished()
 
@@ -356,10 +356,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._transport.abort()
             self.server.watch.add_aborted(self)
 
-    # Called by those who look after memory and time.
+    # Called by the modules that manage memory and time.
 
     def memory_freed(self) -> None:
-        """There is room for answers again."""
+        """Continue, since there is room for responses again."""
         self._go_on()
 
     def unmute(self) -> None:
@@ -377,7 +377,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return holds or self._closing or self.dispatch is not self.server.dispatch
 
     def look(self, *, crowded: bool) -> None:
-        """End this connection if it holds bytes that do not move. `crowded`: half of the memory for answers is used."""
+        """End this connection if it holds bytes that do not move.
+
+        With `crowded`, half of the memory for responses is used.
+        """
         self.server.admission.look(self)
         self.gate.look(self)
         if self.inbox.look():
@@ -426,16 +429,16 @@ class Connection(asyncio.BufferedProtocol, Guard):
             or self._finishing
         ):
             return True
-        # brokers must not wait for clients, and the answer to a Produce is small
+        # brokers must not wait for clients, and a Produce response is small
         if self.peer is not None or api_key == _PRODUCE or not self.server.memory.answers.is_full:
             return False
         self.server.memory.answers.wait(self)
         return True
 
     def _handle_frames(self, view: memoryview, filled: int, arrived_at: float | None = None) -> None:
-        """Handle complete frames at the start of `view` as far as limits allow, send the answers, keep the rest.
+        """Handle complete frames at the start of `view` as far as limits allow, send the responses, and keep the rest.
 
-        `arrived_at`: when, by the stopwatch, if they have waited for this turn of the loop since then.
+        `arrived_at` is the stopwatch time of arrival, if the frames have waited for this turn of the loop since then.
         """
         inbox, position = self.inbox, 0
         inbox.needed_bytes = PREFIX_BYTES
@@ -459,12 +462,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 if end > filled:
                     inbox.needed_bytes = PREFIX_BYTES + size
                     break
-                # Responses leave in the order of requests. A fetch that waits for records would hold up this request,
-                # so it answers with what it has.
+                # Responses leave in the order of requests. A fetch that waits for records would delay this request, so
+                # it completes with what it has.
                 if self._waiting_for is not None:
                     self._waiting_for.hurry()
-                # A whole frame that may not be handled now is kept, and reading stops: the client then feels the limit
-                # as a full socket, without a message.
+                # A whole frame that may not be handled now is kept, and reading stops. The limit then reaches the
+                # client as a full socket, without a message.
                 if handled >= limit or (
                     (
                         self._slots
@@ -478,8 +481,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 ):
                     inbox.is_blocked = True
                     break
-                # The view may be of a buffer that all connections share: whoever needs the bytes after this call asks
-                # for lasting ones (`lasting`).
+                # The view may be of a buffer that all connections share. Code that needs the bytes after this call
+                # uses `lasting`.
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
                 handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
                 if self._out_bytes >= ANSWERS_HIGH_BYTES:
@@ -489,7 +492,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._lose_framing(lost)
         finally:
             self._handling = False
-        # What was answered at once leaves in one write, before the rest is copied.
+        # Responses that are ready leave in one write, before the rest is copied.
         if self._out:
             self._flush()
         if position < filled or inbox.rest is not None:
@@ -498,7 +501,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._go_on(in_line=limit < HANDLED_AT_ONCE)
 
     def _lose_framing(self, lost: FramingLost) -> None:
-        self.inbox.is_blocked = bool(self._slots)  # what came before is answered first
+        self.inbox.is_blocked = bool(self._slots)  # earlier requests are completed first
         if not self._slots:
             self.close("framing_lost", reason=str(lost))
 

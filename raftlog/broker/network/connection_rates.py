@@ -47,7 +47,7 @@ class ConnectionRates:
         """By name; "" is all of them."""
 
     def delay_of_address(self, host: str) -> Delay | None:
-        """Count a connection of an address, or return how long one has to wait that made too many."""
+        """Count a connection of an address, or return how long an address with too many connections has to wait."""
         quotas = self._quotas()
         limit = quota_for_address(quotas, host) if quotas else None
         if limit is None:

@@ -44,6 +44,6 @@ class ConnectionCounters:
         self.long_turns: defaultdict[int, int] = defaultdict(int)
         """By API key: turns of the event loop that requests held for longer than `LONG_TURN_S`."""
         self.throttled: defaultdict[str, int] = defaultdict(int)
-        """By the key of a quota: answers that said that it was used up, or connections that were refused for it."""
+        """Throttled responses, or connections refused for a quota, by the key of the quota."""
         self.throttle_ms: defaultdict[str, int] = defaultdict(int)
         """By the key of a quota: the throttle times of those."""

@@ -18,7 +18,10 @@ _SLACK: Final = 64
 
 
 class DeadlineWaiter(Protocol):
-    """A waiter until a deadline, for a connection. If it fails, that one is closed; no other deadline is missed."""
+    """A waiter with a deadline, on behalf of a connection.
+
+    If it fails, that connection is closed; no other deadline is missed.
+    """
 
     @property
     def connection(self) -> Guard: ...
@@ -37,7 +40,7 @@ class Deadlines:
         self._buckets: dict[int, dict[DeadlineWaiter, None]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # uvloop gives a handle that cannot tell when for a time that is past
+        self._timer_at = 0.0  # uvloop gives a handle without `when` for a time in the past
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
@@ -98,7 +101,7 @@ class Deadlines:
 
     def _expire_bucket(self, ticket: int) -> None:
         bucket = self._buckets.get(ticket)
-        while bucket:  # one may remove another while it expires
+        while bucket:  # a waiter may remove another while it expires
             waiter = next(iter(bucket))
             self.remove(waiter, ticket)
             waiter.connection.run_guarded(waiter.expired)

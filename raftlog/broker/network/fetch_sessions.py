@@ -1,7 +1,8 @@
-"""Fetch sessions (KIP-227): what a fetching client wants, kept between its requests, and what may be new of it.
+"""Fetch sessions (KIP-227): the partitions of a fetching client, kept between its requests, and which may have
+changed.
 
-Both sessions and their partitions are bounded. A client for which there is no room is answered without a session, as
-Kafka's are. Sessions of brokers are always kept, and no client's session puts one out.
+Both sessions and their partitions are bounded. A client without room for a session gets full responses, as in Kafka.
+Sessions of brokers are always kept, and no client's session evicts them.
 
 A session knows for each partition whether it is *dry*: read, found empty, and parked on the partition until that wakes
 it. Only the others are read by the next fetch, so a fetch costs what moved, not what is subscribed. A fetch without a
@@ -39,14 +40,14 @@ BROKEN_EPOCH: Final = -2
 _MAX_ID: Final = 2**31 - 1
 
 EVICTION_S: Final = 120.0
-"""Kafka's min.incremental.fetch.session.eviction.ms: how long a session is safe from newer, larger ones, and after
-which idle time it may go for any."""
+"""Kafka's min.incremental.fetch.session.eviction.ms, in seconds. A session is safe from newer, larger sessions for
+this long, and can be evicted by any after this idle time."""
 
 ENTRY_BYTES: Final = 640
 """About what a partition takes in a session."""
 
 HIGH_WATERMARKS_S: Final = 0.1
-"""How often a follower is told at most of high watermarks that moved in partitions without records for it. It needs
+"""The shortest interval between high watermark updates to a follower, for partitions without new records. It needs
 them for little but to lead later, and then its own followers bring it up to date."""
 
 MAX_SHARE: Final = 4
@@ -58,7 +59,7 @@ log = get_logger(__name__)
 
 
 class SessionPartition:
-    """One partition of a session: the client's position in it, and what it was last told."""
+    """One partition of a session: the client's position in it, and what the last response said."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -97,7 +98,7 @@ class SessionPartition:
         self.parked = False
         self.dry = False
         self.held = False
-        """Nothing is read from it for now: the client catches up, and faster than it may."""
+        """Whether it is not read for now, since the client's catch-up is throttled."""
         self.read: PartitionRead | None = None
         self.seen_bytes = 0
         self.sent_high_watermark = -1
@@ -123,9 +124,9 @@ class SessionPartition:
         )
 
     def is_news(self, read: PartitionRead) -> bool:
-        """Say whether an incremental response must tell this read; if so, note that it does."""
+        """Return whether an incremental response must include this read; if so, note it as sent."""
         if read.error_code or read.diverging is not None:
-            self.sent_high_watermark = -1  # so that it is told again once the error is over
+            self.sent_high_watermark = -1  # so that it is sent again once the error is over
             return True
         if not read.records and not self.differs(read):
             return False
@@ -147,8 +148,8 @@ class WaitingFetch(Protocol):
 class FetchSession(Guard):
     """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`).
 
-    Partitions wake it from inside other connections' requests, so a failure of it ends the session and the fetch that
-    waits on it, nothing else.
+    Partitions wake it during other connections' requests. So a failure ends only the session and the fetch that waits
+    on it.
     """
 
     __slots__ = (
@@ -173,15 +174,15 @@ class FetchSession(Guard):
     def __init__(self, *, replica: bool, by_id: bool, owner: str = "") -> None:
         self.session_id = NO_SESSION
         self.owner = owner
-        """The principal and the address that opened it; nobody else may continue or end it."""
+        """The principal and the address that opened it. No other client may continue or end it."""
         self.epoch = INITIAL_EPOCH
         self.replica = replica
         self.by_id = by_id
         self.entries: dict[EntryKey, SessionPartition] = {}
         self.ready: dict[SessionPartition, None] = {}
-        """Entries that may have something to tell, in the order in which they get their turn."""
+        """Entries that may have changed, in the order of their turns."""
         self.untold: dict[SessionPartition, None] = {}
-        """Of a follower: entries of which only the high watermark is new, told together (HIGH_WATERMARKS_S)."""
+        """For a follower: entries with only a new high watermark, sent together (HIGH_WATERMARKS_S)."""
         self.high_watermarks_told_at = NEVER
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
@@ -223,7 +224,7 @@ class FetchSession(Guard):
                     entry = entries[topic, wanted[0]] = SessionPartition(topic, wanted)
                 else:
                     entry.update(wanted)
-                    if self.replica:  # with two fetches under way it may have dropped what it was told
+                    if self.replica:  # with two fetches in flight it may have dropped a response
                         entry.sent_high_watermark = -1
                 ready[entry] = None
 
@@ -265,13 +266,16 @@ class FetchSession(Guard):
         partition.unpark(self)
 
     def wake(self, partition: Partition) -> None:
-        """There is more in a partition, or it no longer serves. A session nobody waits on is woken only once."""
+        """Note that a partition has more data, or is no longer served.
+
+        A session without a waiting fetch is woken only once.
+        """
         try:
             entry = self.by_partition.get(partition)
             if entry is None:
                 return
             self._unpark(entry, partition)
-            entry.dry = False  # also for a fetch that has read it already, but is not answered yet
+            entry.dry = False  # also for a fetch that has read it already, but is not completed yet
             self.ready[entry] = None
             if self.fetch is not None:
                 self.fetch.wake_soon()
@@ -288,7 +292,7 @@ class FetchSession(Guard):
             self.crash("high_watermark_moved")
 
     def tell_high_watermarks(self, now: float) -> bool:
-        """Have the next answer tell all high watermarks that moved, if it is time to."""
+        """Include all changed high watermarks in the next response, if it is time to."""
         if now - self.high_watermarks_told_at < HIGH_WATERMARKS_S:
             return False
         if self.untold:
@@ -299,7 +303,7 @@ class FetchSession(Guard):
         return True
 
     def log_start_moved(self, partition: Partition) -> None:
-        """A follower hears of the new log start with its next answer."""
+        """Include the new log start offset in a follower's next response."""
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
@@ -329,7 +333,7 @@ class FetchSession(Guard):
 
 
 class FetchSessions:
-    """The sessions of one broker: at most `slots` of clients, and those of authenticated brokers.
+    """The sessions of one broker: at most `slots` sessions of clients, and those of authenticated brokers.
 
     A broker's sessions end with its connection, so they are bounded by the connections.
     """
@@ -354,10 +358,10 @@ class FetchSessions:
     def open(
         self, request: FetchRequest, version: int, *, replica: bool, now: float, owner: str = ""
     ) -> FetchSession:
-        """Return the session a request continues or starts, with what it wants taken in.
+        """Return the session that a request continues or starts, updated by the request.
 
-        `owner` is who asks, and from where; a session of another one is as if it were not there.
-        Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
+        `owner` is the client's principal and address. A session of another owner is treated as missing. Raises
+        FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
         """
         known = self._sessions.get(request.session_id)
         if known is not None and known.owner != owner:
@@ -393,7 +397,7 @@ class FetchSessions:
             session.forget(request.forgotten)
         if not self._count(session):
             self.end(request.session_id)
-            raise FetchSessionIdNotFound()  # the client names everything again, and is answered without a session
+            raise FetchSessionIdNotFound()  # the client names all partitions again, without a session
         session.epoch = 1 if session.epoch == _MAX_ID else session.epoch + 1
         session.used_at = now
         del self._sessions[request.session_id]

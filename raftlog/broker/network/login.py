@@ -1,8 +1,8 @@
 """The logins of a connection (SASL): which mechanism, what has been proved, and until when it holds.
 
-One `Login` belongs to one connection of a SASL listener. It answers what clients of SaslHandshake and SaslAuthenticate
-say; the handlers of these APIs only pass it on. A failed login says one thing whatever was wrong, late, and ends the
-connection. A second login (KIP-368) may not change the principal.
+One `Login` belongs to one connection of a SASL listener. It handles the messages of SaslHandshake and
+SaslAuthenticate; the handlers of these APIs only pass them on. A failed login always gets the same error message,
+delayed, and ends the connection. A second login (KIP-368) may not change the principal.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024
 
 
 class LoginStep(NamedTuple):
-    """The bytes for the client, and its `principal` once it has proved who it is."""
+    """The bytes for the client, and its `principal` once it is authenticated."""
 
     answer: bytes
     principal: str | None = None
     lifetime_ms: int = 0
     """For how long at most that holds; 0: as long as the listener says."""
     refused: SaslAuthenticationFailed | None = None
-    """Set if the answer tells the client that it is refused; it then says one thing more, and hears the failure."""
+    """Set if the response reports the rejection to the client. The client then sends one more message, and gets the
+    failure."""
 
 
 class TokenExchange(Protocol):
@@ -51,7 +52,7 @@ class TokenExchange(Protocol):
 
 
 class LoginFailure(NamedTuple):
-    """A failed login, for the operator: `reason` is one of a few words, `advice` says what to mend."""
+    """A failed login, for the operator: `reason` is a short fixed phrase, `advice` says how to fix it."""
 
     mechanism: str
     reason: str
@@ -72,7 +73,7 @@ class Credentials(NamedTuple):
 
 
 class Login:
-    """The logins of one connection, one after the other."""
+    """The logins of a connection, one by one."""
 
     __slots__ = (
         "_bearer",
@@ -114,7 +115,7 @@ class Login:
         self.principal: str | None = None
         """Of the last login that succeeded."""
         self.token_id: str | None = None
-        """The delegation token of that login, if it was with one."""
+        """The delegation token of that login, if it used a token."""
         self.lifetime_ms = 0
         """For how long that login holds; 0: as long as the connection."""
         self.mechanism = ""
@@ -128,7 +129,7 @@ class Login:
         return self._logins.mechanisms
 
     def take_failure(self) -> LoginFailure | None:
-        """Return why the login failed, once, for whoever tells the operator."""
+        """Return why the login failed, once, for the operator's log."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -154,7 +155,7 @@ class Login:
     async def go_on(self, message: bytes) -> LoginStep:
         """Take the next message of the mechanism. Waits only if a token's key must be fetched.
 
-        Raises IllegalSaslState without a mechanism, SaslAuthenticationFailed if it proves nothing.
+        Raises IllegalSaslState without a mechanism, and SaslAuthenticationFailed if authentication fails.
         """
         if not self._mechanism or self.failed:
             raise IllegalSaslState("SaslHandshake comes first, and names a mechanism")
@@ -193,7 +194,7 @@ class Login:
         self._mechanism, self.mechanism = "", self._mechanism
 
     def _fail(self, reason: str, advice: str) -> None:
-        """Note the first failure: what comes of it later tells nothing new."""
+        """Note the first failure; later failures follow from it."""
         if not self._has_failed:
             self._has_failed = True
             self._failure = LoginFailure(self.failed or self._mechanism, reason, advice)
@@ -242,7 +243,7 @@ class Login:
         return credentials.token_key.credential(mechanism, token_id, credentials.image().tokens)
 
     def _valid_token(self, token_id: str) -> DelegationToken | None:
-        """Return a token that one can log in with now."""
+        """Return a token that is valid for a login now."""
         credentials = self._credentials
         token = credentials.image().tokens.get(token_id)
         if token is None or not credentials.token_key.is_set:

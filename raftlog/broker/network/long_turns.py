@@ -1,7 +1,7 @@
-"""Turns of the event loop that one request held for too long, by API: counted for the metrics, told in the log.
+"""Event loop turns that a request held for too long, by API: counted in the metrics and logged.
 
-While one request is handled no other is, and no heartbeat leaves: a turn as long as broker.session.timeout.ms gets this
-node fenced. So a turn of LONG_TURN_S is a fault of ours, whatever the request asked for.
+While a request is handled no other is, and no heartbeat leaves: a turn as long as broker.session.timeout.ms gets this
+node fenced. So a turn of LONG_TURN_S is a bug of ours, whatever the request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 LONG_TURN_S: Final = 0.05
 
 LOG_EVERY_S: Final = 10.0
-"""The log tells of one long turn of an API in so many seconds; the metrics count all."""
+"""The log reports at most one long turn of an API in this many seconds; the metrics count all."""
 
 log = get_logger(__name__)
 
@@ -49,7 +49,10 @@ class LongTurns:
     def timed(
         self, api_key: int, work: Awaitable[Result], note: Callable[[int, float], None] | None = None
     ) -> Awaitable[Result]:
-        """Return work for a request, to be awaited: each of its steps is a turn of its own, which `note` is told of."""
+        """Return work for a request, to be awaited.
+
+        `note` is called with the duration of each step, which is a turn of its own.
+        """
         return _Timed(self, api_key, work, note or self.note)
 
     def steps_of(

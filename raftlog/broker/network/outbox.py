@@ -1,7 +1,7 @@
 """The outgoing bytes of one connection: given to its transport in pieces, and counted as long as they wait.
 
-Ordering law: buffers leave in the order in which they are sent. The transport is given the next piece only once the
-kernel has taken the one before, so that memory is free as soon as its bytes have left, whatever the transport copies.
+Ordering law: buffers leave in the order in which they are sent. The transport gets the next piece only once the kernel
+has taken the last. So memory is free as soon as its bytes have left, whatever the transport copies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PIECE_BYTES: Final = 256 * 1024
 
 
 class Outbox:
-    """`waiting_bytes` is what the account for answers knows of this connection; `update` tells it."""
+    """`waiting_bytes` is the size of this connection in the account for responses; `update` changes it."""
 
     __slots__ = (
         "_account",
@@ -45,7 +45,8 @@ class Outbox:
         self._account = account
         self._transport: asyncio.WriteTransport | None = None
         self._does_not_tell = False
-        """Whether the transport is asyncio's own, whose `writelines` since Python 3.12 does not say what it keeps."""
+        """Whether the transport is asyncio's own. Since Python 3.12 its `writelines` does not report what it
+        buffers."""
         self._queue: deque[Buffer] | None = None
         self._queued_bytes = 0
         self._held_bytes = 0
@@ -60,8 +61,8 @@ class Outbox:
 
     def open(self, transport: asyncio.WriteTransport) -> None:
         """Send to this transport from now on."""
-        # So that it tells of what it keeps, but for a single byte. With 0 a transport of TLS would take that it keeps
-        # nothing for too much, and the end of nothing never comes.
+        # So that the transport reports what it buffers, except for a single byte. With 0, a TLS transport would pause
+        # writing on an empty buffer, and never resume it.
         transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
         self._does_not_tell = type(transport).__module__ == "asyncio.selector_events"
@@ -102,14 +103,14 @@ class Outbox:
         self.update()
 
     def clear(self) -> None:
-        """Forget what waits: nobody will take it."""
+        """Drop the waiting bytes; they will not be read."""
         self._transport = None
         self._queue = None
         self._queued_bytes = self._held_bytes = 0
         self.update()
 
     def update(self) -> None:
-        """Tell the account what waits now."""
+        """Update the account with the bytes that wait now."""
         before, now = self.waiting_bytes, self._held_bytes + self._unsent_bytes
         if now > before:
             self._account.take(now - before)

@@ -43,7 +43,10 @@ def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
 
 
 def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
+    """Serve one step of the handshake.
+
+    An invalid proof closes the connection, a valid proof the broker's older connections.
+    """
     server = connection.server
     if len(frame) > FRAME_BYTES:
         raise InvalidRequest(

@@ -1,15 +1,15 @@
 """How fast the bytes that a connection holds must move, and whether they do.
 
 Bytes are counted against time, so a large frame may take as long as it needs. Time is counted in looks
-(`idle_connections.py`), so a pause of our own loop is held against nobody.
+(`idle_connections.py`), so a pause of our own loop counts against no connection.
 
-| who | must move | may fall behind by |
+| what | must move | may fall behind by |
 |---|---|---|
 | an incomplete frame arrives | SLOWEST_BYTES each second | PATIENCE_S |
-| an answer that the transport holds leaves | SLOWEST_BYTES each second | PATIENCE_S |
+| a response that the transport holds leaves | SLOWEST_BYTES each second | PATIENCE_S |
 | the first, where requests' memory is short | PRESSED_BYTES each second | PRESSED_S |
 | the first, with a grant for which others wait | HOLDING_UP_BYTES each second | PRESSED_S |
-| any answer, where half of answers' memory is used | PRESSED_BYTES each second | PRESSED_S |
+| any response, where half of responses' memory is used | PRESSED_BYTES each second | PRESSED_S |
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOLDING_UP_BYTES: Final = 1024 * 1024
 
 
 class ConnectionProgress:
-    """Whether a count of bytes grows fast enough. `is_stuck` is asked once a look."""
+    """Whether a count of bytes grows fast enough. `is_stuck` is called once a look."""
 
     __slots__ = ("_credit_s", "_seen")
 

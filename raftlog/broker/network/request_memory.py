@@ -1,16 +1,16 @@
-"""The memory for requests: where bytes are received, and who may read on while much is held.
+"""The memory for requests: where bytes are received, and which connections may read while much is held.
 
-All connections receive into one window, so that an idle one holds nothing. A complete frame is handled where it lies.
-Only the beginning of one that is not complete yet is copied into a buffer of its connection, and the rest of that frame
-is received there, no further.
+All connections receive into one window, so an idle connection holds no memory. A complete frame is handled where it
+lies. Only the beginning of an incomplete frame is copied into a buffer of its connection. The rest of that frame is
+received there, no further.
 
-The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
-frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,
-as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
-has nothing yet reads a small piece at a time, so the smallest requests are served as ever. For the rests of others up
-to SMALL_REST_BYTES there is room of their own beyond the account, so that they need not wait for a large one that comes
-slowly. One that has a grant and sends too slowly is closed (`progress.py`), all the sooner if others wait, so
-none waits for ever. Brokers read without a grant.
+The rule: below three quarters of the account all connections read. From there on a connection with the beginning of a
+frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to the connections with
+the fewest missing bytes, as long as all grants fit into the account. One grant is always given, however large, so
+there is progress. A connection without a partial frame reads a small piece at a time, so the smallest requests are
+served as usual. The rests of other frames up to SMALL_REST_BYTES have room of their own beyond the account. They need
+not wait for a large frame that comes slowly. A connection that has a grant and sends too slowly is closed
+(`progress.py`), sooner if others wait. So no connection waits for ever. Brokers read without a grant.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MAPPING_BYTES: Final = 5 << 18
 """The usual mapping: a batch of Kafka's default message.max.bytes, and what a request has around it."""
 
 SPARE_MAPPINGS: Final = 2
-"""Usual mappings that are kept for the next large frames: their pages need not be asked of the system again."""
+"""The number of usual mappings kept for the next large frames, to reuse their pages."""
 
 
 class FrameMappings:
@@ -55,11 +55,11 @@ class FrameMappings:
         """Return a mapping for so many bytes; what it holds is of frames before."""
         if size <= MAPPING_BYTES and self.spares:
             return self.spares.pop()
-        # private, since pages of a shared mapping are those of a file, which cost more to make and to drop
+        # private, since pages of a shared mapping belong to a file, and cost more to create and to drop
         return mmap(-1, max(size, MAPPING_BYTES), flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
     def give_back(self, mapping: mmap) -> None:
-        """Nobody reads it any more."""
+        """Take back a mapping that is no longer read."""
         if len(mapping) == MAPPING_BYTES and len(self.spares) < SPARE_MAPPINGS:
             self.spares.append(mapping)
 
@@ -67,8 +67,8 @@ class FrameMappings:
 class FrameRest:
     """Bytes that were received and are not handled: their memory follows what arrived, not what was announced.
 
-    The missing part of the frame is received behind them. Those of a large frame lie in a mapping of its whole length:
-    nothing is copied as it grows, twice the memory is never needed, and the heap keeps no hole of that size.
+    The missing part of the frame is received behind them. A large frame lies in a mapping of its whole length:
+    no bytes are copied as it grows, twice the memory is never needed, and the heap keeps no hole of that size.
     """
 
     __slots__ = ("_buffer", "_mappings", "is_kept", "size")
@@ -79,7 +79,7 @@ class FrameRest:
         self._buffer: bytearray | mmap = bytearray()
         self.size = len(first)
         self.is_kept = False
-        """Whether somebody refers to the bytes for longer than this lives."""
+        """Whether the bytes are referenced for longer than this object lives."""
         if self.size < LARGE_BYTES or self.size >= needed:
             self._buffer += first
         else:
@@ -105,17 +105,17 @@ class FrameRest:
         self._buffer = grown
 
     def view(self) -> memoryview:
-        """Return the bytes. They stay as they are until `free`, and for as long as anybody refers to them if kept."""
+        """Return the bytes. They stay unchanged until `free`, and if kept for as long as they are referenced."""
         return memoryview(self._buffer)[: self.size]
 
     def keep(self) -> None:
-        """Somebody refers to the bytes for longer than this lives."""
+        """Keep the bytes valid for longer than this object lives."""
         if not self.is_kept:
             self.is_kept = True
             self.trim()
 
     def trim(self) -> None:
-        """Give the pages back that frames before have left behind the bytes of this one."""
+        """Release the pages that earlier frames used beyond the bytes of this frame."""
         if type(self._buffer) is mmap:
             begin = -(-self.size // PAGESIZE) * PAGESIZE
             if begin < len(self._buffer):
@@ -167,7 +167,7 @@ class RequestMemory:
         self._waiting: dict[FrameReader, int] = {}
         """With the number of its place in the queue."""
         self._queue: list[tuple[int, int, FrameReader]] = []
-        """(missing bytes, number, reader); a place whose reader left is passed over."""
+        """(missing bytes, number, reader); an entry whose reader left is skipped."""
         self._order = count()
 
     @property
@@ -221,7 +221,7 @@ class RequestMemory:
         return reader in self._waiting
 
     def holds_up_others(self, reader: FrameReader) -> bool:
-        """Whether it has a grant while others wait for one."""
+        """Return whether it has a grant while other connections wait for a grant."""
         return bool(reader.granted and self._waiting)
 
     def leave(self, reader: FrameReader) -> None:

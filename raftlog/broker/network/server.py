@@ -1,4 +1,4 @@
-"""A broker's listeners: accepts connections, and owns what they share. Knows nothing of how topics come to be.
+"""A broker's listeners: accepts connections, and owns what they share. It does not know how topics are created.
 
 Ordering law of the end: listeners close, then connections finish their open produce requests, then the rest goes.
 """
@@ -69,7 +69,7 @@ KEEPALIVE: Final = (
     (IPPROTO_TCP, TCP_KEEPINTVL, 5),
     (IPPROTO_TCP, TCP_KEEPCNT, 3),
 )
-"""A client that went without a word, or whose word was lost in a flood of connections, is noticed within a minute."""
+"""A client that vanished silently, or whose close was lost in a flood of connections, is noticed within a minute."""
 
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
@@ -129,9 +129,9 @@ class BrokerServer:
         self.nodes = NodeMachines()
         """From where nodes have proved the cluster secret, to this server or to the controller's listener."""
         self.tls = self._tls()
-        """By listener, for those that speak TLS."""
+        """By listener, for TLS listeners."""
         self.token_keys: dict[str, TokenKeys] = {}
-        """By listener, for those that offer OAUTHBEARER, once it is bound."""
+        """By listener, for bound listeners with OAUTHBEARER."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
@@ -177,7 +177,7 @@ class BrokerServer:
     ) -> tuple[Endpoint, ...]:
         """Bind and accept; by default all listeners that are not the controller's. Raises ListenerUnavailable.
 
-        Without `serve` clients are refused until `serve()`, as if nobody listened.
+        Without `serve` clients are refused until `serve()`, as if the port were closed.
         """
         if listeners is None:
             controllers = self.config.controller_listener_names
@@ -355,9 +355,10 @@ class BrokerServer:
                 connection.cut("delegation_token_gone", token_id=token_id)
 
     def send_clients_elsewhere(self) -> None:
-        """End the connections of clients, so that they look for brokers that know more than this one.
+        """Close the connections of clients, so that they look for brokers with newer metadata than this broker's.
 
-        Their fetch sessions end, too: a session leaves out what has no news, so it would not tell of the change.
+        Their fetch sessions end, too: an incremental response leaves out unchanged partitions, so it would not show
+        the change.
         """
         for connection in tuple(self.connections):
             if connection.peer is None:
@@ -391,18 +392,20 @@ class BrokerServer:
             connection.abort()
 
     def login_failed(self, connection: Connection, failure: LoginFailure) -> None:
-        """Count a login that failed and say why; whoever calls this closes the connection."""
+        """Count a failed login and log the reason; the caller closes the connection."""
         mechanism, reason, advice = failure
         self.count_closed("login_failed")
         self.counters.failed_logins[mechanism, reason] += 1
         self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.described())
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
-        """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
+        """Make another broker's newest connection in a lane its only connection there.
 
-        A client that gave a connection up may still be heard on it, later than on the next: the kernel sends what it
-        has taken. A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a
-        marker ends a transaction that began since.
+        Return False if this connection is older than that.
+
+        Bytes of an abandoned connection may still arrive after those of the next: the kernel sends what it has taken.
+        A fetch offset that comes so late could undo newer progress, or cover records truncated since. A late marker
+        could end a newer transaction.
         """
         if lane == ADMIN_HELLO:
             self._take_node(connection)

@@ -1,6 +1,7 @@
-"""TLS of a broker's listeners: a new connection gets the newest context, one that is open keeps its own.
+"""TLS of a broker's listeners: a new connection gets the newest context, an open connection keeps its own.
 
-`links.tls` makes contexts of files. Here is what clients see of them, and who clients are by their certificates.
+`links.tls` creates contexts from files. This module has what clients see of them, and the principals of client
+certificates.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class ServerContext(ssl.SSLContext):
     """The context of connections that clients open."""
 
     certificate: bytes
-    """The one that it shows, in DER."""
+    """The certificate that it presents, in DER."""
 
 
 class ServerTls:
@@ -151,7 +152,7 @@ class ServerTls:
             log.info("tls_renewed", listener=self._tls.listener)
 
     def principal_of(self, connection: ssl.SSLObject) -> str:
-        """Return who is at the other end, as `User:name`. Raises NoPrincipal."""
+        """Return the principal at the other end, as `User:name`. Raises NoPrincipal."""
         certificate = connection.getpeercert(binary_form=True)
         if not certificate:
             return ANONYMOUS
@@ -206,7 +207,7 @@ def make_server_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
     """Return the context of connections that clients open. Raises TlsUnusable."""
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = _VERIFY[tls.ssl_client_auth]
-    # A session that is resumed brings the verdict of its beginning with it, whoever is believed today.
+    # A resumed session keeps the verdict of its beginning, whichever authorities are trusted today.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     load_context(context, tls, material)
@@ -215,7 +216,7 @@ def make_server_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
 
 
 def _first_certificate(tls: ListenerTls, material: Material) -> bytes:
-    """Return the node's own certificate, which comes before those of authorities, in DER."""
+    """Return the node's own certificate, which comes before the authorities' certificates, in DER."""
     for kind, body in PEM_BLOCK.findall(material.chain.decode(errors="replace")):
         if kind == "CERTIFICATE":
             return base64.b64decode(body)

@@ -1,7 +1,7 @@
 """The keys of an identity provider, from a file or an address, kept fresh for logins by OAUTHBEARER.
 
-One task fetches; keys stay in force until newer ones have been read. A token whose key is unknown has them fetched out
-of turn, but at most once in a while: made-up tokens must not make a broker flood its identity provider.
+One task fetches; keys stay in force until newer keys have been read. An unknown key triggers an extra fetch, but only
+now and then. Made-up tokens must not make a broker flood its identity provider.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TokenKeys:
         )
         self._keys: VerificationKeys | None = None
         self._failures = 0
-        """Fetches that have failed since the last one that succeeded."""
+        """Fetches that have failed since the last successful fetch."""
         self._is_fetching = False
         self._began_at: float | None = None
         self._wanted = asyncio.Event()
@@ -69,9 +69,9 @@ class TokenKeys:
         """Of the fetch that runs, or the next; each has its own."""
 
     async def open(self) -> None:
-        """Read the file of keys, where they are in one. Raises KeysUnavailable: without them nobody could log in.
+        """Read the keys, if they are in a file. Raises KeysUnavailable, since no login could succeed without them.
 
-        An address may answer later: logins are refused until then.
+        A URL may become available later: logins are refused until then.
         """
         if self._oauth.jwks_path is not None:
             self._began_at = self._clock()
@@ -89,9 +89,9 @@ class TokenKeys:
             await self._fetch()
 
     async def verify(self, token: str, *, may_fetch: bool = True) -> tuple[VerifiedToken, int]:
-        """Return what a token claims, and for how many milliseconds it holds still. Raises TokenRefused.
+        """Return a token's claims, and its remaining lifetime in milliseconds. Raises TokenRefused.
 
-        Waits if the key is unknown and newer ones may have it, unless `may_fetch` forbids to ask for those.
+        Waits for a fetch if the key is unknown and newer keys may include it, unless `may_fetch` is False.
         """
         try:
             verified = self._verify(token)
@@ -140,7 +140,7 @@ class TokenKeys:
         except KeysUnavailable as error:
             self._failures += 1
             self._say_failed(str(error))
-        except Exception:  # whatever an identity provider answers, the node goes on
+        except Exception:  # the node goes on, whatever an identity provider returns
             self._failures += 1
             log.exception("token_keys_crashed", listener=self._oauth.listener)
         else:
