@@ -1,6 +1,6 @@
 """One module for each API, with its row (`broker.api`) at the end, beside the function that the row names:
 
-    def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable of one | None
+    def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable | None
     def error_response(request: RequestContext, message, error: KafkaError) -> response   # if the row names one
 
 `message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response, which

@@ -20,11 +20,11 @@ from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
 
 FIRST_FENCED_VERSION: Final = 2
-"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+"""Earlier versions return INVALID_PRODUCER_EPOCH to a fenced producer."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Add the partition where the group's offsets are, and answer once that is committed."""
+    """Add the partition of the group's offsets, and respond once that is committed."""
     if not message.group_id:
         raise InvalidGroupId("a group id must not be empty")
     check_group_id(message.group_id)

@@ -27,7 +27,7 @@ API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller begin or cancel reassignments, and wait until this broker knows of those that it did."""
+    """Have the controller begin or cancel reassignments, and wait until this broker's image shows them."""
     may_change = getattr(message, "allow_replication_factor_change", True)
     results, wanted = await _checked(broker, message)
     asked = ask_in_parts(

@@ -1,6 +1,7 @@
 """The levels of this process's loggers, as Kafka's tools change them (BROKER_LOGGER, KIP-412).
 
-They are no metadata: only the broker that is asked changes, and a restart begins with the config's level again.
+They are not metadata: only the broker that gets the request changes, and a restart begins with the config's level
+again.
 """
 
 from __future__ import annotations

@@ -27,7 +27,10 @@ API_KEY: Final = ApiKey.DELETE_ACLS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Remove rules, and wait until this broker goes by what is left. A filter looks at all rules: one at a time."""
+    """Remove ACLs, and wait until this broker applies the change.
+
+    A filter scans all ACLs, so filters are applied one by one.
+    """
     check_enabled(broker)
     make = response_builders(API_KEY, request.api_version)
     results: dict[int, Any] = {}

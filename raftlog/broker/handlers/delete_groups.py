@@ -21,7 +21,7 @@ API_KEY: Final = ApiKey.DELETE_GROUPS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per group, once its end is committed."""
+    """Respond per group, once its deletion is committed."""
     make = response_builders(API_KEY, request.api_version)
     deleted = await together(
         broker.env,

@@ -1,7 +1,7 @@
 """DeleteRecords 0-2: move the start of a partition forward (KIP-107).
 
-Answered once every replica in service has done so too: a leader that is elected the moment after must not bring the
-records back. Followers hear of it with a fetch's answer, and tell with the next fetch.
+The response waits until every replica in service has done so too. A leader elected right after it must not bring the
+records back. Followers learn the new start from a fetch response, and confirm it with the next fetch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOK_S: Final = 0.02
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition with where all of its replicas begin now."""
+    """Respond with the least log start offset of all replicas of each partition."""
     rows = ((topic.name, wanted) for topic in message.topics for wanted in topic.partitions)
     deletions = await each_part(broker.env, rows, lambda row: Deletion(broker, request, *row))
     await _wait(broker.env, message, deletions)

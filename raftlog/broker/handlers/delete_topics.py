@@ -85,7 +85,9 @@ async def _checked(
 
 
 def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> TopicResult | None:
-    """Return the refusal of a topic that the sender may not delete; one by id is not named to who may not see it.
+    """Return the error of a topic that the sender may not delete.
+
+    A topic given by id is not named to senders that may not describe it.
 
     The right to delete in the cluster is that to delete every topic.
     """

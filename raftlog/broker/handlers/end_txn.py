@@ -17,13 +17,13 @@ from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 API_KEY: Final = ApiKey.END_TXN
 
 FIRST_FENCED_VERSION: Final = 2
-"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+"""Earlier versions return INVALID_PRODUCER_EPOCH to a fenced producer."""
 
 FIRST_BUMPING_VERSION: Final = 5
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once the outcome is certain; partitions hear of it after that."""
+    """Respond once the outcome is certain. The markers are written after that."""
     version = request.api_version
     bumps = version >= FIRST_BUMPING_VERSION
     wanted = EndTransaction(

@@ -10,7 +10,7 @@ from raftlog.replication.replica_host import PartitionRead
 
 
 class ColdRead:
-    """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
+    """A read that has to wait for the disk. It is created on the loop and run away from it. It uses only the log."""
 
     __slots__ = (
         "_aborted",

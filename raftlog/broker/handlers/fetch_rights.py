@@ -1,7 +1,7 @@
-"""The sender of a fetch, and whether it still may read when the answer leaves.
+"""The sender of a fetch, and whether it still may read when the response leaves.
 
-A fetch looks at rights as it reads, and may then wait for records, for a disk or for other turns of the loop. Rules
-change meanwhile, and a partition without news is not read at all.
+A fetch checks ACLs as it reads, and may then wait for records, for a disk or for other turns of the loop. ACLs change
+meanwhile, and a partition without news is not read at all.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def take_back(connection: Connection, session: FetchSession) -> None:
 
 
 def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:
-    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
+    """Return the id of the replica that fetches.
+
+    Raises TopicAuthorizationFailed for a client that only claims to be a replica.
+    """
     peer = connection.peer
     if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
         raise TopicAuthorizationFailed()

@@ -1,4 +1,4 @@
-"""ListConfigResources 0-1: what has configs (KIP-1142). Version 0 asks for client metrics only (KIP-714)."""
+"""ListConfigResources 0-1: the resources with configs (KIP-1142). Version 0 is for client metrics only (KIP-714)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """List resources of the types asked for; no type means all."""
+    """List resources of the requested types; no type means all."""
     make = response_builders(API_KEY, request.api_version)
     types = set(getattr(message, "resource_types", (CLIENT_METRICS,))) or _LISTED
     if types - _LISTED:

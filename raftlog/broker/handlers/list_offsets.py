@@ -69,7 +69,7 @@ class OffsetSearch:
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition; one that is named twice is refused, and not searched."""
+    """Respond per partition. A partition that is named twice is refused, and not searched."""
     make = response_builders(API_KEY, request.api_version)
     named = ((topic.name, each.partition_index) for topic in message.topics for each in topic.partitions)
     times = await count_parts(broker.env, named)
@@ -90,7 +90,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 class PendingListing:
-    """Some partitions of one topic: what was searched of them, and their answers."""
+    """Some partitions of one topic: their searches and their results."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class PendingListing:
         """By partition; None before the search."""
 
     async def _search_all(self, wanted: Sequence[Any]) -> dict[int, OffsetSearch]:
-        """Search those that are asked for by time, unless nobody waits for the answer any longer."""
+        """Search the partitions requested by timestamp, unless the client no longer waits for the response."""
         searches = {
             each.partition_index: search
             for each in wanted
@@ -123,7 +123,7 @@ class PendingListing:
         return searches
 
     def _search(self, wanted: Any) -> OffsetSearch | None:
-        """Return the search to make, None where there is only an error to tell."""
+        """Return the search to make, or None where there is only an error to report."""
         try:
             self._check(wanted)
             partition = locate(self._broker, self._topic, wanted.partition_index)
@@ -140,7 +140,7 @@ class PendingListing:
             raise UnsupportedVersion(f"timestamp {wanted.timestamp} has no meaning in version {version}")
 
     async def answer(self, make: MessageBuilders, wanted: Any, *, searched_with: Sequence[Any]) -> Any:
-        """Return the answer for one partition, which is searched together with some others."""
+        """Return the result of a partition, which is searched together with some others."""
         if self._searches is None:
             self._searches = await self._search_all(searched_with)
         index = wanted.partition_index

@@ -48,7 +48,7 @@ def _partition(make: Any, ongoing: OngoingReassignment) -> Any:
 
 
 async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignment]:
-    """Those of the partitions asked for, each once; None asks for all."""
+    """Return the ongoing reassignments of the requested partitions, each once. None requests all."""
     if message.topics is None:
         asked_for_all = ListReassignments(None)
         reply = await ask(broker, asked_for_all, OngoingReassignments, timeout_ms=message.timeout)

@@ -32,11 +32,11 @@ API_KEY: Final = ApiKey.OFFSET_COMMIT
 FIRST_EPOCH_VERSION: Final = 9
 FIRST_TOPIC_ID_VERSION: Final = 10
 NOT_SAID: Final = -1
-"""The retention time of a commit that leaves it to the broker: every one since v5 (KIP-211)."""
+"""The retention time of a commit that leaves it to the broker, as every commit does since v5 (KIP-211)."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the commit is committed."""
+    """Respond per partition once the commit is committed."""
     make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: Iterator[Any]) -> Any:

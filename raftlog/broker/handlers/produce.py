@@ -1,7 +1,8 @@
 """Produce 0-13: one batch for each partition, appended while its bytes lie in the receive buffer (KIP-98, 516, 951).
 
-acks=1 is answered when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
-over. acks=0 is never answered. Its errors close the connection, the only sign that such a client can see.
+acks=1 is acknowledged when the batches are in this broker's log. acks=-1 is acknowledged when they are committed, or
+fails after the client's timeout. acks=0 gets no response. Its errors close the connection, the only sign that such a
+client can see.
 
 A transaction's first batch in a partition waits until the transaction's coordinator has confirmed it (KIP-890). Later
 requests on the connection wait behind it, so batches are appended in the order in which they were sent.
@@ -85,16 +86,15 @@ BEFORE_THE_LOG: Final = (
     NotOneBatch,
     RecordListTooLarge,
 )
-"""Errors of a log that are answered without its start (Kafka: ReplicaManager.appendRecordsToLeader)."""
+"""Errors of a log whose response has no log start offset (Kafka: ReplicaManager.appendRecordsToLeader)."""
 
 BATCHES_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""The bytes that are appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then,
-and a millisecond for a megabyte.
-"""
+"""The bytes that are appended between two turns of the loop. That is 300 µs at most for a batch of 200 records, and a
+millisecond for a megabyte."""
 
 DONE: Final = object()
-"""Told by an iterator that has ended."""
+"""Returned by an iterator that has ended."""
 
 MAGIC_BYTE: Final = 16
 ATTRIBUTES_BYTE: Final = 22
@@ -107,7 +107,7 @@ SUSPECT_ATTRIBUTES: Final = TRANSACTIONAL_BIT | ZSTD
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Append, and answer or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
+    """Append, and respond or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     if connection.limits is not None:
@@ -233,7 +233,7 @@ class PendingProduce(Slot):
         self._open: dict[Partition, BatchPosition] = {}
         """The batches that are not committed."""
         self.unlooked: dict[tuple[TopicKey, int], DeferredBatch] = {}
-        """Batches whose records cannot be walked in one go."""
+        """Batches whose records cannot be checked in a single turn."""
         self._leaders: set[int] = set()
         self._ticket = NOTHING
         self._settling = True
@@ -260,7 +260,7 @@ class PendingProduce(Slot):
             note_refusal(self.connection, Operation.WRITE, TOPIC, denied)
 
     def begin_verification(self) -> bool:
-        """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""
+        """Return whether a transaction may need verification first. Then all is appended and completed later."""
         wanted = self._wanted
         assert wanted.transactional_id is not None
         asked = VerificationRequests(self.connection.server.broker.verifier, wanted.transactional_id)
@@ -392,7 +392,7 @@ class PendingProduce(Slot):
             await self._append_unlooked(each)
 
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
-        """Answer after this work; what comes on this connection behind it waits, to stay in order."""
+        """Respond after this work. Later requests on this connection wait, to stay in order."""
         self.overlaps = False
         self.connection.spawn(self._conclude(work))
 
@@ -454,7 +454,7 @@ class PendingProduce(Slot):
             raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
 
     def refuse(self, error: KafkaError) -> Iterator[None]:
-        """Give each partition the same error, and append nothing; yield as `append` does."""
+        """Fail each partition with the same error, and append no records; yield as `append` does."""
         left = BATCHES_AT_ONCE
         for topic, batches in self._wanted.topics:
             if left <= 0:
@@ -522,10 +522,12 @@ class PendingProduce(Slot):
         *,
         log: Partition | None = None,
     ) -> ProducedPartition:
-        """Return the result of a batch that was not appended. If it may come again, what its producer sent after it
-        waits: it would be taken for the producer's first where this broker leads a moment later.
+        """Return the result of a batch that was not appended.
+
+        If its producer may retry it, later batches of the producer must wait. Otherwise a new leader would take them
+        for the producer's first.
         """
-        passes = error.retriable and error.code != CorruptMessage.code  # then it is unknown of whom it was
+        passes = error.retriable and error.code != CorruptMessage.code  # then the producer is unknown
         if records is not None and (passes or (topic, index) in self._unverified):
             broker = self.connection.server.broker
             replica = find_replica(broker, topic, index)
@@ -538,7 +540,10 @@ class PendingProduce(Slot):
     def _failure(
         self, topic: TopicKey, index: int, error: KafkaError, *, log: Partition | None = None
     ) -> ProducedPartition:
-        """Return the response for an error. It says where the log starts that judged the batch, if there is one."""
+        """Return the response for an error.
+
+        It includes the start of the log that rejected the batch, if there is such a log.
+        """
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)

@@ -37,7 +37,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         at_once=1,
         goes_on=lambda: (
             request.is_awaited or message.terminating
-        ),  # a client that ends may not wait for the answer
+        ),  # a client that ends may not wait for the response
     )
     return build_response(API_KEY, request.api_version)
 

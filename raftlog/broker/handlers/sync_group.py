@@ -21,9 +21,9 @@ FIRST_MANDATORY_PROTOCOL_VERSION: Final = 5
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
-    """Answer with the member's own assignment once it is committed. The request is not kept until then.
+    """Return the member's own assignment once it is committed. The request is not kept until then.
 
-    While the coordinator loads, a member has to join again, as in Kafka up to 3.9: COORDINATOR_LOAD_IN_PROGRESS in a
+    While the coordinator loads, a member has to join again, as in Kafka up to 3.9. COORDINATOR_LOAD_IN_PROGRESS in a
     sync ends Java's and aiokafka's consumers.
     """
     if request.api_version >= FIRST_MANDATORY_PROTOCOL_VERSION and None in (

@@ -25,9 +25,9 @@ NEWS_S: Final = 0.25
 
 
 def demand_password_login(request: RequestContext) -> None:
-    """Raise DelegationTokenRequestNotAllowed for who is no user that logged in, or logged in with a token.
+    """Raise DelegationTokenRequestNotAllowed for an anonymous client, or for a login with a token.
 
-    A token makes no token, so that whoever stole one has it for its own lifetime only.
+    A token cannot create tokens, so a stolen token is only useful for its own lifetime.
     """
     login = None if request.connection is None else request.connection.login
     is_user = request.principal != ANONYMOUS and request.principal.startswith(f"{USER}:")
@@ -89,7 +89,7 @@ async def change_end(
 
 
 def shows(image: MetadataImage, token_id: str, times: TokenTimes) -> bool:
-    """Whether an image has a token that expires as the controller answered, or has it no more."""
+    """Return whether an image has the token with the controller's expiry time, or no longer has the token."""
     token = image.tokens.get(token_id)
     return token is None or token.expires_ms == times.expires_ms
 

@@ -35,7 +35,7 @@ FIRST_ADDING_VERSION: Final = 5
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the offsets are in the transaction."""
+    """Respond per partition once the offsets are in the transaction."""
     make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: Iterator[Any]) -> Any:

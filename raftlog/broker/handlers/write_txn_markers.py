@@ -1,7 +1,7 @@
 """WriteTxnMarkers 1-2: a transaction's coordinator has its end written by the leaders of its partitions (KIP-98, 890).
 
-From other brokers only. Each partition is answered once its marker is committed; one that was written already is not
-written again. In `__consumer_offsets` the group coordinator writes it, and its offsets count from then on, or never.
+From other brokers only. A partition succeeds once its marker is committed. A marker that exists already is not written
+again. In `__consumer_offsets` the group coordinator writes it, and its offsets count from then on, or never.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ Codes = dict[tuple[int, TopicPartition], int]
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Write all markers, then answer when all are committed or the time is up."""
+    """Write all markers, then respond when all are committed or at the timeout."""
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
 
     def write(number: int, asked: Any, tp: TopicPartition) -> None:
         if not request.is_awaited:
-            return  # it is asked again elsewhere, is done by now, and the next transaction may have begun
+            return  # the coordinator retried elsewhere, so it is done by now, and the next transaction may have begun
         try:
             waiting[_write(broker, _marker(message, asked), tp)] = (number, tp)
         except KafkaError as error:
@@ -122,7 +122,7 @@ class PendingMarker:
 
 
 def _response(request: RequestContext, message: Any, codes: Codes, *, otherwise: int) -> Any:
-    """Answer each partition with its code, and with `otherwise` where there is none."""
+    """Return each partition's code, or `otherwise` where there is none."""
     make = response_builders(API_KEY, request.api_version)
 
     def partitions(number: int, topic: Any) -> Iterator[Any]:
