@@ -169,9 +169,10 @@ class TransactionCoordinators:
         await self._change(TransactionCoordinator.add_partitions, request)
 
     async def add_partitions_for_broker(self, request: AddPartitions, *, within_s: float) -> None:
-        """Raise CoordinatorNotAvailable after the timeout; the broker then retries to learn whether they were added.
+        """Add partitions for clients of another broker. Raises CoordinatorNotAvailable after the timeout.
 
-        It does not wait for markers: other clients of the broker wait for the response too, and the broker retries.
+        The broker then retries, to learn whether they were added. This does not wait for markers, since other clients
+        of the broker wait for the response too.
         """
         await self._ask(TransactionCoordinator.add_partitions, request, within_s=within_s)
 

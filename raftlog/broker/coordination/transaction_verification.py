@@ -66,7 +66,7 @@ NO_PARTITION: Final = -1
 """Of `__transaction_state`, as long as that is not there."""
 
 VOID: Final = "a marker came while this was asked: ask again"
-"""The error message of a batch whose verification was void when the response came."""
+"""The error message of a batch if its verification was void when the response came."""
 
 Codes = dict[TopicPartition, int]
 

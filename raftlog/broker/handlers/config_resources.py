@@ -29,7 +29,7 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIENT_METRICS: "client-metrics"}
-"""The resources whose configs are metadata. The levels of a process's loggers (BROKER_LOGGER) are not."""
+"""The resources with configs in the metadata. The levels of a process's loggers (BROKER_LOGGER) are not."""
 
 
 _AUDITED_TYPES: Final = {**RESOURCE_TYPES, BROKER_LOGGER: "broker-logger"}

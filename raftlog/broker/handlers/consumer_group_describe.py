@@ -36,7 +36,7 @@ MAX_MEMBERS: Final = 20_000
 """The limit of members and their topics in a response. The group that reaches it is still included."""
 
 NAMES_PER_PART: Final = 10
-"""Names that members subscribed to are reported unchanged."""
+"""Subscribed topic names that count as one part: they are returned without a lookup."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:

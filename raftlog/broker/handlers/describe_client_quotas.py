@@ -1,4 +1,4 @@
-"""DescribeClientQuotas 0-1: the quotas whose entities match the request's filter (KIP-546)."""
+"""DescribeClientQuotas 0-1: the quotas with entities that match the request's filter (KIP-546)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A consumer sees committed records. A replica, only on a connection authenticated
 end. Its fetch offset says what it has flushed. Records that are not in memory are read by `env.offload`.
 
 A response to a client takes at most a part of the free response memory, so it may be smaller than requested. While
-that memory is short, a response has at most SMALL_BYTES of records. A fetch whose next batch is larger waits.
+that memory is short, a response has at most SMALL_BYTES of records. A fetch waits if its next batch is larger.
 """
 
 from __future__ import annotations

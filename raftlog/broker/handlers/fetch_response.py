@@ -126,7 +126,7 @@ def _tell_news(session: FetchSession) -> Sequence[SessionPartition]:
 def _end_turn(session: FetchSession, entry: SessionPartition) -> None:
     """Move an entry in the queue. A dry partition leaves it, and an entry with records goes to its end.
 
-    An entry whose records did not fit keeps its place.
+    An entry keeps its place if its records did not fit.
     """
     assert entry.read is not None
     if entry.dry:

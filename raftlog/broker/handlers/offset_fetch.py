@@ -154,7 +154,7 @@ def _asked(
 ) -> Iterator[tuple[TopicKey, str | None, Iterable[int]]]:
     """Yield each requested topic: its name or id as in this version, its name, and its partitions.
 
-    Without partitions, yield all partitions that have a committed offset.
+    Without topics in the request, yield all topics with committed offsets, and their partitions.
     """
     by_id = request.api_version >= FIRST_TOPIC_ID_VERSION
     if asked is None:

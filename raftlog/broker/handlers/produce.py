@@ -86,7 +86,7 @@ BEFORE_THE_LOG: Final = (
     NotOneBatch,
     RecordListTooLarge,
 )
-"""Errors of a log whose response has no log start offset (Kafka: ReplicaManager.appendRecordsToLeader)."""
+"""Errors of a log that are returned without its start offset (Kafka: ReplicaManager.appendRecordsToLeader)."""
 
 BATCHES_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
@@ -233,7 +233,7 @@ class PendingProduce(Slot):
         self._open: dict[Partition, BatchPosition] = {}
         """The batches that are not committed."""
         self.unlooked: dict[tuple[TopicKey, int], DeferredBatch] = {}
-        """Batches whose records cannot be checked in a single turn."""
+        """Batches that need several turns to check their records."""
         self._leaders: set[int] = set()
         self._ticket = NOTHING
         self._settling = True

@@ -43,8 +43,8 @@ HELLO: Final = 1
 """Of a follower, which will fetch."""
 PROOF: Final = 2
 FIRST_ASKING_HELLO: Final = 16
-"""First hello version of a connection for requests of a single API: this plus the API's key. Such a connection does
-not count as a follower."""
+"""A connection for requests of a single API sends this plus the API's key as its hello. Such a connection does not
+count as a follower."""
 FIRST_SLOW_HELLO: Final = 128
 """Likewise, for APIs with slow responses, which must not delay the others."""
 LAST_HELLO: Final = 255

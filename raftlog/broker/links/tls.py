@@ -1,6 +1,6 @@
 """The certificates of a node, from the stores that settings name to contexts of TLS; and TLS towards other brokers.
 
-Files are looked at by their times and sizes, never on the event loop. Unusable files change nothing.
+Files are looked at by their times and sizes, never on the event loop. Unusable files have no effect.
 
 Private keys reach OpenSSL through memory (memfd), so that none is written to a disk.
 """

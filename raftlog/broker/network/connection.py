@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from raftlog.replication.replica_host import ReplicaId
 
 MAX_OPEN_SLOTS: Final = 128
-"""The maximum number of requests of a connection whose responses are not written yet."""
+"""The maximum number of requests of a connection without a written response."""
 
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
 """Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""

@@ -5,7 +5,7 @@ lies. Only the beginning of an incomplete frame is copied into a buffer of its c
 received there, no further.
 
 The rule: below three quarters of the account all connections read. From there on a connection with the beginning of a
-frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to the connections with
+frame stops reading. It waits for a grant, which is room for the rest of that frame. Grants go to the connections with
 the fewest missing bytes, as long as all grants fit into the account. One grant is always given, however large, so
 there is progress. A connection without a partial frame reads a small piece at a time, so the smallest requests are
 served as usual. The rests of other frames up to SMALL_REST_BYTES have room of their own beyond the account. They need
@@ -167,7 +167,7 @@ class RequestMemory:
         self._waiting: dict[FrameReader, int] = {}
         """With the number of its place in the queue."""
         self._queue: list[tuple[int, int, FrameReader]] = []
-        """(missing bytes, number, reader); an entry whose reader left is skipped."""
+        """(missing bytes, number, reader); an entry is skipped if its reader left."""
         self._order = count()
 
     @property

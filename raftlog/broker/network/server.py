@@ -69,7 +69,7 @@ KEEPALIVE: Final = (
     (IPPROTO_TCP, TCP_KEEPINTVL, 5),
     (IPPROTO_TCP, TCP_KEEPCNT, 3),
 )
-"""A client that vanished silently, or whose close was lost in a flood of connections, is noticed within a minute."""
+"""A client that vanished silently, or a close lost in a flood of connections, is noticed within a minute."""
 
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""

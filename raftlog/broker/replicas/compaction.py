@@ -1,7 +1,7 @@
 """Schedules the cleaning of compacted logs beside all other work: which log is next, and when to yield the loop.
 
-The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. A log whose cleaning
-fails, for whatever reason, is marked as uncleanable and retried later. The other logs go on.
+The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. If a cleaning fails,
+for whatever reason, its log is marked as uncleanable and retried later. The other logs go on.
 """
 
 from __future__ import annotations

@@ -392,12 +392,12 @@ class Replicas:
             self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
-        """Remove replicas that a complete image does not place here.
+        """Set aside replicas that a complete image does not place here.
 
-        It is complete, since this broker is unfenced in it.
+        This image is complete, since this broker is unfenced in it.
 
-        Most likely its topic was deleted meanwhile. But the metadata may also have been lost, or the folder may belong
-        to another cluster, such as Apache Kafka's. So no data is deleted.
+        Most likely their topics were deleted meanwhile. But the metadata may also have been lost, or the folder may
+        belong to another cluster, such as Apache Kafka's. So no data is deleted.
         """
         for name, partition in tuple(self.partitions.items()):
             topic = image.topics.get(name.topic)
