@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asks for them: auto.create.topics.enable and the internal topics.
+"""Topics that are created on the first request for them: auto.create.topics.enable and the internal topics.
 
 The controller chooses partitions and replicas by its own num.partitions and default.replication.factor.
 """
@@ -44,9 +44,9 @@ def is_legal_topic_name(name: str) -> bool:
 
 
 async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[str, int]:
-    """Create topics with the brokers' defaults; returns the error code of each name, 0 for those that exist now.
+    """Create topics with the brokers' defaults. Return the error code of each name, 0 for topics that exist now.
 
-    Refusals that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
+    Errors that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
     codes: dict[str, int] = {}
     topics = await each_part(broker.env, names, partial(_new_topic, broker))
@@ -100,8 +100,8 @@ def _new_topic(broker: LocalBroker, name: str) -> NewTopic:
 def _replicas(broker: LocalBroker, wanted: int) -> int:
     """Return how many replicas a coordinators' topic gets: fewer than wanted only in a cluster of fewer nodes.
 
-    Nodes that are down or have yet to register count, so that a group that comes early does not leave the offsets of
-    all groups with one copy; until enough are there, the creation is refused and asked for again.
+    Nodes that are down or have yet to register count. Otherwise an early group could leave the offsets of all groups
+    with a single copy. Until enough brokers are there, the creation fails and is retried.
     """
     return min(wanted, max(len(broker.image().brokers), len(broker.config.voters)))
 

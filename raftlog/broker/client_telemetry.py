@@ -1,8 +1,8 @@
-"""The metrics that clients push to this broker (KIP-714): what each is asked for, and the newest of what it sent.
+"""The metrics that clients push to this broker (KIP-714): the subscription of each client, and its newest metrics.
 
-Soft, bounded state. A client is known for three push intervals after it last asked or pushed. Only metrics that a
-subscription asks for are kept: by name and labels, so that they can be shown beside the broker's own. Series beyond a
-bound are dropped and counted, whoever sent them.
+Soft, bounded state. A client is kept for three push intervals after its last request. Only metrics in a subscription
+are kept, by name and labels, so that they can be shown beside the broker's own. Series beyond a bound are dropped and
+counted, whichever client sent them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """The codecs with which clients may compress a push, in the order of preference (Kafka's)."""
 
 MAX_CLIENTS: Final = 1_000
-"""Beyond them the one that was silent for longest is forgotten."""
+"""Beyond them the longest idle client is evicted."""
 
 MAX_SERIES: Final = 20_000
 MAX_SERIES_PER_CLIENT: Final = 500
@@ -57,7 +57,7 @@ MAX_TEXT_CHARS: Final = 4 << 20
 """Characters of all names and labels together."""
 
 MAX_LABEL_CHARS: Final = 200
-"""Characters of a metric's name, of a label's name or of its value; a longer one is cut."""
+"""The maximum length of a metric name, label name or label value. Longer text is cut."""
 
 MAX_MATCHED_CHARS: Final = 128
 """Characters of a client's attribute that a subscription's expression is matched against."""
@@ -99,9 +99,7 @@ class ClientAttributes(NamedTuple):
 
 
 class PushInstructions(NamedTuple):
-    """The metrics that one client is asked to push: beginnings of names, sorted; `ALL_METRICS` alone for all; none
-    for nothing.
-    """
+    """The metrics that a client should push: sorted name prefixes, only `ALL_METRICS` for all, or none."""
 
     subscription_id: int
     metrics: tuple[str, ...]
@@ -173,7 +171,10 @@ class ClientTelemetry:
     def subscribe(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
     ) -> PushInstructions:
-        """Return what a client is asked for. Raises ThrottlingQuotaExceeded for one that asks again too early."""
+        """Return a client's subscription.
+
+        Raises ThrottlingQuotaExceeded for a client that requests it again too early.
+        """
         client = self._client(instance_id, attributes, image, now=now)
         last = max((at for at in (client.got_at, client.pushed_at) if at is not None), default=None)
         if last is not None and now - last < client.asked.interval_ms / 1000:
@@ -230,7 +231,10 @@ class ClientTelemetry:
     def _client(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
     ) -> TelemetryClient:
-        """Return a client as it is asked now. One that is asked for nothing is not kept: anybody may ask."""
+        """Return a client with its current subscription.
+
+        A client without a subscription is not kept, since any client may send this request.
+        """
         client = self._clients.get(instance_id)
         if client is None:
             client = TelemetryClient(attributes, self._asked(instance_id, attributes, image), image.configs)
@@ -316,7 +320,7 @@ class ClientTelemetry:
     def _read(
         self, client: TelemetryClient, push: Push, found: list[LabelledPoint], *, max_bytes: int, now: float
     ) -> Iterator[None]:
-        """Append the points that were asked for, the first MAX_POINTS of them, to `found`; yield for pauses."""
+        """Append the subscribed points, at most MAX_POINTS of them, to `found`; yield for pauses."""
         from raftlog.protocol.otlp import MetricsReader
 
         rate, counted = self._rate_of(client, now), 0

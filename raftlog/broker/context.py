@@ -37,12 +37,13 @@ class BrokerContext(LocalBroker):
     """One broker, as its handlers see it."""
 
     groups: GroupCoordinators = field(init=False)
-    """Set by the node, as the next two. A node that is no broker has none, and serves no API that asks them."""
+    """Set by the node, as the next two fields. A node that is not a broker has none, and serves no API that uses
+    them."""
     transactions: TransactionCoordinators = field(init=False)
     verifier: TransactionVerifier = field(init=False)
     token_key: TokenKey = field(init=False)
     audit: Audit = field(default_factory=Audit)
-    """Is told of logins, denials and changes."""
+    """Records logins, denials and changes."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
     """The metrics that clients push of themselves."""
     metadata_views: MetadataViews | None = None
@@ -68,7 +69,7 @@ class ClientConnection(Protocol):
 
     @property
     def limits(self) -> ClientLimits | None:
-        """The quotas of whoever sent the request."""
+        """The quotas of the request's sender."""
 
     def logged_in(self, principal: str) -> int: ...
 
@@ -91,11 +92,11 @@ class RequestContext:
     peer_host: str
     peer_broker_id: int | None = None
     connection: ClientConnection | None = None
-    """The connection that it came on; None: this broker asks itself, and cancels what it gives up."""
+    """The connection of the request. None for a request of this broker to itself, which cancels it after a timeout."""
     to_controller: bool = False
     """Whether it came to the controller's listener (KIP-919)."""
     principal: str = ANONYMOUS
-    """The user who sent it, as `User:name`."""
+    """The sender's principal, as `User:name`."""
 
     @property
     def has_all_rights(self) -> bool:
@@ -114,7 +115,7 @@ class RequestContext:
 
     @property
     def asked_by(self) -> str:
-        """On whose behalf it was sent, for the history of the metadata; "" of brokers, and of who did not log in."""
+        """The principal for the history of the metadata; "" for brokers and for anonymous clients."""
         if self.has_all_rights or self.principal == ANONYMOUS:
             return ""
         if self.principal == ADMIN_API:
@@ -123,9 +124,9 @@ class RequestContext:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether whoever asked may still hear the answer. One that gave up may have asked again elsewhere."""
+        """Whether the sender may still receive the response. After a timeout it may have retried elsewhere."""
         return self.connection is None or self.connection.is_open
 
 
 Handler = Callable[[BrokerContext, RequestContext, Any], Any | asyncio.Future[Any] | Awaitable[Any]]
-"""(broker, request, decoded kio message) → kio response, or an awaitable of one, or None for no response at all."""
+"""(broker, request, decoded kio message) → kio response, or an awaitable of it, or None for no response at all."""

@@ -64,7 +64,7 @@ DECODED_AT_ONCE_BYTES: Final = 4 * 1024
 """A request up to this is decoded in the turn in which it arrives: its parts are four thousand at most."""
 
 REQUEST_MAX_BYTES: Final = 16 << 20
-"""A request of any API but Produce and Fetch. One of as many parts as any of them takes is smaller."""
+"""A request of any API but Produce and Fetch. A request with the most parts of any API is smaller."""
 
 log = get_logger(__name__)
 
@@ -201,7 +201,7 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
 
 
 def _parts_max(api: Api, request: RequestContext) -> int:
-    """Return how many parts a request may have; those of other brokers are bounded where they are made."""
+    """Return the maximum number of parts of a request. Other brokers limit their own requests."""
     return api.max_parts if request.peer_broker_id is None else NO_LIMIT
 
 
@@ -211,7 +211,7 @@ def _too_many_parts(request: RequestContext, parts_max: int) -> Any:
 
 
 def _refusal(request: RequestContext, why: str) -> Any:
-    """Return the answer to a request that is too large. Raises InvalidRequest if the API cannot express it."""
+    """Return the response to a request that is too large. Raises InvalidRequest if the API cannot express it."""
     response = error_response(request.api_key, request.api_version, InvalidRequest.code, why)
     if response is None:
         raise InvalidRequest(why)
@@ -233,7 +233,7 @@ async def _load_then_handle(
 async def _decode_then_handle(
     api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
-    """Deal with a large request in turns; those that come behind it on the connection wait."""
+    """Handle a large request in turns. Later requests on the connection wait."""
     connection, parts_max = held.connection, _parts_max(api, request)
     if not connection.is_open:
         return None
@@ -266,7 +266,7 @@ def _room_for_objects(
 
 
 async def _refuse_version(connection: Connection, request: RequestContext, version: int) -> Any:
-    """Return the answer to a request of a version that is not served, in a turn of its own, as `_load_then_handle`."""
+    """Return the response to an unsupported version, in a turn of its own, as `_load_then_handle`."""
     api = APIS[request.api_key]
     await connection.server.broker.env.turns.next()
     response = error_response(api.key, version, UnsupportedVersion.code)
@@ -278,7 +278,7 @@ async def _refuse_version(connection: Connection, request: RequestContext, versi
 
 
 def _respond(connection: Connection, api: Api, request: RequestContext, message: Any, *, size: int) -> None:
-    """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
+    """Respond now or later; `size` is the size of the request's frame. `message` may refer to the frame's bytes."""
     result = _begin(connection.server.broker, api, request, message)
     if inspect.iscoroutine(result):
         held = _Held(connection, 0 if api.waits_for_members else size)
@@ -290,7 +290,7 @@ def _respond(connection: Connection, api: Api, request: RequestContext, message:
 def _begin(
     broker: BrokerContext, api: Api, request: RequestContext, message: Any
 ) -> Any | Coroutine[Any, Any, Any]:
-    """Return the answer, or a coroutine of it, which holds `message` only if the row `keeps_message`."""
+    """Return the response, or a coroutine of it, which holds `message` only if the row `keeps_message`."""
     assert api.handle is not None, "Produce and Fetch are handled with their connection"
     ASKED_BY.set(request.asked_by)
     try:
@@ -324,7 +324,7 @@ def _answer_later(
     *,
     room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
 ) -> None:
-    """Keep the request's place, run the work while holding `room`, and answer its result."""
+    """Keep the request's place, run the work while holding `room`, and respond with its result."""
     slot = Slot(connection)
     connection.hold(slot)
     connection.spawn(_conclude(slot, request, work, held, room))
@@ -365,7 +365,7 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
         slot.answer((_throttled(slot.connection, request, frame),))
     login = slot.connection.login
     if login is not None and login.failed:
-        slot.connection.finish()  # the handler has told why
+        slot.connection.finish()  # the handler has reported the reason
 
 
 def _encode(request: RequestContext, response: Any) -> bytes:
@@ -375,7 +375,7 @@ def _encode(request: RequestContext, response: Any) -> bytes:
 def _throttled(
     connection: Connection, request: RequestContext, frame: bytes | bytearray
 ) -> bytes | bytearray:
-    """Mute who has used more than their quotas allow, and return the answer that says so."""
+    """Mute a client that has exceeded its quotas, and return the response with the throttle time."""
     limits = connection.limits
     throttle_ms = 0 if limits is None else limits.answered(connection)
     if not throttle_ms:
@@ -386,10 +386,10 @@ def _throttled(
 
 
 def _failure(api: Api, request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Return the response that says what went wrong, or an awaitable of it.
+    """Return the error response, or an awaitable of it.
 
-    Raises InvalidRequest if the API cannot express it. The error loses its traceback: the frames hold the request, and
-    often the error itself, so that a refused megabyte would stay until the next collection of garbage.
+    Raises InvalidRequest if the API cannot express it. The error loses its traceback: its frames hold the request, and
+    often the error itself. Otherwise a refused megabyte would stay until the next garbage collection.
     """
     error.__traceback__ = None
     return api.error_response(request, message, error)

@@ -1,9 +1,10 @@
-"""A broker's life in the cluster: register, catch up, open its doors, beat, be unfenced, ask leave, go (KIP-631).
+"""A broker's life in the cluster: register, catch up, listen, send heartbeats, be unfenced, request shutdown, stop
+(KIP-631).
 
-Ordering law: the broker epoch that heartbeats carry is the one the controller answered for *this* incarnation. Before
-the controller has unfenced it, a broker leads nothing. Before its image holds its own registration, it serves no
-client, who would be told of the past. And it listens before it is unfenced, since from then on others come. Knows
-nothing of logs or connections.
+Ordering law: heartbeats carry the broker epoch that the controller returned for *this* incarnation. A broker leads no
+partitions before the controller has unfenced it. Before its image holds its own registration, it serves no clients,
+since they would get stale metadata. And it listens before it is unfenced, since clients and brokers connect from then
+on. It does not know about logs or connections.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class Timing:
 
 
 class Registration(Protocol):
-    """The registration of this broker (asked anew at each attempt)."""
+    """The registration of this broker (built again for each attempt)."""
 
     def __call__(self) -> RegisterBroker: ...
 
@@ -84,7 +85,8 @@ class Lifecycle:
         self.ages: Ages | None = None
         """The clock that heartbeats report, and that hears of the other brokers' clocks. Set it before `run`."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
-        """Told when a heartbeat was sent, in loop seconds, whose answer says that this broker takes part."""
+        """Called with the time when a heartbeat was sent, in loop seconds, if its response says that this broker takes
+        part."""
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
@@ -113,7 +115,7 @@ class Lifecycle:
     async def run(self) -> None:
         """Register and beat until cancelled. Returns only when it can't go on (`fatal` says why).
 
-        Somebody who has a running broker unregistered wants it to be gone: it does not come back by itself.
+        An operator that unregisters a running broker wants it to be gone: it does not come back by itself.
         """
         self._give_up_at = asyncio.get_running_loop().time() + self._timing.registration_s
         while self.fatal is None:
@@ -142,7 +144,7 @@ class Lifecycle:
         self.unfenced.clear()
 
     def _check_patience(self, error: KafkaError) -> None:
-        """Give up if the first registration took too long: whoever starts nodes had better know."""
+        """Give up if the first registration took too long, so that the operator learns of it."""
         now = asyncio.get_running_loop().time()
         if not self._was_registered and now >= self._give_up_at + self.lateness.patience_s:
             self.fatal = RequestTimedOut(

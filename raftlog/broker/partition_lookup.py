@@ -40,8 +40,8 @@ def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 def locate(broker: LocalBroker, topic: TopicKey, index: int, *, for_follower: bool = False) -> Partition:
     """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower.
 
-    The last one also where this broker leads by its metadata, but is cut off from others who may lead by now. Followers
-    may fetch all the same: those who do know of no other leader.
+    NotLeaderOrFollower is also raised if this broker leads by its metadata, but is cut off from brokers that may lead
+    by now. Followers may fetch all the same, since a follower that fetches here knows of no other leader.
     """
     replicas = broker.replicas
     key = (topic, index)  # as in `find_replica`, without a call for each partition of each request
@@ -85,12 +85,12 @@ def may_be_made_here(broker: LocalBroker, topic: TopicKey, index: int) -> bool:
 
 
 def is_doubtful(broker: LocalBroker, state: PartitionState) -> bool:
-    """Whether this broker leads a partition by its metadata, but is cut off from others who may lead it by now."""
+    """Return whether this broker leads a partition by its metadata, but may have been replaced while cut off."""
     return may_be_led_elsewhere(state, broker.config.node_id, broker.silent_members)
 
 
 def endpoints_of(broker: LocalBroker, broker_ids: Iterable[int], listener: str) -> list[Endpoint]:
-    """Return where to reach brokers on the listener that the client came by; unknown ones are left out."""
+    """Return the endpoints of brokers on the client's listener; unknown brokers are left out."""
     brokers = broker.image().brokers
     found = []
     for broker_id in sorted(set(broker_ids)):
