@@ -79,7 +79,9 @@ class BrokerLinks:
         timeout_s: float = ANSWER_S,
         is_slow: bool = False,
     ) -> Any:
-        """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
+        """Return the decoded response.
+
+        Raises BrokerNotAvailable, or RequestTimedOut, after which the request may have been carried out.
 
         A request to this broker itself needs no connection, and raises what its handler raises. An unanswered request
         on the `is_slow` connection may still take effect until another request is sent on that connection. Only a
@@ -108,7 +110,7 @@ class BrokerLinks:
 
 
 class _Link:
-    """One connection to one broker for one kind of asking, as long as it holds."""
+    """One connection to one broker for one kind of request, as long as it lasts."""
 
     def __init__(self, broker_id: int, hello: int, connect: Connect, env: Env) -> None:
         self._broker_id = broker_id

@@ -40,7 +40,7 @@ VERSION: Final = 1
 FRAME_BYTES: Final = 256
 """Longest frame of a step; the longest in use has less than a hundred bytes."""
 HELLO: Final = 1
-"""Of a follower, which will fetch."""
+"""The hello of a follower, which will fetch."""
 PROOF: Final = 2
 FIRST_ASKING_HELLO: Final = 16
 """A connection for requests of a single API sends this plus the API's key as its hello. Such a connection does not
@@ -49,7 +49,7 @@ FIRST_SLOW_HELLO: Final = 128
 """Likewise, for APIs with slow responses, which must not delay the others."""
 LAST_HELLO: Final = 255
 ADMIN_HELLO: Final = LAST_HELLO
-"""Of a node's admin API: it gets a broker's places, as many as it likes, but no broker's rights."""
+"""The hello of a node's admin API. It gets a broker's places, as many as it likes, but not a broker's rights."""
 
 BOUND_SINCE: Final = 1
 """The level of the metadata from which on the secret is bound to the cluster's id."""
@@ -96,7 +96,7 @@ class ServerHandshake:
         self._transcript = Transcript(secret, _NAME, hello, self.challenge)
 
     def admit(self, step: bytes) -> ReplicaId | None:
-        """Return which broker is at the other end, or None if the proof of its second step is wrong."""
+        """Return the id of the broker at the other end, or None if the proof of its second step is invalid."""
         proof = _PROOF.unpack(step)[1]
         return self._claims if self._transcript.is_proof(CONNECTOR, proof) else None
 
@@ -132,7 +132,7 @@ async def prove_membership(
     """The connecting side: prove to be broker `own`, and have the other prove to be broker `server_id`.
 
     `ask` sends one request frame (length in front) and returns the response without its length. Raises
-    SaslAuthenticationFailed when the other end is not the broker that it should be, or refuses us.
+    SaslAuthenticationFailed if the other end is not the expected broker, or refuses us.
     """
     said = _HELLO.pack(hello, own.broker_id, own.broker_epoch, nonce(NONCE_BYTES))
     challenge = (await ask(_request(0, said)))[_LENGTH.size :]

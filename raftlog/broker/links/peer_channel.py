@@ -1,11 +1,11 @@
 """A connection to another broker's listener: complete response frames in order, received in place.
 
 A frame is a view of the receive buffer, valid only during the `on_frame` call. Followers write it to their logs right
-there, without a copy. Memory is bounded by the largest frame allowed, follows what arrived of it, and what a burst
-needed is given back. Only short frames are taken until the other end has proved to be a broker (`adopt`).
+there, without a copy. Memory is bounded by the largest frame allowed and grows with the bytes that arrive. Memory for
+a burst is released. Only short frames are accepted until the other end is authenticated as a broker (`adopt`).
 
-A failure over the other broker's bytes costs this connection only. Writes to a closed transport are skipped, since
-some event loops ignore them silently.
+An error in the other broker's bytes costs this connection only. Writes to a closed transport are skipped, since some
+event loops ignore them silently.
 """
 
 from __future__ import annotations
@@ -43,10 +43,9 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         self._small_frames = 0
 
     def adopt(self, on_lost: Callable[[Exception | None], None]) -> None:
-        """Trust the other end as an authenticated broker: accept long frames, and call the new `on_lost` when the
-        connection ends.
+        """Trust the other end as an authenticated broker, and accept long frames.
 
-        Raises ConnectionResetError if it has ended already.
+        The new `on_lost` is called when the connection ends. Raises ConnectionResetError if it has ended already.
         """
         if self._transport is None:
             raise ConnectionResetError("the peer closed the connection right after its answer")
@@ -59,7 +58,7 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
             return
         try:
             self._transport.write(frame)
-        except RuntimeError:  # uvloop closed it without a word
+        except RuntimeError:  # uvloop closed it without a notification
             self.connection_lost(None)
 
     def close(self) -> None:
@@ -132,7 +131,7 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         self._make_room(position, 0)
 
     def _make_room(self, position: int, needed: int) -> None:
-        """Keep what begins at `position`, in a buffer for `needed` bytes, or twice what has arrived of them."""
+        """Keep the bytes from `position`, in a buffer for `needed` bytes, or twice what has arrived of them."""
         rest = self._buffer[position : self._filled]
         size = max(min(needed, 2 * len(rest)), USUAL_BYTES)
         if len(self._buffer) < size or (
