@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from raftlog.storage.batch_reader import OffloadSteps
 
 CHORE: Final = "compaction"
-"""Its name among the failures."""
+"""The name of compaction among the failures."""
 TURN_S: Final = 0.001
-"""After so much work the loop does other things, for as long as it took."""
+"""After this much work the loop does other things, for as long as the work took."""
 TURN_STEPS: Final = 64
 """The maximum number of steps in a turn where no clock measures their time."""
 
@@ -56,10 +56,10 @@ class LogCleaner:
         """All of this broker's replicas that are."""
 
     async def flush_closed(self, volume: LogVolume) -> list[Partition]:
-        """Return a volume's compacted logs with closed segments behind no checkpoint, once these are flushed.
+        """Return a volume's compacted logs with closed segments past their checkpoint, once these are flushed.
 
-        Only what lies before a recovery point is cleaned, and recurring checkpoints come once a minute. Kafka moves the
-        point when a segment rolls.
+        Only what lies before a recovery point is cleaned, and recurring checkpoints come once a minute. Kafka moves
+        the point when a segment rolls.
         """
         self._take_touched()
         compacted = self.compacted_on(volume)
@@ -71,10 +71,10 @@ class LogCleaner:
         return behind
 
     async def clean(self, volume: LogVolume) -> bool:
-        """Clean every log of a volume that is worth it, the dirtiest first; return whether any was cleaned."""
+        """Clean every log of a volume that needs it, the dirtiest first; return whether any was cleaned."""
         before = self.cleanings
         for partition in await self._due(volume):
-            bounds = self._bounds(partition)  # time has passed since they were put in order
+            bounds = self._bounds(partition)  # time has passed since they were sorted
             if bounds is not None and self._is_here(volume, partition):
                 await self._clean(volume, partition, bounds)
         return self.cleanings > before
@@ -200,7 +200,7 @@ class LogCleaner:
             await self._look(partition, position, error)
 
     async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
-        """Have the log look at what a cleaning found unsound, as a reader would, so that the replica is repaired."""
+        """Have the log check what a cleaning found damaged, as a reader would, so that the replica is repaired."""
         log.warning(
             "compaction_met_damage", topic=partition.topic, partition=partition.index, reason=str(error)
         )
@@ -213,5 +213,5 @@ class LogCleaner:
 
 
 def _is_behind(partition: Partition) -> bool:
-    """Whether a log has closed segments that no checkpoint covers."""
+    """Return whether a log has closed segments that no checkpoint covers."""
     return partition.log.recovery_point < partition.log.active_segment.base_offset

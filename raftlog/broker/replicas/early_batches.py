@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 EARLY_KNOWN_S: Final = 30.0
-"""A batch that was refused longer ago has come again, or will not: clients try again within seconds."""
+"""A batch that was refused longer ago was retried, or will not be: clients retry within seconds."""
 
 MAX_EARLY_PARTITIONS: Final = 1000
-"""Partitions that batches came too early for; of more, the last."""
+"""The maximum number of partitions with refused batches; the newest are kept."""
 
 
 class EarlyBatches:
@@ -32,7 +32,7 @@ class EarlyBatches:
         self._refused: dict[tuple[str | UUID, int], tuple[float, RefusedBatches]] = {}
 
     def note(self, topic: str | UUID, index: int, records: memoryview, error: KafkaError) -> None:
-        """Remember a batch that was refused because the replica is not here."""
+        """Note a batch that was refused because the replica is not here."""
         try:
             header = read_header(records)
         except CorruptMessage:

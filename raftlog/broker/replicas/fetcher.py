@@ -40,10 +40,10 @@ FETCH_VERSION = 17
 MIN_BACKOFF = 0.02
 """Seconds before the first retry, of a connection or of one partition; doubles up to replica.fetch.backoff.ms."""
 REFUSALS_SAID_FROM = 0.1
-"""Seconds of backoff from which a partition's refusals are said: a leader may take its role a little late."""
+"""Seconds of backoff from which a partition's errors are logged, since a new leader may be a little late."""
 REQUESTS_UNDER_WAY = 2
 HELD_BACK_S = 0.5
-"""How often a replica that is throttled looks whether it may go on, at least."""
+"""The longest interval, in seconds, in which a throttled replica checks whether it may continue."""
 SESSION_ERRORS = frozenset(
     {FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code}
 )
@@ -57,7 +57,7 @@ _new = tuple.__new__
 
 
 class FetcherHost(Protocol):
-    """The questions of a fetcher to its broker."""
+    """The callbacks of a fetcher to its broker."""
 
     quota: ReplicationQuota
     """The rate at which throttled replicas may fetch as long as they catch up."""
@@ -159,7 +159,7 @@ class LeaderFetcher:
         self._hurry()
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more; fine if it is not followed."""
+        """Stop fetching it; no effect if it is not followed."""
         followed = self._followed.pop((partition.topic_id, partition.index), None)
         if followed is None:
             return
@@ -169,7 +169,7 @@ class LeaderFetcher:
         self._hurry()
 
     def leader_changed(self) -> None:
-        """The leader's registration changed (it is back, or moved): try again now."""
+        """Retry now, since the leader's registration changed (it is back, or moved)."""
         self._signal()
 
     async def close(self) -> None:
@@ -186,7 +186,7 @@ class LeaderFetcher:
             self._channel.close()
 
     def _hurry(self) -> None:
-        """Ask soon, once for all that changes in this loop iteration, even behind a fetch that waits."""
+        """Fetch soon, once for all changes of this loop iteration, even behind a fetch that waits."""
         self._urgent = True
         if not self._advance_due:
             self._advance_due = True
@@ -199,14 +199,14 @@ class LeaderFetcher:
             self._forgotten[followed.key] = None
 
     def _pause(self, followed: FollowedPartition) -> None:
-        """Leave a partition out for a while: its leader does not serve it (yet), or its disk is full."""
+        """Skip a partition for a while: its leader does not serve it (yet), or its disk is full."""
         self._leave_session(followed)
         if followed.paused is None:
             followed.paused = self._loop.call_later(followed.backoff, self._resume_paused, followed)
             followed.backoff = min(2 * followed.backoff, self._backoff_most)
 
     def _is_held_back(self, followed: FollowedPartition, fetched: FetchedPartition, count: int) -> bool:
-        """KIP-73: count what a throttled replica got; while it catches up it pauses when the quota is used up."""
+        """KIP-73: count the bytes of a throttled replica. It pauses while it catches up and the quota is used up."""
         quota, partition = self._peers.quota, followed.partition
         listed = partition.config.follower_replication_throttled_replicas
         if not is_listed(listed, partition.index, self._config.node_id):
@@ -297,7 +297,7 @@ class LeaderFetcher:
         raise self._error
 
     def _advance(self) -> None:
-        """Send the next fetch if it is time and what lies before its offsets is on disk; else when it is."""
+        """Send the next fetch if it is time and everything before its offsets is on disk, otherwise when it is."""
         self._advance_due = False
         channel = self._channel
         if channel is None or self._error is not None or self._flushing or not self._may_send():
@@ -311,8 +311,9 @@ class LeaderFetcher:
         self._advance()
 
     def _may_send(self) -> bool:
-        """Return whether a fetch may be sent: one at a time, or a second within a session while the first may wait
-        long.
+        """Return whether a fetch may be sent.
+
+        There is one at a time, or a second within a session while the first may wait long.
         """
         if not self._under_way:
             return True
@@ -336,7 +337,7 @@ class LeaderFetcher:
             raise TimeoutError(f"no answer for {silent:.1f} s")
 
     async def _wait(self, seconds: float) -> None:
-        """Until something happens, at most `seconds`."""
+        """Wait for an event, at most `seconds`."""
         self._event = self._loop.create_future()
         timer = self._loop.call_later(seconds, self._signal)
         try:
@@ -385,7 +386,7 @@ class LeaderFetcher:
         for followed in changed:
             role = followed.partition.role
             if type(role) is not FollowerRole:
-                continue  # its metadata is under way to us
+                continue  # the metadata has not arrived yet
             topic_id, index = followed.key
             offset, last_epoch, log_start = role.fetch_position()
             followed.asked_in = self._last_request
@@ -410,7 +411,7 @@ class LeaderFetcher:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _take_answer(self, frame: memoryview) -> None:
-        """Append what came, inside the call that received it: the frame is gone afterwards."""
+        """Append the records inside the call that received them, since the frame is gone afterwards."""
         self._answered_at = self._loop.time()
         try:
             self._take_response(decode_fetch_response(frame))

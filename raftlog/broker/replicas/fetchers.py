@@ -1,4 +1,4 @@
-"""The other brokers as this one follows them: a fetcher for each that leads something replicated here."""
+"""The other brokers that this broker follows: a fetcher for each leader of a partition replicated here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESPONSE_OVERHEAD_BYTES = 1 << 20
 
 
 class LeaderFetchers:
-    """Fetchers by leader, and which partition is with which."""
+    """Fetchers by leader, and the fetcher of each partition."""
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class LeaderFetchers:
         self._fetchers[leader].follow(partition)
 
     def broker_changed(self, broker_id: int) -> None:
-        """Another broker registered, moved or was unfenced: try it now rather than after a pause."""
+        """Retry a broker that registered, moved or was unfenced, without a pause."""
         fetcher = self._fetchers.get(broker_id)
         if fetcher is not None:
             fetcher.leader_changed()
 
     def reconnect_all(self) -> None:
-        """Our own broker epoch changed: leaders must hear it on a new connection (KIP-903)."""
+        """Reconnect, since our own broker epoch changed and leaders must get it on a new connection (KIP-903)."""
         for fetcher in self._fetchers.values():
             fetcher.reconnect()
 
@@ -115,7 +115,7 @@ class LeaderFetchers:
     async def connect(
         self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int = HELLO
     ) -> PeerChannel:
-        """Connect to another broker's inter-broker listener and have both sides prove the cluster secret."""
+        """Connect to another broker's inter-broker listener and authenticate both sides by the cluster secret."""
         state = self._image().brokers.get(leader)
         endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name)
         epoch = self.broker_epoch()

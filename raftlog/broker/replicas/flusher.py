@@ -2,7 +2,7 @@
 
 One flusher per log directory. A round begins soon after a log became dirty, and the next round when it ended. So a
 busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
-same time. A follower's, which others wait for, need not wait.
+same time. A follower's round begins without that delay, since other brokers wait for it.
 
 The kernel syncs files beside the loop (`base/kernel_syncs.py`). A few threads sync the rest: the folders of a new log,
 and everything where the system refuses asynchronous syncs.
@@ -37,9 +37,9 @@ THREADS = 4
 """Threads that share one round's syncs."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
-"""Before a sync that was not begun is tried again: the first, then twice as long each time, up to this."""
+"""Seconds before a sync that could not start is retried: the first pause doubles each time, up to this."""
 GIVE_UP_S = 30.0
-"""A directory goes offline if its syncs cannot be begun for so long, so that other brokers lead its partitions."""
+"""A directory goes offline if its syncs cannot start for this long, so that other brokers lead its partitions."""
 
 ADVICE = "raise the limit of open files (ulimit -n), or the machine's (fs.file-max)"
 
@@ -70,11 +70,11 @@ class Flusher:
         self._by_threads: list[FlushTicket] = []
         """The tickets of the round that threads sync."""
         self._held_up_at: float | None = None
-        """When the round met that a sync could not be begun."""
+        """When the round first had a sync that could not start."""
         self._pause_s = FIRST_PAUSE_S
         self._progressed_at = 0.0
         self._left = 0
-        """Files and folders that the threads still had to open when it was held up last."""
+        """Files and folders that the threads still had to open at the last failure."""
         self._error: OSError | None = None
         # an event loop's own time may stand still within one callback; a simulation has no other
         self._time = time.perf_counter if env.threads else loop.time
@@ -82,7 +82,7 @@ class Flusher:
         self.rounds = 0
         self.syncs = 0
         self.seconds = Histogram(SYNC_BOUNDS_S)
-        """How long rounds took that had something to sync: what a producer with acks=all waits for on this disk."""
+        """The durations of rounds with syncs: the time that a producer with acks=all waits for on this disk."""
         self._began_at = 0.0
 
     def mark(self, partition: Partition) -> None:
@@ -221,7 +221,7 @@ class Flusher:
             self._complete()
 
     def _goes_on_later(self, error: SyncNotBegun) -> bool:
-        """Have the threads' part of the round tried again after a pause; False: no progress for too long."""
+        """Retry the threads' part of the round after a pause. Return False without progress for too long."""
         now, is_first = self._loop.time(), self._held_up_at is None
         left = sum(len(each.paths) + len(each.directories) for each in self._by_threads)
         if is_first or left < self._left:

@@ -81,7 +81,7 @@ class IsrChanges:
         return taken
 
     async def _send_surely(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
-        """No proposal is forgotten, whatever goes wrong: its partition's ISR could never change again."""
+        """No proposal is lost, whatever fails: its partition's ISR could never change again."""
         try:
             return await self._send(changes)
         except Exception:
@@ -89,7 +89,7 @@ class IsrChanges:
             return list(changes)
 
     async def _send(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
-        """Send them; returns the partitions to ask for again."""
+        """Send them. Returns the partitions to retry."""
         if not changes:
             return []
         request = AlterPartition(self._broker_id, self._broker_epoch(), tuple(changes.values()))

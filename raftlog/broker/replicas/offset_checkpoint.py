@@ -52,7 +52,10 @@ class OffsetCheckpoint:
             self._changed.add(volume)
 
     def write_if_changed(self, volume: LogVolume) -> Awaitable[None] | None:
-        """Return the writing of what changed, or None. Raises OSError when awaited; it is due again then."""
+        """Return a coroutine that writes the changed files, or None.
+
+        It raises OSError if a write fails; the file is due again then.
+        """
         return self._write_now(volume) if volume in self._changed else None
 
     async def _write_now(self, volume: LogVolume) -> None:
@@ -65,7 +68,8 @@ class OffsetCheckpoint:
         write = partial(self._write, volume.directory)
         written = False
         try:
-            # False: a log of an old name is being made, and what was drawn up may speak of its predecessor
+            # False if a log of an old name is being created, since the prepared file may contain its predecessor's
+            # offset
             written = await self._env.offload(partial(volume.checkpoint, write, drawn, volume.generation))
         finally:
             if not written:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from raftlog.metadata.controller_api import Submit
 
 ROLES_SAID_ONE_BY_ONE = 20
-"""Role changes of one image that get a line each; more are only counted."""
+"""Role changes of an image that are logged one by one; more are only counted."""
 
 CREATED_ON_LOOP = 8
 """The number of missing replicas created immediately, so that a small topic exists when its creation is
@@ -63,7 +63,7 @@ acknowledged."""
 CREATED_AT_ONCE = 32
 """Replicas of one batch where there are more."""
 REMOVED_AT_ONCE = 200
-"""Replicas that leave in one turn of the loop, some 20 µs each; of a larger topic the others follow, turn by turn."""
+"""Replicas that are removed in one turn of the loop, some 20 µs each; the others follow in later turns."""
 MAX_FLUSH_MS = 30 * 86_400_000
 """A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
 
@@ -90,7 +90,7 @@ class Replicas:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
-        """By topic; it outlives replicas that go elsewhere and come back, but not the topic."""
+        """By topic. It outlives replicas that move away and back, but not the topic."""
         self.broker_epoch = broker_epoch
         self._image = image
         self._applied = EMPTY_IMAGE
@@ -106,11 +106,11 @@ class Replicas:
         self._volumes: dict[Partition, LogVolume] = {}
         self._due_to_flush: set[Partition] = set()
         self.to_wake: list[Partition] = []
-        """Partitions in which waiting consumers have something to read, and do not know it yet."""
+        """Partitions with new data for waiting consumers that are not woken yet."""
         self._removing: set[TopicPartition] = set()
         self.missing = MissingReplicas()
         self.refused = RefusedReplicas(loop, self._create_refused)
-        """Replicas that no log directory took; they are missing again after a while."""
+        """Replicas that no log directory accepted; they are retried after a while."""
         self._leaving: dict[TopicPartition, None] = {}
         """Replicas that the image no longer places here."""
         self._dismissing: asyncio.Task[None] | None = None
@@ -143,7 +143,7 @@ class Replicas:
         for name, opened, high_watermark in await self.logs.recover(self._config_of):
             volume = self.logs.volume_of(opened)
             if opened.topic_id is None:
-                # Its first flush would have made its topic id durable, or that file was lost by other means.
+                # Its first flush would have made its topic id durable, or that file was lost in another way.
                 directory = self.logs.set_aside(name, volume)
                 # An empty replica lost power right after it was created, so no data is missing.
                 say = log.error if opened.log_end_offset > opened.log_start_offset else log.warning
@@ -157,7 +157,7 @@ class Replicas:
             self._add(partition, volume)
 
     async def close(self) -> None:
-        """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
+        """Stop following, make everything durable, and mark the log directories clean. Later metadata is ignored."""
         self._closed = True
         self.missing.clear()
         self.refused.close()
@@ -178,7 +178,7 @@ class Replicas:
 
     @property
     def failed_directory_ids(self) -> tuple[UUID, ...]:
-        """For heartbeats: the controller takes the leaderships on them away."""
+        """For heartbeats: the controller moves the leaderships on them away."""
         return self.logs.failed_directory_ids
 
     @property
@@ -286,8 +286,10 @@ class Replicas:
         self.peers.follow(partition, role.leader if isinstance(role, FollowerRole) else None)
 
     def _create_missing(self) -> None:
-        """Make the replicas that the image places here. A few at once; many away from the loop, a batch at a time:
-        each makes a folder and files, which wait while the file system's journal does.
+        """Create the replicas that the image places here.
+
+        A few are created on the loop, many away from it, a batch at a time. Each needs a folder and files, which wait
+        while the file system's journal does.
         """
         if self._creating is not None or not self.missing:
             return
@@ -334,7 +336,7 @@ class Replicas:
         self._create_missing()
 
     def _take_created(self, news: list[NewLog], made: list[Log | Exception]) -> None:
-        """Give each the role that the newest image has for it, which may have changed meanwhile."""
+        """Give each replica the role in the newest image, which may have changed meanwhile."""
         image = self._applied
         moved: list[Partition] = []
         refused: dict[TopicPartition, str] = {}
@@ -364,7 +366,7 @@ class Replicas:
 
     def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
         for name in refused:
-            if name not in self.missing:  # it may have been deleted and made again since
+            if name not in self.missing:  # it may have been deleted and recreated since
                 self.missing.add(name, leads=False)
         self._create_missing()
 
@@ -410,7 +412,7 @@ class Replicas:
 
     @property
     def config_in_force(self) -> NodeConfig:
-        """This broker's settings as they are now: what may change while it runs is read here each time."""
+        """This broker's settings in force: settings that may change at runtime are read here each time."""
         return effective_broker_config(self.config, self._applied)
 
     def _config_of(self, name: TopicPartition) -> TopicConfig:
@@ -431,7 +433,7 @@ class Replicas:
                 self.touch(partition)
 
     def _throttle(self, image: MetadataImage) -> None:
-        """Take the rates of KIP-73 that are in force."""
+        """Apply the rates of KIP-73 that are in force."""
         config = effective_broker_config(self.config, image)
         for quota, rate in (
             (self.sent, config.leader_replication_throttled_rate),
@@ -454,7 +456,7 @@ class Replicas:
                 self.peers.broker_changed(broker_id)
 
     def is_whole(self, partition: Partition) -> bool:
-        """Whether all replicas are in sync, as far as the metadata knows: what is committed, each of them has."""
+        """Return whether all replicas are in sync by the metadata: then each of them has all committed records."""
         state = self._applied.partition(partition.topic, partition.index)
         return state is not None and set(state.replicas) <= set(state.isr)
 
@@ -534,7 +536,7 @@ class Replicas:
             self.on_log_damaged()
 
     def failed_replicas(self) -> dict[TopicPartition, str]:
-        """Return the replicas that failed rather than cut committed records, with the reason of each."""
+        """Return the replicas that failed rather than truncate committed records, with the reason of each."""
         return self._damaged.failures()
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
@@ -544,7 +546,7 @@ class Replicas:
     # -- disks --------------------------------------------------------------------------------------------------
 
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
-        """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""
+        """Under log.flush.policy=os: schedule a sync of written records, so that recovery stays short."""
         for partition in partitions:
             if partition in self._volumes and partition.log.flushed_end_offset < partition.log_end_offset:
                 self._volumes[partition].flusher.mark(partition)

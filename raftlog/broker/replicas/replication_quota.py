@@ -36,7 +36,7 @@ class ReplicationQuota:
         self.is_limited = False
 
     def limit(self, rate: int | None) -> None:
-        """Allow so many bytes a second from now on; None: any number."""
+        """Allow this many bytes a second from now on, or any number with None."""
         if rate != self._rate:
             self._rate = rate
             self.is_limited = rate is not None
@@ -50,7 +50,7 @@ class ReplicationQuota:
             self._left -= count
 
     def wait_s(self) -> float:
-        """Return after how many seconds something may go; 0: now."""
+        """Return the seconds until more may be sent; 0 means now."""
         if self._rate is None:
             return 0.0
         self._refill(self._rate)
@@ -63,7 +63,7 @@ class ReplicationQuota:
 
 
 def is_listed(listed: tuple[str, ...], index: int, broker_id: int) -> bool:
-    """Say whether a topic's config throttles a partition's replica at a broker."""
+    """Return whether a topic's config throttles a partition's replica at a broker."""
     return bool(listed) and (listed == EVERYONE or f"{index}:{broker_id}" in _as_set(listed))
 
 

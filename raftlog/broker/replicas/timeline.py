@@ -28,17 +28,17 @@ EVENT_LEVELS = {
     "log_damaged": "error",
     "replica_failed": "error",
 }
-"""Events that are more than news (`info`)."""
+"""Events with a level other than `info`."""
 SAID_ONE_BY_ONE = 20
-"""Events of a kind in one loop iteration that get a line each; of more, one line counts them."""
+"""Events of a kind in one loop iteration that are logged one by one; more are counted in one line."""
 NAMED = 10
-"""Partitions that such a line names."""
+"""The maximum number of partitions in such a line."""
 
 log = get_logger("raftlog.broker.replicas.replicas")
 
 
 class Timeline:
-    """Gathers the events of one loop iteration and says them at its end."""
+    """Gathers the events of one loop iteration and logs them at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -60,7 +60,7 @@ class Timeline:
         self._told.setdefault(event, []).append(named)
 
     def log_roles(self, moved: Sequence[Partition]) -> None:
-        """Log that partitions took up roles of new leader epochs here."""
+        """Log that partitions took roles of new leader epochs here."""
         if not moved:
             return
         for each in moved:

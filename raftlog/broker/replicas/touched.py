@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TouchedPartitions:
-    """The partitions touched since the queues were last filled. Appends write to `fresh`, which is all they pay."""
+    """The partitions touched since the queues were last filled. An append only writes to `fresh`."""
 
     __slots__ = ("_queues", "fresh")
 
@@ -25,13 +25,13 @@ class TouchedPartitions:
         self._queues: list[TouchedQueue] = []
 
     def queue(self) -> TouchedQueue:
-        """Return a queue for one more chore. It misses what was touched before."""
+        """Return a new queue for a chore. It does not include partitions touched before."""
         queue = TouchedQueue(self)
         self._queues.append(queue)
         return queue
 
     def distribute(self) -> None:
-        """Put what was touched into every queue."""
+        """Move the touched partitions into every queue."""
         if self.fresh:
             for queue in self._queues:
                 queue.waiting.update(self.fresh)
@@ -39,7 +39,7 @@ class TouchedPartitions:
 
 
 class TouchedQueue:
-    """The partitions that one chore has yet to look at, each once, in the order in which they were touched."""
+    """The partitions that a chore has yet to check, each once, in the order in which they were touched."""
 
     __slots__ = ("_touched", "waiting")
 
@@ -48,7 +48,7 @@ class TouchedQueue:
         self.waiting: dict[Partition, None] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        """Look at what waits, and leave it there."""
+        """Return the waiting partitions, and leave them in the queue."""
         self._touched.distribute()
         return iter(tuple(self.waiting))
 
@@ -60,5 +60,5 @@ class TouchedQueue:
         return taken
 
     def keep(self, partition: Partition) -> None:
-        """Look at it again next time, whatever happens to it."""
+        """Check it again next time, even if it is not touched."""
         self.waiting[partition] = None
