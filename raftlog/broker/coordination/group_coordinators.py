@@ -60,17 +60,17 @@ if TYPE_CHECKING:
     from raftlog.coordinator.group_history import HistoryMemory
 
 TICK_S: Final = 0.5
-"""How often sessions are looked at."""
+"""The interval of session checks, in seconds."""
 
 LOAD_AWAITED_S: Final = 1.0
 """How long a request may wait for its partition to be read back. A partition that is new takes milliseconds."""
 
 STALL_S: Final = 1.0
-"""A tick later than this means that the broker itself stood still."""
+"""A tick later than this means that the broker itself was stalled."""
 
 
 MAX_PENDING_ID_BYTES: Final = 32 * 1024 * 1024
-"""For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
+"""The memory for all member ids that were assigned and not yet used, some 100,000 ids."""
 
 
 class GroupRequest(Protocol):
@@ -92,14 +92,14 @@ class Verb(Protocol[R_contra]):
 
 
 class GroupCoordinators:
-    """Every method but the first two is a request of a client; failures are KafkaErrors, mostly retriable."""
+    """All methods but the first two are client requests; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: LocalBroker, verifier: TransactionVerifier) -> None:
         self._broker = broker
         self._verifier = verifier
         self._topics = TopicRegexResolver(broker.image, broker.authorizer)
         self._history: HistoryMemory | None = None
-        """Made with the first coordinator."""
+        """Created with the first coordinator."""
         self._shards = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_shard)
         self._ask = self._shards.ask
         self._timer: asyncio.TimerHandle | None = None
@@ -109,7 +109,7 @@ class GroupCoordinators:
     # -- the metadata --------------------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does.
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
 
         Called after the replicas have applied the image.
         """
@@ -147,7 +147,7 @@ class GroupCoordinators:
         return UUID(int=self._broker.env.unguessable.getrandbits(128), version=4)
 
     def _may_add(self) -> bool:
-        """Whether there is room for one more group."""
+        """Return whether there is room for one more group."""
         return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
 
     def _may_expect(self) -> bool:
@@ -155,11 +155,11 @@ class GroupCoordinators:
         return sum(each.pending_join_bytes for each in self._active()) < MAX_PENDING_ID_BYTES
 
     def _may_keep(self, growth: int, limit: int) -> bool:
-        """Whether all groups may take so many bytes more, up to so many in all."""
+        """Return whether all groups together may take this many more bytes, up to a limit."""
         return self.memory_bytes() + growth <= limit
 
     def memory_bytes(self) -> int:
-        """Return about how many bytes all groups take that this broker coordinates."""
+        """Return the approximate size of all groups that this broker coordinates, in bytes."""
         return sum(each.memory_bytes for each in self._active())
 
     def recount_memory_bytes(self) -> int:
@@ -195,7 +195,7 @@ class GroupCoordinators:
         return [each.coordinator for each in self._shards.all() if each.coordinator and not each.is_over]
 
     def failures(self) -> list[Failure]:
-        """Return what could not be done for single groups."""
+        """Return the errors of single groups."""
         return [failure for each in self._active() for failure in each.failures]
 
     async def close(self) -> None:
@@ -286,7 +286,7 @@ class GroupCoordinators:
         await self._shards.wait_until_loaded(group_id, LOAD_AWAITED_S)
 
     def size_of(self, group_id: str) -> int:
-        """Return how many offsets a group has here; 0 where this broker does not coordinate it."""
+        """Return the number of offsets that a group has here; 0 if this broker does not coordinate it."""
         try:
             return self._coordinator(group_id).offset_count_of(group_id)
         except KafkaError:
@@ -333,7 +333,7 @@ class GroupCoordinators:
         transactional_id: str,
         dialect: ProducerApiLevel,
     ) -> None:
-        """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
+        """Have the transaction's coordinator verify that the group's partition is part of it (KIP-890)."""
         producer = (request.producer_id, request.producer_epoch)
         verification = shard.begin_verification(*producer)
         if verification is None:
@@ -351,7 +351,7 @@ class GroupCoordinators:
             raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
 
     def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
-        """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
+        """Commit or abort a partition's offsets of a transaction; done when its marker is committed."""
         shard = self._shards.at(index)
         if shard is None:
             raise NotLeaderOrFollower
@@ -361,13 +361,13 @@ class GroupCoordinators:
         return self._ask(lambda answer: coordinator.end_transaction(end, answer))
 
     async def read(self, group_id: str) -> Group:
-        """Return a group as committed."""
+        """Return the committed state of a group."""
         coordinator = self._coordinator(group_id)
         group: Group = await self._ask(lambda answer: coordinator.read(group_id, answer))
         return group
 
     async def read_history(self, group_id: str) -> GroupHistoryAnswer:
-        """Return a group as committed, with what happened to it as far as this coordinator knows."""
+        """Return the committed state of a group, with its history as far as this coordinator knows it."""
         from raftlog.base.group_events import MAX_TOLD_TOPICS, GroupHistoryAnswer
 
         group = await self.read(group_id)
@@ -390,8 +390,9 @@ class GroupCoordinators:
         )
 
     async def read_all(self) -> list[Group]:
-        """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress
-        (`CoordinatorShards.check_loaded`).
+        """Return all groups that this broker coordinates.
+
+        Raises CoordinatorLoadInProgress (`CoordinatorShards.check_loaded`).
         """
         self._shards.check_loaded()
         groups: list[Group] = []

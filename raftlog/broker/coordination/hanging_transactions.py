@@ -91,7 +91,7 @@ class TransactionSurvey:
         return led
 
     async def one(self, transactional_id: str) -> DescribedId:
-        """Return what its coordinator knows of an id. Raises TransactionalIdNotFound."""
+        """Return the coordinator's state of an id. Raises TransactionalIdNotFound."""
         if not self._coordinators():
             raise TransactionalIdNotFound("no transactional id was ever used here")
         coordinator = transaction_coordinator(self._broker.image(), transactional_id)
@@ -119,7 +119,7 @@ class TransactionSurvey:
             each.transactional_id: (each.transaction_start_time, each.transaction_timeout)
             for coordinator, ids in by_coordinator.items()
             for each in await self._described(coordinator, ids)
-            if not each.error_code  # it was forgotten, or has moved, since
+            if not each.error_code  # it has expired, or has moved, since
         }
 
     async def _described(self, coordinator: int, transactional_ids: Sequence[str]) -> list[Any]:
@@ -136,13 +136,13 @@ class TransactionSurvey:
             answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
             again = {each.transactional_id for each in answer.transaction_states if _is_left_out(each)}
             if len(again) == len(ids):
-                again = set()  # it has room for these, and another reason
+                again = set()  # it has room for these, so there is another reason
             told += [each for each in answer.transaction_states if each.transactional_id not in again]
             left += sorted(again)
         return told
 
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
-        """Return what is open in partitions (of a topic) though no coordinator knows, unused for so long."""
+        """Return the transactions open in partitions (of a topic) for some time but unknown to every coordinator."""
         image = self._broker.image()
         if topic is not None and topic not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {topic}")
@@ -183,7 +183,7 @@ class TransactionSurvey:
         return found
 
     def _when(self, owner: DescribedId) -> str:
-        """Return in how many seconds a coordinator will, for people; "" if it is about to."""
+        """Return a message with the seconds until a coordinator ends it, or "" if it is about to."""
         if owner.state != TransactionState.ONGOING.value or owner.start_ms < 0:
             return ""
         left_ms = owner.start_ms + owner.timeout_ms - self._broker.env.wall_clock_ms()
@@ -315,5 +315,5 @@ def _open_of(topic: str, partition: Any) -> list[Hanging]:
 
 
 def _coordinated(open_there: Hanging, known: Known) -> DescribedId | None:
-    """Return what a coordinator knows of a transaction, None if it hangs."""
+    """Return the coordinator's state of a transaction, or None if it hangs."""
     return known.get((open_there.producer_id, open_there.topic, open_there.partition))

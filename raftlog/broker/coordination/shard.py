@@ -1,7 +1,7 @@
 """One leadership of a partition of a coordinators' topic: read it back, coordinate its contents, stand down.
 
-The subclass knows what the records mean. Ordering law: no request is handled before everything in the log at the start
-of the leadership is committed and read. From then on the coordinator alone writes to the partition, and the high
+The subclass knows the meaning of the records. Ordering law: no request is handled before everything in the log at the
+start of the leadership is committed and read. From then on the coordinator alone writes to the partition, and the high
 watermark shows what is committed.
 """
 
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 READ_BYTES: Final = 64 * 1024
-"""How much is read back before the loop gets its turn again."""
+"""The maximum size read back before the loop gets its turn again."""
 
 POLL_S: Final = 0.02
-"""How often to look whether the replica has become the leader that the metadata says it is."""
+"""How often to check whether the replica has become the leader that the metadata names."""
 
 RETRY_S: Final = 1.0
-"""Pause after a vain attempt to read the partition back."""
+"""Pause after a failed attempt to read the partition back."""
 
 COLD_READS: Final = 5
-"""Attempts at what is not in memory."""
+"""Attempts to read what is not in memory."""
 
 ALL_ACKS: Final = -1
 
@@ -50,7 +50,7 @@ JOURNAL_ERRORS: Final[Mapping[type[KafkaError], type[KafkaError]]] = {
     NotLeaderOrFollower: NotCoordinator,
     UnknownTopicOrPartition: CoordinatorNotAvailable,
 }
-"""The error that a failed append means to a coordinator's client; subclasses add to it."""
+"""The client error for a failed append; subclasses add to it."""
 
 log = get_logger(__name__)
 
@@ -64,12 +64,12 @@ class PartitionCoordinator(Protocol):
 
 
 class PartitionReplay(Protocol):
-    """A reader that takes in the records of a partition, batch by batch."""
+    """A reader that replays the records of a partition, batch by batch."""
 
     skipped: int
 
     def feed(self, batches: Buffer) -> int:
-        """Take whole batches; returns the offset to read on from."""
+        """Replay whole batches. Returns the next offset to read."""
 
 
 C = TypeVar("C", bound=PartitionCoordinator)
@@ -96,7 +96,7 @@ class CoordinatorShard(Generic[C, R]):
         self.coordinator: C | None = None
         self.is_over = False
         self.has_failed = False
-        """It could not be read back when that was tried last."""
+        """Whether the last attempt to read it back failed."""
         self._env = env
         self._find = find
         self._partition: Partition | None = None
@@ -128,14 +128,14 @@ class CoordinatorShard(Generic[C, R]):
         raise NotImplementedError
 
     async def _take_up(self, replay: R, end_offset: int) -> tuple[C, int]:
-        """Return the coordinator of what was read back, all of it committed up to `end_offset`, and how many things."""
+        """Return the coordinator of the records, all committed up to `end_offset`, and the number of its entries."""
         raise NotImplementedError
 
     async def _taken_up(self, coordinator: C) -> None:
         """Start to accept requests for the coordinator."""
 
     def wake(self, partition: Partition) -> None:
-        """The high watermark moved, or the replica's role changed."""
+        """Check the state, since the high watermark moved or the replica's role changed."""
         self._moved.set()
         if not self._leads(partition):
             self.end(NotCoordinator())
@@ -146,11 +146,10 @@ class CoordinatorShard(Generic[C, R]):
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
     async def _begin(self) -> None:
-        """Read the partition back, and retry until it succeeds: no other broker can coordinate its contents while this
-        one leads.
+        """Read the partition back, and retry until it succeeds.
 
-        A failure may be temporary. Until then clients get NOT_COORDINATOR rather than COORDINATOR_LOAD_IN_PROGRESS, so
-        they look up the coordinator again.
+        No other broker can coordinate its contents while this broker leads. A failure may be temporary. Until then
+        clients get NOT_COORDINATOR rather than COORDINATOR_LOAD_IN_PROGRESS, so they look up the coordinator again.
         """
         while True:
             try:
@@ -192,7 +191,7 @@ class CoordinatorShard(Generic[C, R]):
             )
 
     async def _lead(self) -> Partition:
-        """Wait for the replica to take the role that the metadata gave it; the next metadata ends a vain wait."""
+        """Wait for the replica to take the role in the metadata. The next metadata ends a wait in vain."""
         while True:
             try:
                 partition = self._find(self.index)
@@ -218,7 +217,7 @@ class CoordinatorShard(Generic[C, R]):
         return replay
 
     async def _feed(self, replay: R, records: bytes) -> int:
-        """Let the reading take whole batches; returns the offset to read on from."""
+        """Let the reader replay whole batches. Returns the next offset to read."""
         return replay.feed(records)
 
     async def _read(self, partition: Partition, offset: int) -> bytes:
@@ -240,7 +239,7 @@ class CoordinatorShard(Generic[C, R]):
             try:
                 return await self._env.offload(read)
             except FileNotFoundError:
-                continue  # compaction put another segment in its place meanwhile
+                continue  # compaction replaced the segment meanwhile
             except OSError as error:
                 raise partition.storage_failed(error) from error
             except CorruptMessage as error:

@@ -1,7 +1,7 @@
 """This broker's shards in a coordinators' topic: one for each of its partitions that this broker leads.
 
-It follows the metadata: it reads a gained partition back, and stops coordinating a lost partition. Finds the broker
-that coordinates a key, and has the topic created at the first request for it. The caller knows what is coordinated.
+It follows the metadata: it reads a gained partition back, and stops coordinating a lost partition. It finds the broker
+that coordinates a key, and creates the topic at the first request for it. The caller knows what is coordinated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _leader(state: PartitionState) -> int:
 
 
 class CoordinatorShards(Generic[T]):
-    """`new_shard(index, leader_epoch)` makes what takes up one partition of `topic`."""
+    """`new_shard(index, leader_epoch)` creates the shard of one partition of `topic`."""
 
     def __init__(self, broker: LocalBroker, topic: str, new_shard: Callable[[int, int], T]) -> None:
         self._broker = broker
@@ -75,7 +75,7 @@ class CoordinatorShards(Generic[T]):
         return list(self._shards.values())
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does.
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
 
         Called after the replicas have applied the image.
         """
@@ -168,7 +168,7 @@ class CoordinatorShards(Generic[T]):
         return None if shard is None or shard.is_over or shard.has_failed else shard
 
     def check_loaded(self, *, wholly: bool = False) -> None:
-        """Raises CoordinatorLoadInProgress while some partition is still read back.
+        """Raise CoordinatorLoadInProgress while a partition is still being read back.
 
         A partition that could not be read may stay so for ever: this broker does not coordinate it, and knows the
         others. A caller that needs a complete result passes `wholly`: then this raises CoordinatorNotAvailable.

@@ -44,13 +44,13 @@ SOON_S: Final = 0.05
 """Seconds until the next tick, when this tick had more work than its limit."""
 
 MARKERS_AWAITED_S: Final = 0.1
-"""How long a client's request waits for the markers of the transaction before. Usually they take milliseconds. A
-client that gets CONCURRENT_TRANSACTIONS retries only after its backoff: KafkaJS after 300 ms, kafka-python after 100
-ms."""
+"""How long a client's request waits for the markers of the previous transaction, in seconds. Usually they take
+milliseconds. A client that gets CONCURRENT_TRANSACTIONS retries only after its backoff: KafkaJS after 300 ms,
+kafka-python after 100 ms."""
 
 
 class TransactionCoordinators:
-    """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
+    """All methods but the first three are client requests; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
@@ -66,7 +66,7 @@ class TransactionCoordinators:
     # -- the metadata and time -----------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does.
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
 
         Called after the replicas have applied the image.
         """
@@ -84,7 +84,7 @@ class TransactionCoordinators:
         self.markers.close()
 
     def __len__(self) -> int:
-        """How many transactional ids this broker coordinates."""
+        """Return the number of transactional ids that this broker coordinates."""
         return sum(map(len, self._active()))
 
     @property
@@ -92,16 +92,16 @@ class TransactionCoordinators:
         return sum(map(len, self._awaiting.values()))
 
     def failures(self) -> list[Failure]:
-        """Return what could not be done for single ids."""
+        """Return the errors of single ids."""
         return [failure for each in self._active() for failure in each.failures]
 
     def states(self) -> dict[str, int]:
-        """How many of them are in which state, by Kafka's names."""
+        """Return the number of ids in each state, by Kafka's names."""
         censuses = [each.counts.states for each in self._active()]
         return {state.value: sum(each[state] for each in censuses) for state in RECORDED}
 
     def oldest_open_ms(self) -> int | None:
-        """When the oldest transaction began that is open or being ended, wall clock; None without any."""
+        """Return when the oldest open or ending transaction began, by the wall clock, or None without any."""
         oldest = (min(each.counts.open_since.values()) for each in self._active() if each.counts.open_since)
         return min(oldest, default=None)
 
@@ -134,7 +134,9 @@ class TransactionCoordinators:
         ends = sweeps = IDS_PER_SWEEP
         coordinators = self._active()
         self._ticks += 1
-        first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
+        first = self._ticks % max(
+            len(coordinators), 1
+        )  # an id that cannot be written must not starve the others
         for coordinator in coordinators[first:] + coordinators[:first]:
             ends -= coordinator.tick(at, most=ends)
             sweeps -= coordinator.sweep(by_age, most=sweeps)
@@ -165,7 +167,7 @@ class TransactionCoordinators:
         return producer
 
     async def add_partitions(self, request: AddPartitions) -> None:
-        """Make partitions part of a client's transaction."""
+        """Add partitions to a client's transaction."""
         await self._change(TransactionCoordinator.add_partitions, request)
 
     async def add_partitions_for_broker(self, request: AddPartitions, *, within_s: float) -> None:
@@ -182,7 +184,7 @@ class TransactionCoordinators:
         return producer
 
     async def _change(self, call: Any, request: Any) -> Any:
-        """Ask the id's coordinator; once more if the transaction before ends within MARKERS_AWAITED_S."""
+        """Send a request to the id's coordinator; retry once if the last transaction ends within MARKERS_AWAITED_S."""
         try:
             return await self._ask(call, request)
         except ConcurrentTransactions:
@@ -223,7 +225,7 @@ class TransactionCoordinators:
     async def verify(
         self, request: VerifyPartitions, *, within_s: float | None = None
     ) -> frozenset[TopicPartition]:
-        """Return those partitions that are not part of the open transaction of the request's producer."""
+        """Return the partitions that are not part of the open transaction of the request's producer."""
         coordinator = self._coordinator(request.transactional_id)
         missing: frozenset[TopicPartition] = await self._shards.ask(
             lambda answer: coordinator.verify_partitions(request, answer), within_s=within_s
@@ -231,7 +233,7 @@ class TransactionCoordinators:
         return missing
 
     async def read(self, transactional_id: str) -> Transaction:
-        """Return an id as committed."""
+        """Return the committed state of an id."""
         coordinator = self._coordinator(transactional_id)
         found: Transaction = await self._shards.ask(lambda answer: coordinator.read(transactional_id, answer))
         return found

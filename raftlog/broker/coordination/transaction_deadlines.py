@@ -18,7 +18,7 @@ ADDED_S: Final = 1.0
 """A coordinator responds for the transactions whose records are committed by then."""
 
 VERIFIED_S: Final = 5.0
-"""How long a coordinator may take to say what is part of its transactions."""
+"""The timeout for a coordinator to verify partitions of its transactions."""
 
 MARGIN: Final = 2
 """A request may have to wait behind another request on its connection, for as long as that request may take."""

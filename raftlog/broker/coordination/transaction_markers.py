@@ -37,7 +37,7 @@ DELETED_AFTER_S: Final = 2.0
 """A partition that the metadata lacks may be too new for it. After this many seconds it counts as deleted."""
 
 LOOK_S: Final = 0.5
-"""How often to look at what has no leader, where no metadata comes."""
+"""How often to retry partitions without a leader, if there is no new metadata."""
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
@@ -46,7 +46,7 @@ log = get_logger(__name__)
 
 
 class TransactionOutcome:
-    """One transaction that was decided, and the partitions that have not heard of it."""
+    """One transaction that was decided, and the partitions without its marker."""
 
     __slots__ = ("began_at", "markers", "shard", "unanswered", "untold")
 
@@ -67,10 +67,10 @@ Told = tuple[TransactionOutcome, list[TopicPartition]]
 
 
 class MarkerSender:
-    """One request at a time on each lane, with all that is known for it by then."""
+    """One request at a time on each lane, with all outcomes queued by then."""
 
     def __init__(self, broker: LocalBroker, written: Callable[[str], None]) -> None:
-        """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
+        """`written(transactional_id)` is called when a coordinator was notified that all markers are written."""
         self._broker = broker
         self._written = written
         self._queues: dict[Lane, dict[TransactionOutcome, list[TopicPartition]]] = {}
@@ -84,7 +84,7 @@ class MarkerSender:
         self._open = 0
 
     def __len__(self) -> int:
-        """How many outcomes are not known everywhere."""
+        """Return the number of outcomes that are not written everywhere."""
         return self._open
 
     def send(self, shard: TransactionCoordinatorShard, markers: SendMarkers) -> None:
@@ -103,13 +103,13 @@ class MarkerSender:
             self._look_at.cancel()
 
     def on_metadata(self) -> None:
-        """Some partition may have a leader again."""
+        """Retry, since some partition may have a leader again."""
         waiting, self._leaderless = self._leaderless, {}
         for outcome, partitions in waiting.items():
             self._route(outcome, partitions)
 
     def _wait_for_metadata(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
-        """A leader comes with the metadata. The next metadata image shows whether a partition was deleted."""
+        """Wait for metadata that names a leader. The next metadata image shows whether a partition was deleted."""
         self._leaderless.setdefault(outcome, []).extend(partitions)
         if self._look_at is None:
             self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -211,7 +211,7 @@ class MarkerSender:
             outcome.unanswered.pop(each, None)
             code = codes.get(each)
             if code == InvalidProducerEpoch.code:
-                # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.
+                # The log is past this transaction: `ProducerState.check_marker` raises this only if none is open.
                 log.warning("marker_outdated", partition=str(each), **_facts(outcome))
             if code == RequestTimedOut.code:
                 self._slow.add(each)
@@ -265,7 +265,7 @@ def _facts(outcome: TransactionOutcome) -> dict[str, object]:
 
 
 def _take(queue: dict[TransactionOutcome, list[TopicPartition]]) -> list[Told]:
-    """Take what one request may hold; the rest of a transaction stays first in the queue."""
+    """Take the outcomes for one request; the rest of a transaction stays first in the queue."""
     batch: list[Told] = []
     left = MAX_PARTITIONS_PER_REQUEST
     while queue and left and len(batch) < MAX_MARKERS_PER_REQUEST:

@@ -1,7 +1,8 @@
-"""Have a transaction's coordinator confirm that partitions of this broker are part of it, or add them (KIP-890).
+"""Has a transaction's coordinator verify that partitions of this broker are part of it, or add them (KIP-890).
 
-Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For the
-others the coordinator only looks. The response is translated to errors that a producer of that version can handle.
+Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For
+other producers the coordinator only verifies. The response is translated to errors that a producer of that version can
+handle.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 VERSION: Final = 5
 
 RETRY_S: Final = 0.02
-"""add.partitions.to.txn.retry.backoff.ms: the transaction before is just being ended."""
+"""add.partitions.to.txn.retry.backoff.ms: the previous transaction is still ending."""
 
 RETRY_FOR_S: Final = 0.1
 """add.partitions.to.txn.retry.backoff.max.ms."""
@@ -63,7 +64,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """The maximum number of partitions in a request, over all its transactions. A larger transaction is sent alone."""
 
 NO_PARTITION: Final = -1
-"""Of `__transaction_state`, as long as that is not there."""
+"""Partitions of `__transaction_state`, while that does not exist."""
 
 VOID: Final = "a marker came while this was asked: ask again"
 """The error message of a batch if its verification was void when the response came."""
@@ -119,7 +120,7 @@ class TransactionVerifier:
         *,
         dialect: ProducerApiLevel,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
+        """Return for each partition None if it is part of the transaction, otherwise the coordinator's error."""
         wanted = list(topic_partitions)
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + RETRY_FOR_S
@@ -255,7 +256,7 @@ RETRIABLE_CODES: Final = frozenset(
 
 
 def _refusal(code: int, dialect: ProducerApiLevel) -> KafkaError | None:
-    """NOT_ENOUGH_REPLICAS is what every client tries again without looking for another leader first."""
+    """NOT_ENOUGH_REPLICAS is an error that every client retries without looking for another leader first."""
     if code == NONE:
         return None
     error = from_code(code)
@@ -308,13 +309,13 @@ class VerificationRequests:
             self._asked.setdefault(whose, []).append(question)
 
     def topic_partitions(self) -> Iterator[tuple[TopicKey, int]]:
-        """Yield the batches that have to be confirmed, as the request names them."""
+        """Yield the batches that have to be verified, as the request names them."""
         for questions in self._asked.values():
             for each in questions:
                 yield each.tp
 
     async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
-        """Ask, and return what must not be appended, and why."""
+        """Send the requests, and return the batches that must not be appended, with their errors."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
 
         def judge(each: VerificationRequest, error: KafkaError | None) -> None:
