@@ -15,10 +15,10 @@ from raftlog.broker.links.peer_auth import API_KEY as GREETING
 from raftlog.protocol.frames import PREFIX_BYTES, api_key_at
 
 TURN_S: Final = 0.02
-"""A turn ends after the first read that is handled past this."""
+"""A turn ends after the first read that exceeds this time."""
 
 FREE_READS: Final = 4
-"""So many reads of connections are handled before the time counts, since most turns of the loop have no more."""
+"""This many reads are handled before the time counts, since most turns of the loop have no more."""
 
 HANDLED_AT_ONCE: Final = 16
 """Requests of a connection that are handled as they arrive. A large request counts as several. Later requests wait for

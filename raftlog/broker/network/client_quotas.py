@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raftlog.broker.network.inbox import Inbox
 
 MAX_LIMITS: Final = 10_000
-"""Clients with limits that are remembered. Clients choose their ids, so there is a bound."""
+"""The maximum number of clients with limits that are kept. Clients choose their ids, so there is a bound."""
 
 NOTHING_SET: Final[Quotas] = {}
 _PERCENT: Final = 100.0
@@ -75,7 +75,7 @@ class Limit:
 
 
 class ClientLimits:
-    """The limits of one user with one client id. The calls that each request costs are in the call budget."""
+    """The limits of one user with one client id. The CPU cost of each request is in the call budget."""
 
     __slots__ = ("_clock", "_fetch", "_produce", "_quotas", "_request", "fetch_max_bytes", "mutations")
 
@@ -125,11 +125,11 @@ class ClientLimits:
         return 0
 
     def answered(self, connection: LimitedConnection) -> int:
-        """Return the throttle time of any other request as `produced` does, or for how long it is muted already."""
+        """Return the throttle time of any other request as `produced` does, or the time that it is muted already."""
         return max(self._throttle_for_time(connection, self._clock()), self._quotas.muted_ms(connection))
 
     def mutated(self, connection: LimitedConnection, throttle_ms: int) -> None:
-        """Mute for as long as the controller said after it had counted (see `mutation_quota`)."""
+        """Mute for as long as the controller requested after it had counted (see `mutation_quota`)."""
         self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
     def took(self, seconds: float) -> None:
@@ -145,7 +145,7 @@ class ClientLimits:
         """Mute for the longer of `wait_s`, which is for `limit`, and the wait for the time that requests took."""
         request = self._request
         if request is not None:
-            # at most a window, as in Kafka: a wait for time that went by says little of what the next request takes
+            # at most a window, as in Kafka: a longer wait for past time says little about the next request
             for_time_s = min(request.throttle_s(now), self._quotas.span.seconds)
             if for_time_s > wait_s:
                 limit, wait_s = request, for_time_s
@@ -171,7 +171,7 @@ class ClientQuotas:
         self._counters = counters
         self._loop = loop
         self._muted: dict[LimitedConnection, asyncio.TimerHandle] = {}
-        """With the end of it."""
+        """With the time when muting ends."""
         self._quotas = NOTHING_SET
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
         """By principal and client id, for clients looked up since quotas changed."""
@@ -182,7 +182,7 @@ class ClientQuotas:
         """Whether any quota is set for users or client ids."""
 
     def follow(self, quotas: Quotas) -> None:
-        """Go by these quotas from now on. Earlier use counts."""
+        """Apply these quotas from now on. Earlier use counts."""
         if quotas is self._quotas:
             return
         self._quotas = quotas
@@ -194,7 +194,7 @@ class ClientQuotas:
         return self._quotas
 
     def limits_of(self, connection: LimitedConnection, client_id: str | None) -> ClientLimits | None:
-        """Return what holds for the client at the other end of a connection; None: there is no limit."""
+        """Return the limits of the client at the other end of a connection, or None without limits."""
         if connection.peer is not None:
             return None
         if connection.login is not None and connection.principal == ANONYMOUS:
@@ -210,7 +210,7 @@ class ClientQuotas:
         return limits
 
     def mute(self, connection: LimitedConnection, key: str, seconds: float) -> int:
-        """Mute a connection for a quota of some kind; return for how many ms."""
+        """Mute a connection for a kind of quota; return the time in ms."""
         throttle_ms = max(1, round(seconds * 1000))
         self._counters.throttled[key] += 1
         self._counters.throttle_ms[key] += throttle_ms
@@ -224,7 +224,7 @@ class ClientQuotas:
         return throttle_ms
 
     def muted_ms(self, connection: LimitedConnection) -> int:
-        """Return for how many more ms a connection is muted."""
+        """Return how many more ms a connection is muted."""
         timer = self._muted.get(connection)
         return 0 if timer is None else max(1, round((timer.when() - self.clock()) * 1000))
 

@@ -41,16 +41,16 @@ MAX_OPEN_SLOTS: Final = 128
 """The maximum number of requests of a connection without a written response."""
 
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
-"""Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
+"""The size of waiting response bytes at which a connection stops handling requests."""
 
 COUNTED_BYTES: Final = 1024
 """A request other than Produce counts once more for each of these."""
 
 UNKNOWN: Final = ("unknown", "unknown")
-"""Name and version of the software of a client that has not said them (KIP-511)."""
+"""Name and version of the client software if it sent none (KIP-511)."""
 
 PLAIN_MAX_BYTES: Final = 1 << 28
-"""A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
+"""A frame of at most this size cannot be the beginning of another protocol, so its length is not checked again."""
 
 _LENGTH = Struct(">i")
 _PRODUCE: Final = 0
@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.to_controller = listener in server.config.controller_listener_names
         """Whether the other end came to the controller's listener, where only some APIs are served (KIP-919)."""
         self.number = 0
-        """Counts up in the order in which connections were accepted."""
+        """A number in the order in which connections were accepted."""
         self.peer_host = ""
         self.peer_port = 0
         self.software = UNKNOWN
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.principal = ANONYMOUS
         self.tls_session: ssl.SSLObject | None = None
         self.limits: ClientLimits | None = None
-        """The quotas for the request being handled."""
+        """The quotas for the current request."""
         self.login = server.login_for(listener)
         self.gate = Gate()
         self.dispatch: Callable[[Connection, memoryview], None] = dispatch_before_login
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._quiet_sweeps = 0
         self._arrived_at = 0.0
         self.api_key = 0
-        """Of the request being handled."""
+        """Of the current request."""
         self._transport: asyncio.Transport | None = None
 
     # Called by the transport.
@@ -153,7 +153,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             if self.login is None:
                 self.gate.open(self)
             else:
-                self.gate.close(self)  # not before: over TLS many a client is never heard of again
+                self.gate.close(self)  # not before: over TLS many clients never complete the handshake
             self.inbox.open(self._transport)
             self.outbox.open(self._transport)
             self.server.tune(transport)
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._out_bytes += sum(map(len, buffers))
 
     def hold(self, slot: Slot) -> None:
-        """Keep the place of the request being handled until `slot.answer`."""
+        """Keep the place of the current request until `slot.answer`."""
         if slot.buffers is not None:
             return self.respond(slot.buffers)
         slot.api_key, slot.arrived_at = self.api_key, self._arrived_at
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._go_on()
 
     def answered(self, slot: Slot) -> None:
-        """A slot has its response: send it and those it held back."""
+        """Send the response of a slot, and later responses that it held back."""
         server = self.server
         server.counters.latencies[slot.api_key].observe(server.stopwatch() - slot.arrived_at)
         if slot is self._waiting_for:
@@ -288,25 +288,25 @@ class Connection(asyncio.BufferedProtocol, Guard):
         task.add_done_callback(server.tasks.discard)
 
     def took(self, api_key: int, seconds: float) -> None:
-        """Note how long a turn of the loop took that dealt with a request of this connection."""
+        """Record the length of a turn that handled a request of this connection."""
         self.server.long_turns.note(api_key, seconds)
         if self.limits is not None:
             self.limits.took(seconds)
 
     def close(self, event: str, **facts: object) -> None:
-        """Close and say why in one log line; what was written leaves, if the client takes it soon."""
+        """Close and log the reason in one line. Written bytes are still sent, if the client reads them soon."""
         if not self._closing:
             self._close()
             self._say(event, facts)
 
     def cut(self, event: str, **facts: object) -> None:
-        """Close at once and say why in one log line; what is not sent is lost."""
+        """Close immediately and log the reason in one line. Unsent bytes are lost."""
         if not self._closing:
             self.abort()
             self._say(event, facts)
 
     def crash(self, what: str) -> None:
-        """Close at once and log the exception being handled, which is our fault."""
+        """Close immediately and log the exception being handled, which is a bug of ours."""
         self.server.counters.closed_by_broker["request_crashed"] += 1
         self.abort()
         self.server.broker.env.on_bug()
@@ -326,7 +326,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._close()
 
     def tell_failed_login(self) -> None:
-        """Count a login that failed and say why, in one log line; fine if that was done before."""
+        """Count a failed login and log the reason, once."""
         failure = None if self.login is None else self.login.take_failure()
         if failure is not None:
             self.server.login_failed(self, failure)
@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._close_if_finished()
 
     def abort(self) -> None:
-        """Close now; what is not sent is lost."""
+        """Close immediately; unsent bytes are lost."""
         self._closing = True
         self._let_go()
         if self._transport is not None:
@@ -370,14 +370,14 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is something to look at once a second (see `watch`)."""
+        """Return whether the connection needs a look once a second (see `watch`)."""
         if self._lost:
             return False
         holds = self.inbox.rest is not None or self.outbox.waiting_bytes > 0
         return holds or self._closing or self.dispatch is not self.server.dispatch
 
     def look(self, *, crowded: bool) -> None:
-        """End this connection if it holds bytes that do not move.
+        """Close this connection if it holds bytes that do not move.
 
         With `crowded`, half of the memory for responses is used.
         """
@@ -454,7 +454,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         answers = self.server.memory.answers
         try:
             while filled - position >= PREFIX_BYTES:
-                # The length is judged before one byte is kept for it: it is the first thing that a stranger says.
+                # The length is checked before one byte is kept for it: it is the first thing that a stranger sends.
                 size = _LENGTH.unpack_from(view, position)[0]
                 if not 0 < size <= self._plain_max_bytes:
                     size = frame_length(view, position, self._frame_max_bytes)
@@ -506,14 +506,14 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.close("framing_lost", reason=str(lost))
 
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
-        """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
+        """Keep the bytes from `position` to `filled`, and stop reading while they cannot be handled or completed."""
         self.inbox.keep(view, position, filled)
         if self.inbox.rest is not None:
             self.server.watch.add(self)
             self._read_or_stop()
 
     def _take_rest(self, arrived_at: float | None = None) -> None:
-        """Handle the frame that more has arrived of, if it is complete."""
+        """Handle the partial frame, if it is complete now."""
         rest = self.inbox.rest
         if rest is None or self._closing:
             return
@@ -526,7 +526,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.inbox.read_or_stop(needs_grant=self.peer is None)  # brokers do not wait for clients
 
     def _go_on(self, *, in_line: bool = False) -> None:
-        """Handle what a limit held back; `in_line`: the limit for this turn of the loop (see `arrivals`)."""
+        """Handle frames that a limit held back; `in_line` is the limit for this turn of the loop (see `arrivals`)."""
         if self._finishing:
             self._close_if_finished()
         elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
@@ -539,7 +539,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     async def _handle_in_turn(self) -> None:
         if self.broker_id is None:
             await self.server.broker.env.turns.next()
-        else:  # brokers must not wait for what clients have made long
+        else:  # brokers must not wait in a queue that clients have made long
             await asyncio.sleep(0)
         self._handle_rest(self.server.stopwatch())
 

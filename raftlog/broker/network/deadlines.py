@@ -1,6 +1,6 @@
 """Deadlines of requests that wait: many, mostly removed before they are due, so they share one timer of the loop.
 
-They are kept in buckets of `GRAIN_MS`; what is due expires up to one bucket late, never early.
+They are kept in buckets of `GRAIN_MS`, so a waiter expires up to one bucket late, never early.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Deadlines:
         return sum(map(len, self._buckets.values()))
 
     def add(self, waiter: DeadlineWaiter, wait_ms: int) -> int:
-        """Expire `waiter` after `wait_ms`; return the ticket by which it can be removed."""
+        """Expire `waiter` after `wait_ms`; return the ticket to remove it with."""
         ticket = int(self._loop.time() * _PER_SECOND + wait_ms / GRAIN_MS) + 1
         bucket = self._buckets.get(ticket)
         if bucket is None:
@@ -56,7 +56,7 @@ class Deadlines:
         return ticket
 
     def remove(self, waiter: DeadlineWaiter, ticket: int) -> None:
-        """Forget a waiter; fine if it expired already."""
+        """Remove a waiter; no effect if it expired already."""
         bucket = self._buckets.get(ticket)
         if bucket is not None:
             bucket.pop(waiter, None)

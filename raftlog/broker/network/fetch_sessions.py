@@ -1,5 +1,4 @@
-"""Fetch sessions (KIP-227): the partitions of a fetching client, kept between its requests, and which may have
-changed.
+"""Fetch sessions (KIP-227): the partitions of a fetching client, kept between requests, with their changes.
 
 Both sessions and their partitions are bounded. A client without room for a session gets full responses, as in Kafka.
 Sessions of brokers are always kept, and no client's session evicts them.
@@ -36,7 +35,7 @@ NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 BROKEN_EPOCH: Final = -2
-"""Of a session that failed: no request continues it."""
+"""The id of a session that failed: no request continues it."""
 _MAX_ID: Final = 2**31 - 1
 
 EVICTION_S: Final = 120.0
@@ -44,14 +43,14 @@ EVICTION_S: Final = 120.0
 this long, and can be evicted by any after this idle time."""
 
 ENTRY_BYTES: Final = 640
-"""About what a partition takes in a session."""
+"""The approximate size of a partition in a session, in bytes."""
 
 HIGH_WATERMARKS_S: Final = 0.1
 """The shortest interval between high watermark updates to a follower, for partitions without new records. It needs
 them for little but to lead later, and then its own followers bring it up to date."""
 
 MAX_SHARE: Final = 4
-"""One session has at most this part of the partitions of all."""
+"""A session may have at most this part, a fourth, of the partitions of all sessions."""
 
 EntryKey = tuple[TopicKey, int]
 
@@ -92,7 +91,7 @@ class SessionPartition:
             self.max_bytes,
         ) = wanted
         self.moved = True
-        """The client gave a position that was not looked at yet."""
+        """Whether the client sent a position that was not read yet."""
         self.partition: Partition | None = None
         self.image: MetadataImage | None = None
         self.parked = False
@@ -117,7 +116,7 @@ class SessionPartition:
         self.moved = True
 
     def differs(self, read: PartitionRead) -> bool:
-        """Say whether a read without records is more than the client knows."""
+        """Return whether a read without records has news for the client."""
         return (
             read.high_watermark != self.sent_high_watermark
             or read.log_start_offset != self.sent_log_start_offset
@@ -187,12 +186,12 @@ class FetchSession(Guard):
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
         self.isolation_level = 0
-        """By which its partitions were found dry."""
+        """The isolation level with which its partitions were found dry."""
         self.rules: object = None
-        """The rules by which its partitions were last looked at all together."""
+        """The ACLs at the last check of all its partitions."""
         self.created_at = self.used_at = 0.0
         self.counted = 0
-        """Partitions that the account of all sessions knows of."""
+        """How many of its partitions are in the account of all sessions."""
 
     def crash(self, what: str) -> None:
         fetch = self.fetch
@@ -204,11 +203,11 @@ class FetchSession(Guard):
 
     def abort(self) -> None:
         self.epoch = BROKEN_EPOCH
-        with suppress(Exception):  # what is broken may break again
+        with suppress(Exception):  # a broken partition may break again
             self.close()
 
     def want(self, request: FetchRequest) -> None:
-        """Take what a request adds and moves."""
+        """Apply what a request adds and moves."""
         entries, ready = self.entries, self.ready
         if (
             request.isolation_level != self.isolation_level
@@ -243,7 +242,7 @@ class FetchSession(Guard):
             self.attach(entry, None)
 
     def attach(self, entry: SessionPartition, partition: Partition | None) -> None:
-        """This replica serves the entry from now on."""
+        """Set the replica that serves the entry from now on."""
         if entry.partition is not None:
             if entry.parked:
                 self._unpark(entry, entry.partition)
@@ -283,7 +282,7 @@ class FetchSession(Guard):
             self.crash("wake")
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """A follower hears of it with records of this partition, or with all other high watermarks that moved."""
+        """A follower gets it with records of this partition, or with all other high watermarks that moved."""
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
@@ -313,7 +312,7 @@ class FetchSession(Guard):
             self.crash("log_start_moved")
 
     def estimate_new_bytes(self, enough: int) -> int:
-        """Return about how many bytes are new in `ready`; `enough` if a partition there no longer leads."""
+        """Return the approximate size of new data in `ready`, or `enough` if a partition there no longer leads."""
         total = 0
         for entry in self.ready:
             partition = entry.partition
@@ -341,7 +340,7 @@ class FetchSessions:
     __slots__ = ("_memory", "_random", "_sessions", "_slots", "evicted", "of_clients")
 
     def __init__(self, slots: int, random: Random, memory: Account) -> None:
-        """`memory`: what partitions in sessions may take, ENTRY_BYTES each."""
+        """`memory` is the memory for partitions in sessions, ENTRY_BYTES each."""
         self._slots = slots
         self._random = random
         self._memory = memory
@@ -377,7 +376,7 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        """Forget a session; fine if there is none."""
+        """Remove a session; no effect if there is none."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._let_go(session)
@@ -422,7 +421,7 @@ class FetchSessions:
         self._sessions[session.session_id] = session
 
     def _has_room(self, session: FetchSession) -> bool:
-        """Whether a new session can be kept beside the others."""
+        """Return whether a new session can be kept beside the others."""
         return session.replica or (
             self.of_clients < self._slots
             and self._may_grow_to(len(session.entries))
@@ -433,7 +432,7 @@ class FetchSessions:
         return entries * ENTRY_BYTES <= self._memory.limit // MAX_SHARE
 
     def _count(self, session: FetchSession) -> bool:
-        """Have the account know how many partitions a session has; False: a client's session has got too many."""
+        """Count the partitions of a session in the account. Return False if a client's session has too many."""
         more = len(session.entries) - session.counted
         if more < 0:
             self._memory.give(-more * ENTRY_BYTES)
@@ -455,7 +454,7 @@ class FetchSessions:
         session.counted = 0
 
     def _evict(self, newcomer: FetchSession, now: float) -> bool:
-        """KIP-227: first what was idle for long; else the smallest that had its time, if smaller than the newcomer."""
+        """KIP-227: evict the longest idle; else the smallest old session, if smaller than the new session."""
         others = [session for session in self if not session.replica]
         if not others or not self._may_grow_to(len(newcomer.entries)):
             return False

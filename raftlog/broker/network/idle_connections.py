@@ -85,7 +85,7 @@ class IdleConnectionWatch:
             connection.connection_lost(None)
 
     def _make_room(self) -> None:
-        """Abort connections with responses that make no progress, the largest first, until half of the memory is free."""
+        """Abort connections whose responses make no progress, the largest first, until half of the memory is free."""
         stuck = [each for each in self._connections if each.outbox.stands_still]
         stuck.sort(key=lambda each: -each.outbox.waiting_bytes)
         for connection in stuck:

@@ -1,4 +1,4 @@
-"""The logins of a connection (SASL): which mechanism, what has been proved, and until when it holds.
+"""The logins of a connection (SASL): mechanism, authenticated principal, and lifetime.
 
 One `Login` belongs to one connection of a SASL listener. It handles the messages of SaslHandshake and
 SaslAuthenticate; the handlers of these APIs only pass them on. A failed login always gets the same error message,
@@ -29,7 +29,7 @@ from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 PLAIN: Final = "PLAIN"
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
-"""Of one message of a mechanism; tokens are the longest."""
+"""The maximum size of a message of a mechanism; tokens are the longest."""
 
 
 class LoginStep(NamedTuple):
@@ -38,7 +38,7 @@ class LoginStep(NamedTuple):
     answer: bytes
     principal: str | None = None
     lifetime_ms: int = 0
-    """For how long at most that holds; 0: as long as the listener says."""
+    """The maximum lifetime of the login; 0 leaves it to the listener."""
     refused: SaslAuthenticationFailed | None = None
     """Set if the response reports the rejection to the client. The client then sends one more message, and gets the
     failure."""
@@ -60,14 +60,14 @@ class LoginFailure(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The sources of credentials, and of chance."""
+    """The sources of credentials and random bytes."""
 
     image: Callable[[], MetadataImage]
     """Has the credentials of users, and the delegation tokens."""
     token_key: TokenKey
     wall_clock_ms: Callable[[], int]
     secret: bytes
-    """Keys what is made up for unknown users."""
+    """The key for made-up credentials of unknown users."""
     lookup: CredentialLookup
     nonce: Callable[[], str]
 
@@ -109,19 +109,19 @@ class Login:
         self._failure: LoginFailure | None = None
         self._has_failed = False
         self._kept: ScramCredential | None = None
-        """The credential of the exchange's user; None: there is no such user."""
+        """The credential of the exchange's user, or None for an unknown user."""
         self._token: DelegationToken | None = None
-        """The token of the exchange."""
+        """The delegation token of the exchange."""
         self.principal: str | None = None
-        """Of the last login that succeeded."""
+        """The principal of the last successful login."""
         self.token_id: str | None = None
         """The delegation token of that login, if it used a token."""
         self.lifetime_ms = 0
-        """For how long that login holds; 0: as long as the connection."""
+        """The lifetime of that login; 0 means as long as the connection."""
         self.mechanism = ""
-        """The mechanism of the last login that succeeded."""
+        """The mechanism of the last successful login."""
         self.failed = ""
-        """The mechanism of the login that failed; the connection is about to close."""
+        """The mechanism of the failed login; the connection is about to close."""
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -146,14 +146,14 @@ class Login:
         self._exchange = self._bearer = self._token = None
 
     def refuse_version_0(self) -> None:
-        """Fail the login: its messages would come outside of Kafka's frames. Raises IllegalSaslState."""
+        """Fail the login, since its messages would come outside of Kafka's frames. Raises IllegalSaslState."""
         self.failed = "unknown"
         advice = "the client sent SaslHandshake 0; logins need version 1 (Kafka 1.0 or newer)"
         self._fail("unsupported_handshake", advice)
         raise IllegalSaslState(advice)
 
     async def go_on(self, message: bytes) -> LoginStep:
-        """Take the next message of the mechanism. Waits only if a token's key must be fetched.
+        """Handle the next message of the mechanism. Waits only if a token's key must be fetched.
 
         Raises IllegalSaslState without a mechanism, and SaslAuthenticationFailed if authentication fails.
         """

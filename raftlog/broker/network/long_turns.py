@@ -24,7 +24,7 @@ log = get_logger(__name__)
 
 
 class LongTurns:
-    """Notes them in `counts`, by API key. `clock` is in seconds; a simulation's stands still during a turn."""
+    """Records long turns in `counts`, by API key. `clock` is in seconds; a simulation's stands still during a turn."""
 
     __slots__ = ("_clock", "_counts", "_logged_at")
 
@@ -58,7 +58,7 @@ class LongTurns:
     def steps_of(
         self, api_key: int, work: Awaitable[Result], note: Callable[[int, float], None]
     ) -> Generator[Any, Any, Result]:
-        """Drive work from one wait to the next, and note how long each step took."""
+        """Drive work from one wait to the next, and record how long each step took."""
         steps, clock = work.__await__(), self._clock
         step: Callable[[Any], Any] = steps.send
         given: Any = None
@@ -73,12 +73,12 @@ class LongTurns:
             try:
                 given = yield waits_for
                 step = steps.send
-            except BaseException as error:  # cancellations too: they are the work's to deal with
+            except BaseException as error:  # cancellations too: the work handles them
                 step, given = steps.throw, error
 
 
 class _Timed:
-    """Work whose steps are timed."""
+    """Work with timed steps."""
 
     __slots__ = ("_api_key", "_note", "_turns", "_work")
 

@@ -21,7 +21,7 @@ from raftlog.broker.network.progress import (
 )
 
 PIECE_BYTES: Final = 256 * 1024
-"""Most that a transport is given at once: some join buffers, or copy what the kernel does not take."""
+"""The maximum size given to a transport at once: some join buffers, or copy what the kernel does not take."""
 
 
 class Outbox:
@@ -52,12 +52,12 @@ class Outbox:
         self._held_bytes = 0
         self._sent_bytes = 0
         self.waiting_bytes = 0
-        """Held back by a response before them, queued here, or in the transport."""
+        """Bytes held back by an earlier response, queued here, or in the transport."""
         self.is_paused = False
         """Whether the transport holds bytes that the kernel did not take."""
         self._progress: ConnectionProgress | None = None
         self.stands_still = False
-        """By the last look: whether what waits moves too slowly for a memory that is half used."""
+        """At the last look: whether waiting bytes move too slowly while half of the memory is used."""
 
     def open(self, transport: asyncio.WriteTransport) -> None:
         """Send to this transport from now on."""
@@ -68,14 +68,14 @@ class Outbox:
         self._does_not_tell = type(transport).__module__ == "asyncio.selector_events"
 
     def hold(self, size: int) -> None:
-        """Count `size` bytes that wait for a response before them; negative: as many that are sent now."""
+        """Count `size` bytes that wait for an earlier response. A negative size counts bytes that are sent now."""
         if self._transport is None:
-            return  # cleared: what was held is given back already
+            return  # cleared: the held bytes are released already
         self._held_bytes += size
         self.update()
 
     def send(self, buffers: list[Buffer], size: int) -> None:
-        """Write buffers of `size` bytes together, behind what was sent before."""
+        """Write buffers of `size` bytes together, behind earlier buffers."""
         transport = self._transport
         if transport is None:
             return
@@ -96,7 +96,7 @@ class Outbox:
             self.update()
 
     def resume(self) -> None:
-        """The kernel has taken all that the transport had."""
+        """Continue, since the kernel has taken all bytes of the transport."""
         self.is_paused = False
         if self._transport is not None:
             self._write_queue()
@@ -119,7 +119,7 @@ class Outbox:
         self.waiting_bytes = now
 
     def look(self, *, crowded: bool) -> bool:
-        """Once a second: say whether what was sent leaves too slowly (see `watch`)."""
+        """Return whether sent bytes leave too slowly; called once a second (see `watch`)."""
         unsent = self._unsent_bytes
         self.stands_still = False
         if not unsent and not (crowded and self.waiting_bytes):

@@ -28,7 +28,7 @@ HOLDING_UP_BYTES: Final = 1024 * 1024
 
 
 class ConnectionProgress:
-    """Whether a count of bytes grows fast enough. `is_stuck` is called once a look."""
+    """Checks whether a count of bytes grows fast enough. `is_stuck` is called once a look."""
 
     __slots__ = ("_credit_s", "_seen")
 
@@ -37,7 +37,7 @@ class ConnectionProgress:
         self._credit_s = PATIENCE_S
 
     def is_stuck(self, count: int, *, slowest: int, patience_s: float) -> bool:
-        """Say whether the count, at `slowest` bytes a second, has fallen behind by more than `patience_s`."""
+        """Return whether the count, at `slowest` bytes a second, has fallen behind by more than `patience_s`."""
         gained_s = (count - self._seen) / slowest
         self._seen = count
         self._credit_s = min(self._credit_s + gained_s, patience_s) - LOOK_S
@@ -46,6 +46,6 @@ class ConnectionProgress:
 
 def pace_of_frame(requests: RequestMemory, reader: FrameReader) -> tuple[int, float]:
     """Return how many bytes of an incomplete frame must arrive each second, and how far they may fall behind."""
-    if requests.holds_up_others(reader):  # perhaps with what was promised to it alone
+    if requests.holds_up_others(reader):  # perhaps with bytes that were promised to it alone
         return HOLDING_UP_BYTES, PRESSED_S
     return (PRESSED_BYTES, PRESSED_S) if requests.is_short else (SLOWEST_BYTES, PATIENCE_S)

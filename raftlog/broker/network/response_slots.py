@@ -30,7 +30,7 @@ class Slot:
         """Set by the connection that holds it, for its latency."""
 
     def answer(self, buffers: Sequence[Buffer]) -> None:
-        """Give the whole response frame, once; empty if there is none after all."""
+        """Set the whole response frame, once; empty if there is no response."""
         assert self.buffers is None, "a response slot is answered once"
         self.buffers = buffers
         self.connection.answered(self)
@@ -43,7 +43,7 @@ class Slot:
 
 
 class ReadySlot(Slot):
-    """A response that was ready at once but is not the first in line."""
+    """A response that was ready immediately but is not the first in line."""
 
     __slots__ = ()
 

@@ -31,7 +31,7 @@ from raftlog.broker.network.tls_handshake import Accept, HandshakePlaces, TlsHan
 from raftlog.security.acls import ANONYMOUS
 
 LOOK_EVERY_S: Final = 3.0
-"""New files are found after so long at most."""
+"""The maximum time until new files are found, in seconds."""
 
 _VERIFY: Final = {
     "none": ssl.CERT_NONE,
@@ -66,7 +66,7 @@ _MENDING: Final = {
     21: _UNKNOWN_AUTHORITY,
     22: "it comes with too many others",
 }
-"""Advice by OpenSSL's numbers for what is wrong with a certificate (X509_V_ERR_...)."""
+"""Advice by OpenSSL's error numbers for certificates (X509_V_ERR_...)."""
 
 log = get_logger(__name__)
 
@@ -90,7 +90,7 @@ class ServerTls:
         *,
         is_for_nodes: bool = False,
     ) -> None:
-        """`is_for_nodes`: it is the controllers' listener, to which nodes connect rather than clients."""
+        """`is_for_nodes` means the controllers' listener, for connections of nodes rather than clients."""
         self._tls = tls
         self._handshakes = handshakes
         self._newest: ServerContext | None = None
@@ -116,7 +116,7 @@ class ServerTls:
         """Return a protocol factory that makes the protocols of `accept` for connections after their handshake.
 
         Each connection gets the newest context. Changing it later (`sni_callback`) would let a client resume a TLS 1.2
-        session of an authority that is no longer believed.
+        session of an authority that is no longer trusted.
         """
 
         def begin() -> TlsHandshake:
@@ -136,7 +136,7 @@ class ServerTls:
         self._handshakes.close()
 
     async def look(self, offload: Offload) -> None:
-        """Take new files, if there are."""
+        """Load new files, if there are any."""
         try:
             context = await offload(self._contexts.renew)
         except TlsUnusable as error:
@@ -167,7 +167,7 @@ class ServerTls:
 
     @staticmethod
     def shown_certificate(session: ssl.SSLObject) -> bytes:
-        """Return the certificate that the client of a connection was shown, in DER."""
+        """Return the certificate that was presented to the client of a connection, in DER."""
         assert isinstance(session.context, ServerContext)
         return session.context.certificate
 
@@ -184,7 +184,7 @@ class ServerTls:
 
 
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
-    """Take new files as long as this runs."""
+    """Load new files for as long as this runs."""
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for each in servers:

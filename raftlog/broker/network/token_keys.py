@@ -30,10 +30,10 @@ from raftlog.security.bearer_tokens import (
 )
 
 FETCH_S: Final = 10.0
-"""How long an identity provider may take to give its keys."""
+"""The timeout of a fetch from an identity provider, in seconds."""
 
 LOGIN_WAITS_S: Final = 5.0
-"""How long a login waits for keys; the fetch goes on without it."""
+"""The maximum wait of a login for keys, in seconds; the fetch goes on without it."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _OK: Final = 200
@@ -42,11 +42,14 @@ log = get_logger("authentication")
 
 
 class KeysUnavailable(Exception):
-    """Keys that cannot be fetched; the message says why."""
+    """Raised if keys cannot be fetched; the message has the reason."""
 
 
 class TokenKeys:
-    """The keys for one listener, and what verifies tokens with them. `keep_fresh` runs for as long as it listens."""
+    """The keys for one listener, and the verification of tokens with them.
+
+    `keep_fresh` runs for as long as it listens.
+    """
 
     def __init__(self, oauth: ListenerOauth, env: Env, clock: Callable[[], float]) -> None:
         self._oauth = oauth
@@ -78,7 +81,7 @@ class TokenKeys:
             self._keys = await self._read()
 
     async def keep_fresh(self) -> None:
-        """Fetch the keys now and then for as long as this runs."""
+        """Fetch the keys periodically for as long as this runs."""
         while True:
             try:
                 async with asyncio.timeout(self._pause_s()):
@@ -100,7 +103,7 @@ class TokenKeys:
                 raise
             verified = self._verify(token)
         left_ms = verified.expires_ms - self._env.wall_clock_ms()
-        if left_ms <= 0:  # it is taken all the same because clocks may differ, and for no longer
+        if left_ms <= 0:  # it is accepted all the same because clocks may differ, and for no longer
             left_ms += self._rules.skew_s * 1000
         return verified, max(left_ms, 1)
 
@@ -112,7 +115,7 @@ class TokenKeys:
         return verify_token(token, self._keys, self._rules, now_ms=self._env.wall_clock_ms())
 
     async def _renew(self) -> bool:
-        """Have the keys fetched out of turn, unless that was done a moment ago; return whether they were."""
+        """Fetch the keys out of turn, unless that was done a moment ago. Return whether they were fetched."""
         if not self._is_fetching:
             least_s = self._oauth.oauth_jwks_retry_max_ms / 1000
             if self._began_at is not None and self._clock() - self._began_at < least_s:
@@ -176,7 +179,7 @@ class TokenKeys:
             raise KeysUnavailable(f"{self._oauth.oauth_jwks_url}: {error}") from None
 
     async def _download(self) -> bytes:
-        """Get the JWKS from its address: uncompressed, so that what arrives is what is counted, and not redirected."""
+        """Get the JWKS from its URL: uncompressed, so that the size limit holds, and without redirects."""
         await self._env.offload(partial(import_module, "aiohttp"))
         import aiohttp
 
