@@ -1,4 +1,4 @@
-"""Rules and filters between the wire's numbers and values, for the three APIs about them."""
+"""Converts ACLs and filters between wire fields and values, for the three ACL APIs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_enabled(broker: BrokerContext) -> None:
 
 
 def acl_of(creation: Any) -> Acl:
-    """Return the rule of a CreateAcls request. Raises InvalidRequest for unknown enum values."""
+    """Return the ACL of a CreateAcls request. Raises InvalidRequest for unknown enum values."""
     return Acl(
         _number(ResourceType, creation.resource_type, "resource_type"),
         creation.resource_name,
@@ -52,7 +52,7 @@ def filter_of(asked: Any) -> AclFilter:
 
 
 def describe_acl(rule: Any, pattern_type: int) -> str:
-    """Return a rule of a request or a response as the audit log writes it. Its enum values may be unknown."""
+    """Return an ACL of a request or a response as the audit log writes it. Its enum values may be unknown."""
     try:
         return str(
             Acl(

@@ -40,7 +40,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong in the words of the client's version."""
+    """Return the error response in the client's version."""
     told = error_for_version(error, request.api_version, first_fenced_version=FIRST_FENCED_VERSION)
     return build_response(API_KEY, request.api_version, error_code=told.code)
 

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn 0-5: partitions that a transaction will write to (KIP-98, 890).
 
-Clients add theirs up to version 3, one transaction in a request. From version 4 on brokers ask, for several: whether
-partitions are part of the transaction, or to add them for a client that only writes.
+Clients add theirs up to version 3, one transaction in a request. From version 4 on brokers send several. They verify
+that partitions are part of a transaction, or add them for a client that only writes.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say it of the whole request where the version can, else of each partition."""
+    """Return the error for the whole request if the version can, otherwise for each partition."""
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_BROKERS_VERSION:
         return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
@@ -113,9 +113,7 @@ def _denied(wanted: AddPartitions, allowed: frozenset[str]) -> Codes:
 
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
-    """Verify or add for one transaction of another broker's clients, in time for the other transactions of the
-    request.
-    """
+    """Verify or add for one transaction of another broker's clients, without delaying the other transactions."""
     producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
     topic_partitions = await _topic_partitions(broker, wanted.topics)
     if wanted.verify_only:
@@ -145,7 +143,7 @@ async def _add(
     *,
     add: Callable[[AddPartitions], Awaitable[None]],
 ) -> Codes:
-    """All or none: what does not exist keeps the others out."""
+    """All or none: a partition that does not exist keeps the others out."""
     image = broker.image()
     unknown: set[TopicPartition] = set()
 

@@ -1,4 +1,4 @@
-"""ApiVersions 0-4: what this listener serves (KIP-511), and the features that rest on it (KIP-584).
+"""ApiVersions 0-4: the APIs of this listener (KIP-511), and the feature levels (KIP-584).
 
 The APIs of client telemetry (KIP-714) are listed once there is a subscription to client metrics, for connections from
 then on. Apache Kafka lists them where a reporter is configured. A client that finds them requests subscriptions, and
@@ -25,7 +25,7 @@ API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
 LOWEST_VERSION: Final = 0
 SOFTWARE_CHARACTERS: Final = 200
-"""Of a client's software name or version that its connection keeps."""
+"""The maximum length of a client's software name or version that its connection keeps."""
 FIRST_ZERO_VERSION: Final = 4
 """Clients of earlier versions cannot parse a feature with minimum level 0."""
 
@@ -36,7 +36,7 @@ Levels = tuple[int, ...]
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Return the supported APIs. A client must name itself properly from version 3 on."""
+    """Return the supported APIs. From version 3 on, a client must send a valid software name and version."""
     version, image = request.api_version, broker.image()
     levels = tuple(finalized_level(image, each.name) for each in FEATURES)
     served_here = _listed(of_controllers=request.to_controller, telemetry=image.usage.subscriptions > 0)

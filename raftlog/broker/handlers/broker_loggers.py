@@ -21,7 +21,7 @@ log = get_logger(__name__)
 def alter_loggers(
     broker: BrokerContext, name: str, configs: Sequence[Any], *, validate_only: bool
 ) -> AlterationResult:
-    """Change the levels of loggers, all or none, and say what came of it."""
+    """Change the levels of loggers, all or none, and return the outcome."""
     try:
         check_own_broker(broker, name)
         changes = _changes(configs)

@@ -44,7 +44,7 @@ async def commit_in_batches(
     commits: Mapping[RequestRow, OffsetCommit],
     commit: Callable[[tuple[OffsetCommit, ...]], Awaitable[tuple[int, ...]]],
 ) -> dict[RequestRow, int]:
-    """Commit offsets, one batch after the other; return the code of each. `commit` returns the codes of one batch."""
+    """Commit offsets in batches, one by one; return the code of each. `commit` returns the codes of one batch."""
     codes: dict[RequestRow, int] = {}
     rows = iter(commits.items())
     while batch := dict(islice(rows, COMMITS_AT_ONCE)):

@@ -1,4 +1,4 @@
-"""The parts that the config APIs share: resource types of the wire, and the response to an alteration."""
+"""Shared parts of the config APIs: resource types of the wire, and the response to an alteration."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ AlterationOf = Callable[[Any, bool], ConfigAlteration | AlterationResult]
 
 
 def resource_type(wire_type: int) -> str:
-    """Return the metadata's word for a resource type. Raises InvalidRequest for a type without configs there."""
+    """Return the metadata's name for a resource type. Raises InvalidRequest for a type without configs there."""
     found = RESOURCE_TYPES.get(wire_type)
     if found is None and wire_type == BROKER_LOGGER:
         raise InvalidRequest("the levels of loggers are changed by IncrementalAlterConfigs only")
@@ -137,7 +137,7 @@ async def alter(
 async def _checked(
     broker: BrokerContext, request: RequestContext, message: Any, alteration_of: AlterationOf
 ) -> tuple[dict[Resource, AlterationResult], dict[Resource, ConfigAlteration]]:
-    """Return the outcomes that are known already, and what to ask the controller for."""
+    """Return the outcomes that are known already, and the request for the controller."""
     known: dict[Resource, AlterationResult] = {}
     wanted: dict[Resource, ConfigAlteration] = {}
     named = (Resource(each.resource_type, each.resource_name) for each in message.resources)

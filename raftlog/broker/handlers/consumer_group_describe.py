@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe 0-1: members of consumer groups, what they have and what they shall have (KIP-848)."""
+"""ConsumerGroupDescribe 0-1: members of consumer groups, with their current and target assignments (KIP-848)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 async def _describe(
     broker: BrokerContext, request: RequestContext, make: Any, group_id: str
 ) -> tuple[Any, int]:
-    """Return a group, and of how many parts it is. Raises KafkaError."""
+    """Return a group, and its size in parts. Raises KafkaError."""
     if not group_id:
         raise InvalidGroupId("a group id must not be empty")
     group = await broker.groups.read(group_id)
@@ -125,7 +125,7 @@ async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembersh
 
 
 async def _assignment(broker: BrokerContext, make: Any, partitions: Partitions) -> Any:
-    """A topic that was deleted has no name any longer, and is left out."""
+    """A deleted topic no longer has a name, and is left out."""
 
     image = broker.image()
 

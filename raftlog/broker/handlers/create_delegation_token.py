@@ -25,7 +25,7 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.CREATE_DELEGATION_TOKEN
 
 ID_BYTES: Final = 16
-"""Of chance in a token's id, which Kafka makes of a random UUID."""
+"""Random bytes in a token's id, for which Kafka uses a random UUID."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:

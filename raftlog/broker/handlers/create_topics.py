@@ -79,7 +79,7 @@ async def _checked(
 
 
 def _new_topic(topic: Any) -> NewTopic:
-    """Numbers of -1 are the broker's to choose in every version: KIP-464 names v4, but KafkaJS sends them in v3."""
+    """-1 means the broker's default in every version: KIP-464 names v4, but KafkaJS sends it in v3."""
     numbers = (topic.num_partitions, topic.replication_factor)
     if topic.assignments and numbers != (-1, -1):
         raise InvalidRequest("both numbers and replica assignments are given; numbers must then be -1")
@@ -115,7 +115,7 @@ async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) 
 
 
 def _partitions(broker: BrokerContext, topic: NewTopic) -> int:
-    """Return how many partitions are created; none for a topic that there is."""
+    """Return how many partitions are created; 0 for a topic that exists."""
     if topic.name in broker.image().topics:
         return 0
     if topic.assignments:

@@ -1,4 +1,4 @@
-"""DeleteGroups 0-2: end groups that have no members, with their offsets (KIP-229)."""
+"""DeleteGroups 0-2: delete groups without members, with their offsets (KIP-229)."""
 
 from __future__ import annotations
 

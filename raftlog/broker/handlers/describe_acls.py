@@ -1,4 +1,4 @@
-"""DescribeAcls 1-3: the rules that a filter matches, by resource (KIP-140, KIP-290)."""
+"""DescribeAcls 1-3: the ACLs that match a filter, by resource (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong, without a list, as Kafka does."""
+    """Return the error without a list, as Kafka does."""
     return build_response(
         API_KEY, request.api_version, error_code=error.code, error_message=error.message, entries=None
     )

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken 1-3: the tokens that a user may see, with what logs in by them (KIP-48, KIP-373)."""
+"""DescribeDelegationToken 1-3: the tokens that a user may see, with their secrets (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 

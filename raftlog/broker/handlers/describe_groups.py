@@ -24,7 +24,7 @@ from raftlog.security.acls import ADMIN_API, DemandedPerPart, Operation, Resourc
 API_KEY: Final = ApiKey.DESCRIBE_GROUPS
 
 FIRST_NOT_FOUND_VERSION: Final = 6
-"""Before it, a group that does not exist is described as Dead (KIP-1043)."""
+"""In earlier versions, a group that does not exist is described as Dead (KIP-1043)."""
 
 
 MAX_MEMBERS: Final = 20_000

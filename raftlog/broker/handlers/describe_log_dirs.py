@@ -1,4 +1,4 @@
-"""DescribeLogDirs 1-5: this broker's log directories, what is in them and what still fits (KIP-113, KIP-827)."""
+"""DescribeLogDirs 1-5: this broker's log directories, their contents and their free space (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(_request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each topic."""
+    """Return the same error for each topic."""
     make = response_builders(API_KEY, 0)
     return make.DescribeTopicPartitionsResponse(
         throttle_time=0,

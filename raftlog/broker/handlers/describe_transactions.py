@@ -1,4 +1,4 @@
-"""DescribeTransactions 0: where transactional ids stand (KIP-664)."""
+"""DescribeTransactions 0: the state of transactional ids (KIP-664)."""
 
 from __future__ import annotations
 

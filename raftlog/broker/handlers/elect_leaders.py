@@ -36,7 +36,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of the whole request and of each partition: version 0 has only these."""
+    """Return the error for the whole request and for each partition, since version 0 has only the latter."""
     make = response_builders(API_KEY, request.api_version)
     told = tuple(
         make.ReplicaElectionResult(

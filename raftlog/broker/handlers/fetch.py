@@ -55,10 +55,10 @@ NOTHING: Final = -1
 FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
 
 PARTITIONS_AT_ONCE: Final = 1_000
-"""Partitions that one fetch looks at between two turns of the loop, some 10 µs each."""
+"""Partitions that one fetch reads between two turns of the loop, some 10 µs each."""
 
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
-"""The session of a fetch that has yet to open its own."""
+"""The session of a fetch before it opens its own."""
 
 SHARE_OF_ROOM: Final = 4
 """A response takes at most this part of the free response memory, or one batch."""
@@ -90,7 +90,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
 
 
 class PendingFetch(Slot):
-    """One fetch, from its first look at the partitions to its response."""
+    """One fetch, from its first read of the partitions to its response."""
 
     __slots__ = (
         "_cold",
@@ -138,7 +138,7 @@ class PendingFetch(Slot):
         self._is_last_look = False
         """Whether this responds with whatever the read in turns finds."""
         self._tells_high_watermarks = True
-        """Whether the last look was for partitions, too, of which only the high watermark is new."""
+        """Whether the last read included partitions with only a new high watermark."""
 
     # -- its course ---------------------------------------------------------------------------------------------
 
@@ -207,7 +207,7 @@ class PendingFetch(Slot):
             self._take_back()
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         if replica is not None and session.session_id not in (NO_SESSION, *connection.session_ids):
-            connection.session_ids += (session.session_id,)  # it ends with the connection
+            connection.session_ids += (session.session_id,)  # the session ends with the connection
         waiting = session.fetch
         if isinstance(waiting, PendingFetch):
             waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
@@ -223,7 +223,7 @@ class PendingFetch(Slot):
     # -- turns --------------------------------------------------------------------------------------------------
 
     def _take_turns(self, *, is_last: bool) -> None:
-        """Look at very many partitions a slice at a time; what else happens meanwhile waits for the end of that."""
+        """Read very many partitions a slice at a time; other events wait for the end of that."""
         self._is_taking_turns = True
         self._is_last_look = is_last
         self.session.fetch = self
@@ -278,7 +278,7 @@ class PendingFetch(Slot):
         return False
 
     def wake_soon(self) -> None:
-        """Look again in the next loop iteration, once however many partitions woke the session."""
+        """Read again in the next loop iteration, only once however many partitions woke the session."""
         if self._is_taking_turns:
             self._wake_due = True
         elif not self._wake_due:
@@ -291,7 +291,7 @@ class PendingFetch(Slot):
         self.wake_soon()
 
     def expired(self) -> None:
-        """The client's max wait is over."""
+        """Complete, since the client's max wait is over."""
         self._timed(self._finish_waiting)
 
     def _timed(self, step: Callable[[], None]) -> None:
@@ -315,7 +315,7 @@ class PendingFetch(Slot):
         self._answer()
 
     def hurry(self) -> None:
-        """The client has something else to ask, so it does not wait for this any longer."""
+        """Complete, since the client has sent another request and does not wait any longer."""
         if self._is_taking_turns or self.session.fetch is self:
             self.expired()
 
@@ -332,7 +332,7 @@ class PendingFetch(Slot):
     def _wait(self) -> None:
         session = self.session
         session.fetch = self
-        # The dry entries of a session that lasts are parked already, and all others are ready.
+        # The dry entries of a kept session are parked already, and all others are ready.
         waiting = session.entries.values() if session.session_id == NO_SESSION else session.ready
         for entry in waiting:
             if not entry.parked:
@@ -367,7 +367,7 @@ class PendingFetch(Slot):
             self._count_entries(0)
 
     def _count_entries(self, count: int) -> None:
-        """Have the account for requests know what waits here beside the sessions that are kept."""
+        """Count the memory that waits here, beside the kept sessions, in the account for requests."""
         requests, size = self.connection.server.requests, count * ENTRY_BYTES
         requests.give(self._counted_bytes)
         requests.take(size)
@@ -422,7 +422,7 @@ class PendingFetch(Slot):
         return told
 
     def _take_back(self) -> None:
-        """Refuse the partitions that the client may not read any more, whether they have news or not."""
+        """Refuse the partitions that the client may not read any more, even without news."""
         if self.replica is None and self.connection.server.broker.authorizer is not None:
             take_back(self.connection, self.session)
             self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
@@ -430,7 +430,7 @@ class PendingFetch(Slot):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _gather(self) -> bool:
-        """Read every partition that is not dry; say whether that is worth a response now."""
+        """Read every partition that is not dry; return whether that is worth a response now."""
         for _ in self._gathering():
             pass
         return self._has_enough
@@ -520,7 +520,7 @@ class PendingFetch(Slot):
                 entry.partition = partition  # if it has to wait, it is attached then
             elif partition is not entry.partition:
                 self.session.attach(entry, partition)
-        # Noted at each read, not when the wait begins: what is appended after it counts towards min.bytes.
+        # Noted at each read, not when the wait begins: later appends count towards min.bytes.
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
         # DeleteRecords waits for the least log start of all replicas (KIP-107). A follower sends its own as it
@@ -534,7 +534,8 @@ class PendingFetch(Slot):
             and broker.replicas.sent.is_limited
             and holds_back(broker.replicas, replica, entry, partition)
         )
-        # A throttled follower gets no records, but its fetch is noted: the leader learns from it how far it is.
+        # A throttled follower gets no records, but its fetch is noted: the leader learns the follower's position from
+        # it.
         read = partition.read(
             entry.offset,
             0 if entry.held else max_bytes,

@@ -1,4 +1,4 @@
-"""The response of a fetch: the reads of a session as a frame, what throttles keep from it, and counts of what leaves.
+"""The response of a fetch: encodes the reads of a session, applies throttles, and counts the bytes sent.
 
 It has a hint at a leader that is elsewhere (KIP-951).
 """
@@ -149,7 +149,7 @@ def count_throttled(session: FetchSession, replicas: Replicas) -> None:
 def holds_back(
     replicas: Replicas, follower: ReplicaId, entry: SessionPartition, partition: Partition
 ) -> bool:
-    """Whether a throttled replica that catches up has to wait, since the quota is used up (KIP-73)."""
+    """Return whether a throttled replica in catch-up has to wait, since the quota is used up (KIP-73)."""
     listed = partition.config.leader_replication_throttled_replicas
     if not is_listed(listed, entry.index, replicas.broker_id):
         return False

@@ -22,7 +22,7 @@ REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"", a
 
 
 def take_back(connection: Connection, session: FetchSession) -> None:
-    """Refuse the partitions that the client may not read any more, if rules have changed since the last look."""
+    """Refuse the partitions that the client may not read any more, if ACLs have changed since the last check."""
     rules = connection.server.broker.image().acls
     if session.rules is rules:
         return
@@ -30,7 +30,7 @@ def take_back(connection: Connection, session: FetchSession) -> None:
     image, denied = connection.server.broker.image(), set()
     for entry in session.entries.values():
         if entry.image is None or entry.image is image:
-            continue  # it is refused already, or was looked at by these rules
+            continue  # it is refused already, or was checked by these ACLs
         name = refused_topic(connection, Operation.READ, entry.topic)
         if name is not None:
             session.attach(entry, None)

@@ -40,7 +40,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 def attributes_of(request: RequestContext, instance_id: UUID) -> ClientAttributes:
-    """Return what subscriptions are matched against, each text cut to what is kept."""
+    """Return the labels for matching subscriptions, each text cut to what is kept."""
     connection = request.connection
     software, port = (UNKNOWN, 0) if connection is None else (connection.software, connection.peer_port)
     texts = (str(instance_id), request.client_id or "", *software, request.peer_host, str(port))

@@ -55,7 +55,7 @@ async def _init(broker: BrokerContext, message: Any, before: ProducerIdAndEpoch)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong in the words of the client's version."""
+    """Return the error response in the client's version."""
     return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)
 
 

@@ -25,7 +25,7 @@ MAX_REASON_CHARS: Final = 255
 """Clients cut their reasons to that, too."""
 
 MAX_WAITING_BYTES: Final = 8 * 1024
-"""A larger request does not wait for a coordinator that is loading: memory that waits is not counted."""
+"""A larger request does not wait for a loading coordinator, since waiting requests are not counted in memory."""
 
 PROTOCOL_BYTES: Final = 256
 """The objects of one protocol, beside its name and metadata."""

@@ -55,7 +55,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what is wrong with the whole request."""
+    """Return the error of the whole request."""
     return build_response(API_KEY, request.api_version, error_code=error.code, members=())
 
 

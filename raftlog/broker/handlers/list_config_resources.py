@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if BROKER_LOGGER in types:
         named += [(str(each), BROKER_LOGGER) for each in sorted(image.brokers)]
     for wanted, kind in ((CLIENT_METRICS, "client-metrics"), (GROUP, "group")):
-        if wanted in types:  # as in Kafka groups with configs, whether or not there is such a group
+        if wanted in types:  # as in Kafka, groups with configs, whether or not the group exists
             found = await each_part(broker.env, list(image.configs), partial(_name_of, kind))
             named += [(name, wanted) for name in sorted(each for each in found if each is not None)]
     return make.ListConfigResourcesResponse(

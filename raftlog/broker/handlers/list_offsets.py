@@ -32,7 +32,8 @@ SPECIAL_TIMESTAMPS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 1
 """Special timestamps, each with the first version that has it."""
 
 SEARCHED_TOGETHER: Final = 8
-"""Partitions that are searched before others' searches come up: microseconds each, or two seconds for a large batch."""
+"""Partitions that are searched before the turn of other requests: microseconds each, or two seconds for a large
+batch."""
 
 Found = tuple[int, int, int] | None
 """(offset, timestamp, leader epoch)."""
@@ -58,7 +59,7 @@ class OffsetSearch:
             self._outcome = error
 
     def found(self) -> Found:
-        """Return what was found. NotLeaderOrFollower (ask again) if the log may have changed under the search."""
+        """Return the result. Raise NotLeaderOrFollower (retriable) if the log may have changed under the search."""
         if self._partition.leader_epoch != self._leader_epoch:
             raise NotLeaderOrFollower()
         if isinstance(self._outcome, FileNotFoundError):
@@ -146,7 +147,7 @@ class PendingListing:
         index = wanted.partition_index
         search = self._searches[index].found if index in self._searches else None
         if search is None and _is_searched(wanted):
-            search = _ask_again  # it does not lead, or does so only since
+            search = _ask_again  # it does not lead, or only since the search began
         try:
             self._check(wanted)
             listed = locate(self._broker, self._topic, index).offset_for_timestamp(

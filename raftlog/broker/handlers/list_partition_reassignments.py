@@ -22,7 +22,10 @@ API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Ask the controller; a partition that is not there or does not move is passed over, as in Apache Kafka."""
+    """Send the request to the controller.
+
+    Partitions that do not exist or do not move are skipped, as in Apache Kafka.
+    """
     make = response_builders(API_KEY, request.api_version)
     by_topic: dict[str, list[OngoingReassignment]] = {}
     for each in await _ongoing(broker, message):

@@ -220,8 +220,7 @@ def _partitions(image: MetadataImage, asked: Iterable[Asked | None]) -> Iterator
 
 
 def _send_elsewhere(broker: BrokerContext, request: RequestContext, asked: Iterable[Asked | None]) -> None:
-    """Make this the last response on a client's connection, if the client requests partitions that others may lead by
-    now.
+    """Make this the last response on a client's connection, if others may lead the requested partitions by now.
 
     The client needs another broker, but librdkafka, Java and KafkaJS prefer a broker that they are connected to.
     """

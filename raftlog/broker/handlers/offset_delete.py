@@ -1,4 +1,4 @@
-"""OffsetDelete 0: forget what a group committed for topics that it does not read (KIP-496)."""
+"""OffsetDelete 0: delete a group's committed offsets of topics that it does not read (KIP-496)."""
 
 from __future__ import annotations
 

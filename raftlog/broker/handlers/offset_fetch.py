@@ -1,4 +1,4 @@
-"""OffsetFetch 1-10: what a group committed; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
+"""OffsetFetch 1-10: a group's committed offsets; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
 
 A client that requires stable offsets (KIP-447) gets a retriable error where an open transaction may still move an
 offset.
@@ -114,13 +114,13 @@ async def _group(
 
 
 class OffsetCount:
-    """How many offsets a response has so far."""
+    """The number of offsets in a response so far."""
 
     offsets = 0
 
 
 class OffsetRows:
-    """The offsets of one group as they are at one time, however many turns the response takes."""
+    """The offsets of one group at one point in time, however many turns the response takes."""
 
     def __init__(
         self, group: Group, visible: Callable[[str], bool], *, stable: bool, count: OffsetCount
@@ -183,7 +183,7 @@ def _row(make: Any, row: Row) -> Any:
 
 
 def _failed(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Version 1 has no place for an error but the partitions."""
+    """Version 1 has an error code only per partition."""
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_TOP_LEVEL_ERROR_VERSION:
         return make.OffsetFetchResponse(topics=(), error_code=error.code)

@@ -20,7 +20,7 @@ API_KEY: Final = ApiKey.SASL_HANDSHAKE
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Begin a login, or list the mechanisms that there are, late; the dispatcher then ends the connection."""
+    """Begin a login, or list the supported mechanisms after a delay; the dispatcher then closes the connection."""
     connection = request.connection
     login = None if connection is None else connection.login
     error_code, mechanisms = NONE, () if login is None else login.mechanisms

@@ -17,7 +17,7 @@ from raftlog.security.acls import READ_GROUP
 API_KEY: Final = ApiKey.SYNC_GROUP
 
 FIRST_MANDATORY_PROTOCOL_VERSION: Final = 5
-"""From it on a member says which protocol its group has chosen, by type and name (KIP-559)."""
+"""From it on a member sends the protocol that its group has chosen, by type and name (KIP-559)."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:

@@ -85,7 +85,7 @@ def _dialect(version: int) -> ProducerApiLevel:
 async def _commits(
     broker: BrokerContext, request: RequestContext, message: Any, codes: dict[RequestRow, int]
 ) -> dict[RequestRow, OffsetCommit]:
-    """Return what can be committed, by row of the request; what cannot gets its code at once."""
+    """Return the offsets that can be committed, by row of the request. The other rows get their codes immediately."""
     commits: dict[RequestRow, OffsetCommit] = {}
     image = broker.image()
     now_ms = broker.env.ages.latest_ms()

@@ -26,8 +26,8 @@ class WalkedBatch(NamedTuple):
 async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, memory: Account) -> WalkedBatch:
     """Check each record of a batch, a few at a time, and recompress the batch with its topic's codec.
 
-    Raises what is wrong with the batch for a topic with this config. `memory` limits and counts the decompressed and
-    the recompressed batch. All of it counts until the end, though only a few pieces exist at once.
+    Raises the error of a batch that is invalid for a topic with this config. `memory` limits and counts the
+    decompressed and the recompressed batch. All of it counts until the end, though only a few pieces exist at once.
     """
     header = validate_produced(records, config.max_message_bytes)
     laws = RecordRules.of(config, env.ages.latest_ms())
