@@ -63,18 +63,18 @@ class Api:
 
     key: int
     handle: Handler | None
-    """None: `dispatch` calls `handle` of the module with the connection. Only Produce and Fetch are served so."""
+    """None if `dispatch` passes the connection to `handle` of the module. Only Produce and Fetch are served so."""
     needs: Needs
     max_parts: int
-    """Elements of all arrays of a request together. A request with more is refused before it is decoded further.
+    """The maximum number of elements in all arrays of a request. A request with more is refused before it is decoded
+    further.
 
-    The limit does not hold for other brokers' requests, which are bounded where they are made.
-    """
+    The limit does not apply to other brokers, which limit their own requests."""
     audit: NoChange | Change
     controllers: bool
     """Whether controllers serve it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
     error_response: ErrorResponse = error_code_response
-    """Of this API, where a response has more than one error code."""
+    """The error response of this API, where a response has several error codes."""
     strict_quota_from: int | None = None
     """For an API that creates or deletes partitions (KIP-599): the first version with THROTTLING_QUOTA_EXCEEDED.
     Clients of older versions are only throttled."""

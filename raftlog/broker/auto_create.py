@@ -32,14 +32,14 @@ TOPIC_NAME_RULE: Final = (
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 TIMEOUT_MS: Final = 3_000
-"""A Metadata request waits no longer for the controller; clients ask again."""
+"""The timeout of a Metadata request's wait for the controller; clients retry."""
 
 _TELLING: Final = frozenset({InvalidReplicationFactor.code, InvalidTopic.code, PolicyViolation.code})
-"""Refusals that asking again will not change."""
+"""Errors that a retry will not change."""
 
 
 def is_legal_topic_name(name: str) -> bool:
-    """Say whether a topic can have this name, by TOPIC_NAME_RULE."""
+    """Return whether a topic can have this name, by TOPIC_NAME_RULE."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
@@ -72,7 +72,7 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
 
 
 def creation_size(broker: LocalBroker, topic: NewTopic) -> int:
-    """Return for how many parts the creation of a topic counts: about its records."""
+    """Return the size of a topic's creation in parts: about its records."""
     partitions = len(topic.assignments) or topic.num_partitions
     return (
         1
@@ -107,7 +107,7 @@ def _replicas(broker: LocalBroker, wanted: int) -> int:
 
 
 def transactions_topic(broker: LocalBroker) -> NewTopic:
-    """Return how __transaction_state is made."""
+    """Return the creation request of __transaction_state."""
     config = broker.config
     replicas = _replicas(broker, config.transaction_state_log_replication_factor)
     return NewTopic(
@@ -125,7 +125,7 @@ def transactions_topic(broker: LocalBroker) -> NewTopic:
 
 
 def offsets_topic(broker: LocalBroker) -> NewTopic:
-    """Return how __consumer_offsets is made."""
+    """Return the creation request of __consumer_offsets."""
     config = broker.config
     return NewTopic(
         CONSUMER_OFFSETS_TOPIC,

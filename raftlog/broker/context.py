@@ -1,6 +1,6 @@
-"""The surroundings of request handlers: one broker with its coordinators, and one request. No behaviour.
+"""The surroundings of request handlers: one broker with its coordinators, and one request. It has no behaviour.
 
-Everything that a handler may ask is below it: coordinators and links see a `LocalBroker`, and no handler.
+Everything that a handler uses is below it: coordinators and links see a `LocalBroker`, and no handler.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 MOST_CLIENT_ID_CHARS: Final = 100
-"""Of a client id in a line of the log."""
+"""The maximum length of a client id in a log line."""
 
 MOST_ASKED_BY_CHARS: Final = 200
-"""Of a principal in the history: names in certificates may be long."""
+"""The maximum length of a principal in the history: names in certificates may be long."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class BrokerContext(LocalBroker):
     audit: Audit = field(default_factory=Audit)
     """Records logins, denials and changes."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
-    """The metrics that clients push of themselves."""
+    """The metrics that clients push."""
     metadata_views: MetadataViews | None = None
     """The responses that handlers.metadata keeps encoded between requests."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -60,9 +60,9 @@ class ClientConnection(Protocol):
 
     peer_port: int
     login: Login | None
-    """None where clients need none."""
+    """None if clients of this listener need no login."""
     software: tuple[str, str]
-    """Name and version of the client library, as it said (KIP-511)."""
+    """Name and version of the client library, as the client sent them (KIP-511)."""
 
     @property
     def is_open(self) -> bool: ...
@@ -80,8 +80,9 @@ class ClientConnection(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class RequestContext:
-    """The sender of a request, and its header. `peer_broker_id` is set only on connections that proved the cluster
-    secret.
+    """The sender of a request, and its header.
+
+    `peer_broker_id` is set only on connections that proved the cluster secret.
     """
 
     api_key: int
@@ -105,7 +106,7 @@ class RequestContext:
 
     @property
     def sender(self) -> dict[str, object]:
-        """Its sender and where that is, for a line of the audit log."""
+        """The sender and its address, for a line of the audit log."""
         return {
             "principal": self.principal,
             "client_id": (self.client_id or "")[:MOST_CLIENT_ID_CHARS],

@@ -31,7 +31,7 @@ ASKED_BY: Final[ContextVar[str]] = ContextVar("asked_by", default="")
 
 MIN_TIMEOUT_S: Final = 1.0
 MAX_TIMEOUT_S: Final = 30.0
-"""Without a majority a client hears a retriable error after this at the latest, however long it would wait."""
+"""Without a majority a client gets a retriable error after this at the latest, however long its own timeout."""
 
 PUBLISH_TIMEOUT_S: Final = 1.0
 """The timeout for this broker to show what the controller committed, and again to serve it."""
@@ -136,7 +136,7 @@ async def change_in_parts(
 
 
 def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator[tuple[list[Part], int]]:
-    """Yield lists of parts, each of PARTS_PER_REQUEST in all or of one part, with how many that makes."""
+    """Yield lists of parts, each of PARTS_PER_REQUEST in total or of a single part, with their total size."""
     portion: list[Part] = []
     total = 0
     for part in parts:
@@ -172,9 +172,10 @@ async def wait_for_image(
 
 
 async def wait_for_leaders(broker: LocalBroker) -> None:
-    """Wait until this broker serves the new partitions that it leads, so that the client's next request is not refused.
+    """Wait until this broker serves the new partitions that it leads.
 
-    Other brokers make theirs at the same time. No longer than PUBLISH_TIMEOUT_S.
+    Otherwise the client's next request would be refused. Other brokers make theirs at the same time. The limit is
+    PUBLISH_TIMEOUT_S.
     """
     if broker.leaderships_made is not None:
         with suppress(TimeoutError):

@@ -1,6 +1,6 @@
-"""This broker's session with the active controller, as the broker itself can know it.
+"""This broker's session with the active controller, as far as the broker itself can know it.
 
-The controller fences a broker that it has not heard of for broker.session.timeout.ms, and has others lead. A broker
+The controller fences a broker without heartbeats for broker.session.timeout.ms, and elects other leaders. A broker
 that is cut off does not learn any of that. If clients still reach it, it would keep them for ever. It cannot commit
 what they send, and its metadata responses name itself as the leader. So it has to know by itself when others may lead.
 
@@ -35,9 +35,9 @@ FETCHES_MISSED: Final = 2
 
 
 def may_be_led_elsewhere(state: PartitionState, broker_id: int, silent: frozenset[int]) -> bool:
-    """Whether a partition that `broker_id` leads by its own metadata may have another leader by now.
+    """Return whether a partition that `broker_id` leads by its own metadata may have another leader by now.
 
-    `silent`: the members of its ISRs that may have been elected without its knowledge.
+    `silent` are the members of its ISRs that may have been elected without its knowledge.
     """
     return state.leader == broker_id and not silent.isdisjoint(state.isr)
 
@@ -73,7 +73,7 @@ class ControllerSession:
         self._on_change = on_change
         self._ends_at = -NEVER
         self._missing: dict[int, ProbeResult | None] = {}
-        """The members that do not fetch, and what their ports last said."""
+        """The members that do not fetch, and the last result of probing their ports."""
         self._probing: set[int] = set()
         """Brokers with a probe that has no result yet. On a slow node that takes longer than until the next look."""
 
@@ -100,7 +100,7 @@ class ControllerSession:
                 self.probe(each)
 
     def probed(self, broker_id: int, result: ProbeResult) -> None:
-        """Note what the port of a broker said, if it is still missed."""
+        """Note the result of probing a broker's port, if it is still missing."""
         self._probing.discard(broker_id)
         if broker_id in self._missing:
             self._missing[broker_id] = result

@@ -1,15 +1,16 @@
-"""From a frame to the handler of its API, and from what that returns or raises to a response.
+"""Takes a frame to the handler of its API, and the handler's result or error to a response.
 
 Each request takes the same steps, as the row of its API (`broker.api`) describes them:
 
-    header → row → room for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
+header → row → room for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
 
 Produce and Fetch leave after the header, and have steps of their own. No request holds the event loop for long: it has
-at most `max_parts` parts (elements of all its arrays). A large one waits for memory (`object_memory`) and is decoded in
-turns. Parts of a response that a handler does not return at once are drawn (`turns.completed`) and encoded in turns.
+at most `max_parts` parts (elements of all its arrays). A large one waits for memory (`object_memory`) and is decoded
+in turns. Parts of a response that a handler does not return at once are drawn (`turns.completed`) and encoded in
+turns.
 
-The one place where a request as a whole may fail: an error that its API can express is a response. Malformed bytes, an
-unknown API and anything unforeseen end the connection, with one line in the log.
+This is the only place where a request as a whole may fail: an error that its API can express is a response. Malformed
+bytes, an unknown API and unexpected errors end the connection, with one line in the log.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ _OLDEST_FETCH: Final = APIS[FETCH].min_version
 _NEWEST_FETCH: Final = APIS[FETCH].max_version
 
 DECODED_AT_ONCE_BYTES: Final = 4 * 1024
-"""A request up to this is decoded in the turn in which it arrives: its parts are four thousand at most."""
+"""A request of at most this size is decoded in the turn in which it arrives: its parts are four thousand at most."""
 
 REQUEST_MAX_BYTES: Final = 16 << 20
-"""A request of any API but Produce and Fetch. A request with the most parts of any API is smaller."""
+"""The maximum size of a request of any API but Produce and Fetch. A request with the most parts of any API is
+smaller."""
 
 log = get_logger(__name__)
 
@@ -80,11 +82,11 @@ class _Held:
         self._size = size
 
     def count(self) -> None:
-        """Count them from now on."""
+        """Start to count them."""
         self._requests.take(self._size)
 
     def let_go(self) -> None:
-        """Count them no more; fine if that was said before."""
+        """Stop counting them; a second call has no effect."""
         size, self._size = self._size, 0
         self._requests.give(size)
 
@@ -125,7 +127,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     api_key, version, correlation_id, client_id = header
     known = APIS.get(api_key)
     if known is None:
-        del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
+        del connection.server.counters.requests[api_key]  # clients can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
     api = find_api(api_key, of_controllers=connection.to_controller)
@@ -181,7 +183,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
 async def serve_own(broker: BrokerContext, api_key: int, version: int, message: Any) -> Any:
     """Return the response to a request of this broker to itself.
 
-    Raises BrokerNotAvailable where the API is not served, and KafkaError: whatever its handler raises.
+    Raises BrokerNotAvailable if the API is not served, and the KafkaErrors of its handler.
     """
     api = find_api(api_key)
     if api is None or api.handle is None:
@@ -221,7 +223,7 @@ def _refusal(request: RequestContext, why: str) -> Any:
 async def _load_then_handle(
     api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
-    """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
+    """Handle the first requests of a version of an API in turns: loading its decoder takes milliseconds."""
     server = held.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
@@ -259,7 +261,7 @@ async def _decode_then_handle(
 def _room_for_objects(
     connection: Connection, api: Api, request: RequestContext, size: int
 ) -> AbstractAsyncContextManager[None]:
-    """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
+    """Return a context that waits for and holds memory for the objects of a large request, if it needs any."""
     if request.peer_broker_id is not None or api.waits_for_members:
         return _NO_ROOM_NEEDED
     return connection.server.objects.room(expected_bytes(size, _parts_max(api, request)))

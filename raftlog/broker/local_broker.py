@@ -1,4 +1,7 @@
-"""One broker as its coordinators and links see it: settings, metadata, replicas, ways to ask others. No behaviour."""
+"""One broker as its coordinators and links see it: settings, metadata, replicas, and links to other brokers.
+
+It has no behaviour.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,9 @@ class LocalBroker:
     session: ControllerSession | None = None
     """Whether the controller receives this broker's heartbeats; None if that is not tracked."""
     silent_members: frozenset[int] = frozenset()
-    """The brokers that may lead partitions of ours without our knowledge; none while we are in touch with the rest."""
+    """The brokers that may lead partitions of ours without our knowledge; empty while the session lasts."""
     leaderships_made: asyncio.Event | None = None
-    """Set while this broker has every replica that it leads; None: it has none. See `wait_for_leaders`."""
+    """Set while this broker has every replica that it leads; None for a node without replicas. See
+    `wait_for_leaders`."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""

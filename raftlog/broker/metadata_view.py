@@ -61,7 +61,7 @@ class BrokersView:
         self.reachable = {each: endpoint for each, endpoint in self.listed.items() if each in self.live}
 
     def see(self, state: PartitionState, *, listener_errors: bool = True) -> EncodedTopic:
-        """Return a partition's error, its leader if clients can reach it, and the replicas that are down."""
+        """Return a partition's error, its leader if clients can reach it, and its offline replicas."""
         live = self.live
         offline = tuple([each for each in state.replicas if each not in live])
         gone = self.gone
@@ -151,7 +151,7 @@ class MetadataView:
         )
         replicas, isr = state.replicas, state.isr
         if self._version == 0 and offline:
-            # Version 0 has no word for replicas that are down but leaving them out.
+            # Version 0 has no field for offline replicas, so they are left out.
             error_code = error_code or ReplicaNotAvailable.code
             replicas = tuple(each for each in replicas if each not in offline)
             isr = tuple(each for each in isr if each not in offline)

@@ -1,4 +1,4 @@
-"""From what a client calls a partition to the replica that serves it, or to the broker that does (KIP-951)."""
+"""Finds the replica that serves a partition of a request, or the broker that leads it (KIP-951)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TopicKey = str | UUID
 """A topic by name, or by id where the API's version has ids."""
 
 MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
-"""Errors that come with a hint at the current leader."""
+"""Errors that come with the current leader as a hint."""
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -71,7 +71,7 @@ def _missing(broker: LocalBroker, topic_id: UUID, index: int) -> KafkaError:
 
 
 def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[int, int] | None:
-    """Return (leader id, leader epoch) as the newest image has it, or None if it is not known."""
+    """Return (leader id, leader epoch) of the newest image, or None if it is unknown."""
     image = broker.image()
     name = topic if isinstance(topic, str) else image.topic_names.get(topic)
     state = None if name is None else image.partition(name, index)
@@ -79,7 +79,7 @@ def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[in
 
 
 def may_be_made_here(broker: LocalBroker, topic: TopicKey, index: int) -> bool:
-    """Whether a partition without a replica here may soon be led here: no other broker leads it, as far as is known."""
+    """Return whether a partition without a replica here may soon be led here: no other broker is known to lead it."""
     leader = current_leader(broker, topic, index)
     return leader is None or leader[0] in (NO_BROKER, broker.config.node_id)
 

@@ -28,7 +28,7 @@ class ProducerIds:
         self._fetching: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """Return a producer id. Raises CoordinatorLoadInProgress (retriable) when no block can be had now."""
+        """Return a producer id. Raises CoordinatorLoadInProgress (retriable) when no block is available."""
         while self._next == self._end and not self._begin_spare():
             await asyncio.shield(self._fetch())
         return self.take()

@@ -61,7 +61,7 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
 
 
 def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, message: Any) -> None:
-    """Raise the error of the first right that the sender of a request lacks for it as a whole."""
+    """Raise the error of the first right that the sender lacks for the request as a whole."""
     if isinstance(needs, BrokersOnly) and request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("only brokers send this")
     if broker.authorizer is None or not isinstance(needs, Demanded):
@@ -72,7 +72,7 @@ def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, 
 
 
 def make_authorizer(config: NodeConfig) -> Authorizer | None:
-    """Return an authorizer that has no rules yet, or None where none is configured."""
+    """Return an authorizer without ACLs, or None if none is configured."""
     if not config.authorizer_class_name:
         return None
     from raftlog.security.authorizer import Authorizer
@@ -83,7 +83,7 @@ def make_authorizer(config: NodeConfig) -> Authorizer | None:
 
 
 def client_demands_of(config: NodeConfig) -> tuple[SupportedFeature, ...]:
-    """Return what a broker registers of its demands on clients: its rules, and certificates at its listeners."""
+    """Return the client requirements that a broker registers: its ACLs, and certificates at its listeners."""
     listeners = {each.name for each in config.listeners} - set(config.controller_listener_names)
     certificates = any(demands_certificate(config.tls, each) for each in listeners)
     return client_demands(rules=bool(config.authorizer_class_name), certificates=certificates)
@@ -135,7 +135,7 @@ def note_denial(
 
 def refusal(resource_type: ResourceType) -> KafkaError:
     """Return the error for a resource that the sender may not use. Its message does not reveal whether it exists."""
-    # Kafka's words; librdkafka shows "(null)" for an error without any
+    # Kafka's words; librdkafka shows "(null)" for an error without a message
     return _REFUSALS[resource_type](
         f"{resource_type.name.capitalize().replace('_', ' ')} authorization failed."
     )
@@ -241,7 +241,7 @@ def viewer(broker: BrokerContext, request: RequestContext) -> Viewer | None:
 def may_any(
     broker: BrokerContext, request: RequestContext, operation: Operation, resource_type: ResourceType
 ) -> bool:
-    """Whether there is some name of such a resource with which the sender may do something (KIP-679)."""
+    """Return whether the sender may do something with any resource of a type (KIP-679)."""
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
         return True

@@ -1,7 +1,7 @@
 """Long work in slices, so that other requests get the event loop meanwhile.
 
-All slices of a node wait in the same queue (`Env.turns`), a slice for each turn of the loop. An `await` of something
-that is there does not give the loop its turn; the functions of this module do.
+All slices of a node wait in the same queue (`Env.turns`), a slice for each turn of the loop. An `await` of a completed
+result does not yield to the loop; the functions of this module do.
 
 Handlers do not count turns. They put a generator of parts in place of an array of their response, which `completed`
 draws, or pass a function to `each_part`. Parts that wait for a commit are begun `together`.
@@ -73,7 +73,7 @@ class CallQueue:
 
 
 class TurnCounter:
-    """Counts the parts of a request where these have parts themselves, and gives the loop its turns."""
+    """Counts the parts of a request where these have parts themselves, and yields to the loop."""
 
     __slots__ = ("_at_once", "_done", "_turns")
 
@@ -105,9 +105,9 @@ async def each_part(
     size_of: Callable[[Part], int] = lambda part: 1,
     at_once: int | None = None,
 ) -> list[Result]:
-    """Return what `answer` returns for each part, in their order; the loop has its turns between.
+    """Return what `answer` returns for each part, in their order, and yield to the loop between.
 
-    `size_of`: as how many parts a part counts. `at_once`: parts between two turns, PARTS_AT_ONCE unless it is given.
+    `size_of` returns the size of a part. `at_once`: parts between two turns, PARTS_AT_ONCE unless it is given.
     """
     pace, results = TurnCounter(env, at_once), []
     for part in parts:
@@ -153,7 +153,7 @@ async def partitions_by_topic(
 
 
 def is_incomplete(response: Any) -> bool:
-    """Whether a response is still to be completed (`completed`)."""
+    """Return whether a response is still to be completed (`completed`)."""
     return inspect.isawaitable(response) or any(
         type(getattr(response, name)) is GeneratorType for name in _arrays(response.__class__)
     )
@@ -198,7 +198,7 @@ async def _draw_parts(parts: Iterable[Any], pace: TurnCounter) -> tuple[Any, ...
 
 @cache
 def _arrays(kind: Hashable) -> tuple[str, ...]:
-    """Return the names of an entity's fields that are arrays."""
+    """Return the names of an entity's array fields."""
     fields: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
     return tuple(each.name for each in fields.values() if "tuple" in str(each.type))
 
@@ -206,7 +206,7 @@ def _arrays(kind: Hashable) -> tuple[str, ...]:
 async def run_steps(
     env: Env, steps: Iterator[Any], *, at_once: int, goes_on: Callable[[], bool] = lambda: True
 ) -> Any:
-    """Run a generator to its end and return its value; the loop has its turn after every `at_once` steps.
+    """Run a generator to its end and return its value. Yield to the loop after every `at_once` steps.
 
     Return None as soon as it no longer `goes_on` after such a turn.
     """
@@ -263,7 +263,7 @@ async def together(
 ) -> list[tuple[Part, Any]]:
     """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends.
 
-    `size_of`: of how many parts a part is itself.
+    `size_of` returns the size of a part.
     """
     pace = TurnCounter(env)
     ended: list[tuple[Part, Any]] = []

@@ -1,5 +1,4 @@
-"""The brokers that seem unreachable from here, slightly before and after the metadata says so: for responses to
-clients.
+"""The brokers that seem unreachable from here, slightly before and after the metadata says so, for clients.
 
 A client that loses a leader immediately requests the new leader, often before its election, and may not retry for a
 second. So a leader is not named after its connection to us dropped, and a response about its partitions waits a while.
@@ -43,7 +42,7 @@ NO_BROKERS: Final = UnreachableIds(frozenset(), frozenset())
 
 
 class UnreachableBrokers:
-    """`unnamed_s`: so long at most a leader goes unnamed because we lost it."""
+    """`unnamed_s` is the maximum time that a leader stays unnamed because we lost its connection."""
 
     def __init__(self, now: Callable[[], float], *, unnamed_s: float) -> None:
         self._now = now
@@ -52,11 +51,11 @@ class UnreachableBrokers:
         self._fenced_at: dict[int, float] = {}
 
     def lost(self, broker_id: int) -> None:
-        """Our connection to a leader ended, and not by us."""
+        """Note that the connection to a leader ended unexpectedly."""
         self._lost_at.setdefault(broker_id, self._now())
 
     def found(self, broker_id: int) -> None:
-        """A connection to it is there again."""
+        """Note that there is a connection to it again."""
         self._lost_at.pop(broker_id, None)
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
