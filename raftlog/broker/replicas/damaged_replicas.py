@@ -30,7 +30,7 @@ class DamagedReplicas:
         self._replicas.pop(partition, None)
 
     def counted(self) -> tuple[tuple[UUID, int], ...]:
-        """Return (topic id, partition) of damaged replicas that the metadata still counts on; drop repaired replicas."""
+        """Return (topic id, partition) of damaged replicas that the metadata still counts on; drop repaired ones."""
         if not self._replicas:
             return ()
         self._replicas = {
