@@ -1,1 +1,4 @@
-"""One broker: connections, a handler per API, its replicas and their followers' fetching. Decides no cluster change."""
+"""One broker: connections, a handler per API, its replicas and their followers' fetching.
+
+It makes no decisions about the cluster.
+"""

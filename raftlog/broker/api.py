@@ -1,7 +1,7 @@
 """One API of Kafka's protocol as this broker serves it: a row, `API`, at the end of the module of its handler.
 
 `dispatch` walks every request through the steps that the row describes. Fields without a default are decisions: a row
-without one of them is a type error.
+must set each of them, or mypy fails.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ErrorResponse = Callable[[RequestContext, Any, KafkaError], Any]
 
 
 def error_code_response(request: RequestContext, _message: Any, error: KafkaError) -> Any:
-    """Return a response whose only content is the error code and, where it has a field for that, the message.
+    """Return a response with only the error code and, if it has a field for that, the message.
 
     Raises InvalidRequest if the API has no error code for a whole request.
     """
@@ -44,7 +44,7 @@ def error_code_response(request: RequestContext, _message: Any, error: KafkaErro
 
 @dataclass(frozen=True, slots=True)
 class NoChange:
-    """Requests of this API change nothing that others rely on, so the audit log has no line for them."""
+    """Requests of this API change no state that others rely on, so they have no line in the audit log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Change:
     outcomes: Callable[[Any, Any], Iterable[Outcome]]
     """(message, response) → the outcome of each part. `message` is None unless `keeps_message`."""
     keeps_message: bool = False
-    """Whether the request is kept until it is answered, because the response does not name what was changed."""
+    """Whether the request is kept until its response, because the response does not name what was changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,28 +63,26 @@ class Api:
 
     key: int
     handle: Handler | None
-    """None: `dispatch` calls `handle` of the module with the connection. Only Produce and Fetch are served so."""
+    """None if `dispatch` passes the connection to `handle` of the module. Only Produce and Fetch are served so."""
     needs: Needs
     max_parts: int
-    """Elements of all arrays of a request together. A request with more is refused before it is decoded further.
+    """The maximum number of elements in all arrays of a request. A request with more is refused before it is decoded
+    further.
 
-    The limit does not hold for other brokers' requests, which are bounded where they are made.
-    """
+    The limit does not apply to other brokers, which limit their own requests."""
     audit: NoChange | Change
     controllers: bool
-    """Whether controllers answer it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
+    """Whether controllers serve it to clients too (KIP-919): "controller" is among `listeners` of Kafka's schema."""
     error_response: ErrorResponse = error_code_response
-    """Of this API, where a response has more than one error code."""
+    """The error response of this API, where a response has several error codes."""
     strict_quota_from: int | None = None
-    """Of an API that creates or deletes partitions (KIP-599): the first version whose senders know
-    THROTTLING_QUOTA_EXCEEDED. Senders of older versions are only made to wait.
-    """
+    """For an API that creates or deletes partitions (KIP-599): the first version with THROTTLING_QUOTA_EXCEEDED.
+    Clients of older versions are only throttled."""
     prepared: tuple[int, ...] = ()
-    """Versions whose messages are imported before the first request: those of clients that produce and consume."""
+    """Versions with messages that are imported before the first request, for clients that produce and consume."""
     waits_for_members: bool = False
-    """Whether requests wait for other members of their group. Such a request waits for no memory, since others hold
-    it, and while it waits nothing of it is kept but what the group counts.
-    """
+    """Whether requests wait for other members of their group. Such a request does not wait for memory, since others
+    hold it. While it waits, only what the group counts is kept of it."""
 
     @property
     def name(self) -> str:
@@ -97,5 +95,5 @@ class Api:
 
     @property
     def keeps_message(self) -> bool:
-        """Whether a request is kept until it is answered, for its error response."""
+        """Return whether a request is kept until its response, for its error response."""
         return self.error_response is not error_code_response and not self.waits_for_members

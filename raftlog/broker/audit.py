@@ -1,8 +1,8 @@
-"""The audit log of Kafka's protocol: who did what, from where, and with which outcome, a line each; and its counts.
+"""The audit log of Kafka's protocol: principal, address, action and outcome, a line each; and its counts.
 
-It tells logins that succeed or fail, what rules deny, and changes of topics, configs, rules, users and the like.
-Records and reads are told of only when they are denied. A user who causes many lines gets a few, and a count of the
-others. Requests of the HTTP API are in lines of its own (`raftlog.admin.audit`).
+It logs successful and failed logins, denials by ACLs, and changes of topics, configs, ACLs, users and the like. Reads
+and writes of records are logged only when they are denied. A user with many events gets a few lines, and a count of
+the others. Requests of the HTTP API are in lines of its own (`raftlog.admin.audit`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog.protocol.apis import APIS
 from raftlog.security.acls import Operation, ResourceType
 
 MOST_NAMED: Final = 20
-"""Resources in a line; of more only the number is told."""
+"""The maximum number of resources in a line. Beyond it, the line has only their number."""
 
 Outcome = tuple[str, int]
 """(resource, error code)."""
@@ -69,7 +69,7 @@ class Audit:
         names: Collection[str],
         **who: object,
     ) -> None:
-        """Tell that a right is missing; `who`: principal, address, client id."""
+        """Log a denied authorization; `who` has the principal, address and client id."""
         self.denials[api_key] += 1
         self._log.warning(
             "authorization_denied",
@@ -83,7 +83,7 @@ class Audit:
         )
 
     def login_failed(self, mechanism: str, reason: str, *, advice: str, **who: object) -> None:
-        """Tell that a client did not prove who it is; `reason` is one of a few words, `advice` says what to mend."""
+        """Log a failed authentication; `reason` is a short fixed phrase, `advice` says how to fix it."""
         self._log.warning(
             "authentication_failed",
             per=mechanism,
@@ -95,7 +95,7 @@ class Audit:
         )
 
     def login_succeeded(self, mechanism: str, **who: object) -> None:
-        """Tell that a client proved who it is."""
+        """Log a successful authentication."""
         self._log.info(
             "authentication_succeeded",
             per=who.get("principal"),
@@ -105,7 +105,7 @@ class Audit:
         )
 
     def changed(self, api_key: int, outcomes: Outcomes, *, validate_only: bool, **who: object) -> None:
-        """Tell what became of each part of a change."""
+        """Log the outcome of each part of a change."""
         done, failed = outcomes.done_count, outcomes.failed_count
         self._log.info(
             "metadata_change",
@@ -119,7 +119,7 @@ class Audit:
         )
 
     def flush(self) -> None:
-        """Tell what was left out of lines that nothing more is heard of."""
+        """Log the counts of suppressed lines without newer events."""
         self._log.flush()
 
 

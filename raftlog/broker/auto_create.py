@@ -1,4 +1,4 @@
-"""Topics that come into being because somebody asks for them: auto.create.topics.enable and the internal topics.
+"""Topics that are created on the first request for them: auto.create.topics.enable and the internal topics.
 
 The controller chooses partitions and replicas by its own num.partitions and default.replication.factor.
 """
@@ -32,21 +32,21 @@ TOPIC_NAME_RULE: Final = (
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 TIMEOUT_MS: Final = 3_000
-"""A Metadata request waits no longer for the controller; clients ask again."""
+"""The timeout of a Metadata request's wait for the controller; clients retry."""
 
 _TELLING: Final = frozenset({InvalidReplicationFactor.code, InvalidTopic.code, PolicyViolation.code})
-"""Refusals that asking again will not change."""
+"""Errors that a retry will not change."""
 
 
 def is_legal_topic_name(name: str) -> bool:
-    """Say whether a topic can have this name, by TOPIC_NAME_RULE."""
+    """Return whether a topic can have this name, by TOPIC_NAME_RULE."""
     return _LEGAL_NAME.fullmatch(name) is not None and name not in (".", "..")
 
 
 async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[str, int]:
-    """Create topics with the brokers' defaults; returns the error code of each name, 0 for those that exist now.
+    """Create topics with the brokers' defaults. Return the error code of each name, 0 for topics that exist now.
 
-    Refusals that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
+    Errors that may pass (no majority, a race) are LEADER_NOT_AVAILABLE, which clients retry.
     """
     codes: dict[str, int] = {}
     topics = await each_part(broker.env, names, partial(_new_topic, broker))
@@ -72,7 +72,7 @@ async def create_missing(broker: LocalBroker, names: Collection[str]) -> dict[st
 
 
 def creation_size(broker: LocalBroker, topic: NewTopic) -> int:
-    """Return for how many parts the creation of a topic counts: about its records."""
+    """Return the size of a topic's creation in parts: about its records."""
     partitions = len(topic.assignments) or topic.num_partitions
     return (
         1
@@ -100,14 +100,14 @@ def _new_topic(broker: LocalBroker, name: str) -> NewTopic:
 def _replicas(broker: LocalBroker, wanted: int) -> int:
     """Return how many replicas a coordinators' topic gets: fewer than wanted only in a cluster of fewer nodes.
 
-    Nodes that are down or have yet to register count, so that a group that comes early does not leave the offsets of
-    all groups with one copy; until enough are there, the creation is refused and asked for again.
+    Nodes that are down or have yet to register count. Otherwise an early group could leave the offsets of all groups
+    with a single copy. Until enough brokers are there, the creation fails and is retried.
     """
     return min(wanted, max(len(broker.image().brokers), len(broker.config.voters)))
 
 
 def transactions_topic(broker: LocalBroker) -> NewTopic:
-    """Return how __transaction_state is made."""
+    """Return the creation request of __transaction_state."""
     config = broker.config
     replicas = _replicas(broker, config.transaction_state_log_replication_factor)
     return NewTopic(
@@ -125,7 +125,7 @@ def transactions_topic(broker: LocalBroker) -> NewTopic:
 
 
 def offsets_topic(broker: LocalBroker) -> NewTopic:
-    """Return how __consumer_offsets is made."""
+    """Return the creation request of __consumer_offsets."""
     config = broker.config
     return NewTopic(
         CONSUMER_OFFSETS_TOPIC,

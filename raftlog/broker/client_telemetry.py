@@ -1,8 +1,8 @@
-"""The metrics that clients push to this broker (KIP-714): what each is asked for, and the newest of what it sent.
+"""The metrics that clients push to this broker (KIP-714): the subscription of each client, and its newest metrics.
 
-Soft, bounded state. A client is known for three push intervals after it last asked or pushed. Only metrics that a
-subscription asks for are kept: by name and labels, so that they can be shown beside the broker's own. Series beyond a
-bound are dropped and counted, whoever sent them.
+This state is soft and bounded. A client is kept for three push intervals after its last request. Only metrics in a
+subscription are kept, by name and labels, so that they can be shown beside the broker's own. Series beyond a bound are
+dropped and counted, whichever client sent them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ COMPRESSIONS: Final = (ZSTD, LZ4, GZIP, SNAPPY)
 """The codecs with which clients may compress a push, in the order of preference (Kafka's)."""
 
 MAX_CLIENTS: Final = 1_000
-"""Beyond them the one that was silent for longest is forgotten."""
+"""Beyond them the longest idle client is evicted."""
 
 MAX_SERIES: Final = 20_000
 MAX_SERIES_PER_CLIENT: Final = 500
 MAX_POINTS: Final = 1_000
-"""Points of one push that are looked at: about ten microseconds each."""
+"""The maximum number of points read from one push, about ten microseconds each."""
 
 POINTS_AT_ONCE: Final = 100
 """Points that are labelled between two pauses."""
@@ -54,13 +54,13 @@ the push interval of an instance bounds no client."""
 
 MAX_LABELS: Final = 10
 MAX_TEXT_CHARS: Final = 4 << 20
-"""Characters of all names and labels together."""
+"""The maximum number of characters of all names and labels together."""
 
 MAX_LABEL_CHARS: Final = 200
-"""Characters of a metric's name, of a label's name or of its value; a longer one is cut."""
+"""The maximum length of a metric name, label name or label value. Longer text is cut."""
 
 MAX_MATCHED_CHARS: Final = 128
-"""Characters of a client's attribute that a subscription's expression is matched against."""
+"""The maximum length of a client attribute that a subscription's expression is matched against."""
 
 MIN_MEMORY_S: Final = 60.0
 INTERVALS_KNOWN: Final = 3
@@ -68,7 +68,7 @@ INTERVALS_KNOWN: Final = 3
 RESOURCE_LABELS: Final = frozenset(
     {"client_rack", "group_id", "group_instance_id", "group_member_id", "transactional_id"}
 )
-"""Attributes of a client as a whole that are shown with each of its series (KIP-714)."""
+"""Attributes of a whole client that are shown with each of its series (KIP-714)."""
 
 KAFKA_PREFIX: Final = "org.apache.kafka."
 _STRANGE: Final = re.compile(r"[^a-zA-Z0-9_]")
@@ -99,9 +99,7 @@ class ClientAttributes(NamedTuple):
 
 
 class PushInstructions(NamedTuple):
-    """The metrics that one client is asked to push: beginnings of names, sorted; `ALL_METRICS` alone for all; none
-    for nothing.
-    """
+    """The metrics that a client should push: sorted name prefixes, only `ALL_METRICS` for all, or none."""
 
     subscription_id: int
     metrics: tuple[str, ...]
@@ -109,7 +107,7 @@ class PushInstructions(NamedTuple):
 
 
 class Push(NamedTuple):
-    """One push, as it came."""
+    """One push as received."""
 
     subscription_id: int
     compression: int
@@ -124,7 +122,7 @@ class TelemetryClient:
     attributes: ClientAttributes
     asked: PushInstructions
     configs: object
-    """The image's configs that `asked` was made of; others make it out of date."""
+    """The image's configs that `asked` was built from; it is out of date with others."""
     seen_at: float = 0.0
     got_at: float | None = None
     pushed_at: float | None = None
@@ -138,7 +136,7 @@ class TelemetryClient:
 
 @dataclass(slots=True)
 class MetricFamily:
-    """All series of one name. `kind` is what the first client said that pushed it."""
+    """All series of one name. `kind` comes from the first client that pushed it."""
 
     kind: Kind
     values: dict[tuple[UUID, Labels], float] = field(default_factory=dict)
@@ -152,15 +150,15 @@ class ClientTelemetry:
         self._families: dict[str, MetricFamily] = {}
         self._count = 0
         self._text = 0
-        """How many series there are, and the characters of their names and labels."""
+        """The number of series, and the characters of their names and labels."""
         self._fields_of_addresses: Rates[str] = Rates(Windows())
         self._configs: object = None
         self._subscriptions: tuple[ClientMetricsConfig, ...] = ()
         self.pushes = 0
         self.refused: Counter[str] = Counter()
-        """Pushes and questions that were refused, by the error's name."""
+        """Pushes and subscription requests that were refused, by the error's name."""
         self.dropped = 0
-        """Points that had no place."""
+        """Points that were dropped for lack of room."""
 
     @property
     def clients(self) -> int:
@@ -173,7 +171,10 @@ class ClientTelemetry:
     def subscribe(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
     ) -> PushInstructions:
-        """Return what a client is asked for. Raises ThrottlingQuotaExceeded for one that asks again too early."""
+        """Return a client's subscription.
+
+        Raises ThrottlingQuotaExceeded for a client that requests it again too early.
+        """
         client = self._client(instance_id, attributes, image, now=now)
         last = max((at for at in (client.got_at, client.pushed_at) if at is not None), default=None)
         if last is not None and now - last < client.asked.interval_ms / 1000:
@@ -191,9 +192,9 @@ class ClientTelemetry:
         max_bytes: int,
         now: float,
     ) -> Iterator[None]:
-        """Take what a client pushed, in place of what it pushed before; yield where other work may go on.
+        """Replace a client's metrics by those of a push; yield where other work may go on.
 
-        A push leaves no trace if its iterator is given up. Raises KafkaError for what cannot be taken.
+        A push leaves no trace if its iterator is given up. Raises KafkaError for an invalid push.
         """
         client = self._client(instance_id, attributes, image, now=now)
         try:
@@ -220,7 +221,7 @@ class ClientTelemetry:
                 yield own + labels, value
 
     def forget(self, now: float) -> None:
-        """Forget clients that were silent for longer than they are known."""
+        """Evict clients that were silent for too long."""
         for instance_id, client in list(self._clients.items()):
             if now - client.seen_at > client.known_s:
                 self._remove(instance_id)
@@ -230,7 +231,10 @@ class ClientTelemetry:
     def _client(
         self, instance_id: UUID, attributes: ClientAttributes, image: MetadataImage, *, now: float
     ) -> TelemetryClient:
-        """Return a client as it is asked now. One that is asked for nothing is not kept: anybody may ask."""
+        """Return a client with its current subscription.
+
+        A client without a subscription is not kept, since any client may send this request.
+        """
         client = self._clients.get(instance_id)
         if client is None:
             client = TelemetryClient(attributes, self._asked(instance_id, attributes, image), image.configs)
@@ -316,7 +320,7 @@ class ClientTelemetry:
     def _read(
         self, client: TelemetryClient, push: Push, found: list[LabelledPoint], *, max_bytes: int, now: float
     ) -> Iterator[None]:
-        """Append the points that were asked for, the first MAX_POINTS of them, to `found`; yield for pauses."""
+        """Append the subscribed points, at most MAX_POINTS of them, to `found`; yield for pauses."""
         from raftlog.protocol.otlp import MetricsReader
 
         rate, counted = self._rate_of(client, now), 0
@@ -398,14 +402,14 @@ def _is_asked(metrics: tuple[str, ...], name: str) -> bool:
 
 
 def _shown_name(point: DataPoint) -> str:
-    """Return a name of Prometheus: no other metric of a node begins with kafka_client_."""
+    """Return a Prometheus metric name. No other metric of a node begins with kafka_client_."""
     name = _STRANGE.sub("_", point.name.removeprefix(KAFKA_PREFIX)[:MAX_LABEL_CHARS])
     counts = point.kind == "counter" and not name.endswith("_total")
     return f"kafka_client_{name}{'_total' if counts else ''}"
 
 
 def _labels(resource: Labels, attributes: Labels) -> Labels:
-    """Return labels as Prometheus takes them, each name once; the broker's own names are not for clients."""
+    """Return labels for Prometheus, each name once. Clients cannot use the broker's own label names."""
     found: dict[str, str] = {}
     for name, value in attributes:
         shown = _STRANGE.sub("_", name[:MAX_LABEL_CHARS])

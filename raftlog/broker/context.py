@@ -1,6 +1,6 @@
-"""The surroundings of request handlers: one broker with its coordinators, and one request. No behaviour.
+"""The surroundings of request handlers: one broker with its coordinators, and one request. It has no behaviour.
 
-Everything that a handler may ask is below it: coordinators and links see a `LocalBroker`, and no handler.
+Everything that a handler uses is below it: coordinators and links see a `LocalBroker`, and no handler.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 
 MOST_CLIENT_ID_CHARS: Final = 100
-"""Of a client id in a line of the log."""
+"""The maximum length of a client id in a log line."""
 
 MOST_ASKED_BY_CHARS: Final = 200
-"""Of a principal in the history: names in certificates may be long."""
+"""The maximum length of a principal in the history: names in certificates may be long."""
 
 
 @dataclass(slots=True)
@@ -37,14 +37,15 @@ class BrokerContext(LocalBroker):
     """One broker, as its handlers see it."""
 
     groups: GroupCoordinators = field(init=False)
-    """Set by the node, as the next two. A node that is no broker has none, and serves no API that asks them."""
+    """Set by the node, as the next two fields. A node that is not a broker has none, and serves no API that uses
+    them."""
     transactions: TransactionCoordinators = field(init=False)
     verifier: TransactionVerifier = field(init=False)
     token_key: TokenKey = field(init=False)
     audit: Audit = field(default_factory=Audit)
-    """Is told of logins, denials and changes."""
+    """Records logins, denials and changes."""
     telemetry: ClientTelemetry = field(default_factory=ClientTelemetry)
-    """The metrics that clients push of themselves."""
+    """The metrics that clients push."""
     metadata_views: MetadataViews | None = None
     """The responses that handlers.metadata keeps encoded between requests."""
     time_searches: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -59,16 +60,16 @@ class ClientConnection(Protocol):
 
     peer_port: int
     login: Login | None
-    """None where clients need none."""
+    """None if clients of this listener need no login."""
     software: tuple[str, str]
-    """Name and version of the client library, as it said (KIP-511)."""
+    """Name and version of the client library, as the client sent them (KIP-511)."""
 
     @property
     def is_open(self) -> bool: ...
 
     @property
     def limits(self) -> ClientLimits | None:
-        """The quotas of whoever sent the request."""
+        """The quotas of the request's sender."""
 
     def logged_in(self, principal: str) -> int: ...
 
@@ -79,8 +80,9 @@ class ClientConnection(Protocol):
 
 @dataclass(slots=True, frozen=True)
 class RequestContext:
-    """The sender of a request, and its header. `peer_broker_id` is set only on connections that proved the cluster
-    secret.
+    """The sender of a request, and its header.
+
+    `peer_broker_id` is set only on connections that proved the cluster secret.
     """
 
     api_key: int
@@ -91,11 +93,11 @@ class RequestContext:
     peer_host: str
     peer_broker_id: int | None = None
     connection: ClientConnection | None = None
-    """The connection that it came on; None: this broker asks itself, and cancels what it gives up."""
+    """The connection of the request. None for a request of this broker to itself, which cancels it after a timeout."""
     to_controller: bool = False
     """Whether it came to the controller's listener (KIP-919)."""
     principal: str = ANONYMOUS
-    """The user who sent it, as `User:name`."""
+    """The sender's principal, as `User:name`."""
 
     @property
     def has_all_rights(self) -> bool:
@@ -104,7 +106,7 @@ class RequestContext:
 
     @property
     def sender(self) -> dict[str, object]:
-        """Its sender and where that is, for a line of the audit log."""
+        """The sender and its address, for a line of the audit log."""
         return {
             "principal": self.principal,
             "client_id": (self.client_id or "")[:MOST_CLIENT_ID_CHARS],
@@ -114,7 +116,7 @@ class RequestContext:
 
     @property
     def asked_by(self) -> str:
-        """On whose behalf it was sent, for the history of the metadata; "" of brokers, and of who did not log in."""
+        """The principal for the history of the metadata; "" for brokers and for anonymous clients."""
         if self.has_all_rights or self.principal == ANONYMOUS:
             return ""
         if self.principal == ADMIN_API:
@@ -123,9 +125,9 @@ class RequestContext:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether whoever asked may still hear the answer. One that gave up may have asked again elsewhere."""
+        """Whether the sender may still receive the response. After a timeout it may have retried elsewhere."""
         return self.connection is None or self.connection.is_open
 
 
 Handler = Callable[[BrokerContext, RequestContext, Any], Any | asyncio.Future[Any] | Awaitable[Any]]
-"""(broker, request, decoded kio message) → kio response, or an awaitable of one, or None for no response at all."""
+"""(broker, request, decoded kio message) → kio response, or an awaitable of it, or None for no response at all."""

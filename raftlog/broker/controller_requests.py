@@ -27,20 +27,20 @@ Changed = TypeVar("Changed", CreateTopicsReply, TopicResults)
 Part = TypeVar("Part")
 
 ASKED_BY: Final[ContextVar[str]] = ContextVar("asked_by", default="")
-"""On whose behalf the request is that is being handled. The dispatcher sets it; no handler has to pass it on."""
+"""The principal that the current request is handled for. The dispatcher sets it; no handler has to pass it on."""
 
 MIN_TIMEOUT_S: Final = 1.0
 MAX_TIMEOUT_S: Final = 30.0
-"""Without a majority a client hears a retriable error after this at the latest, however long it would wait."""
+"""Without a majority a client gets a retriable error after this at the latest, however long its own timeout."""
 
 PUBLISH_TIMEOUT_S: Final = 1.0
-"""How long an answer waits for this broker to show what the controller committed, and again to serve it."""
+"""The timeout for this broker to show what the controller committed, and again to serve it."""
 
 PARTS_PER_REQUEST: Final = 250
 """Topics, partitions or resources that the controller decides about in one turn, some 15 µs each."""
 
 CONFIG_SIZE: Final = 2
-"""A config counts for so many of those: up to 0.2 ms, where its name is unknown and the nearest one is looked for."""
+"""The size of a config in parts. An unknown name takes up to 0.2 ms, to find the nearest known name."""
 
 MAX_PARTS: Final = 10_000
 """Topics, partitions or resources that one request changes (Kafka's limit for the partitions that one creates)."""
@@ -62,11 +62,12 @@ async def ask(broker: LocalBroker, request: Request, expected: type[R], *, timeo
 
 
 class ask_in_parts(Generic[Part, R]):
-    """Ask about some parts at a time, each of which succeeds or fails on its own; iterate over these with their reply.
+    """Send the parts in several requests, and iterate over them with their replies.
 
-    So neither the controller nor this broker has all of them in one turn of the loop. `size_of`: for how many a part
-    counts. Parts for which no time is left, or that are too many for one request, come with an error. Not an
-    asynchronous generator: one that waits when its node ends cannot be closed.
+    So neither the controller nor this broker has all parts in one turn of the loop. Each part succeeds or fails on its
+    own. Parts after the timeout or beyond MAX_PARTS have an error. `size_of` returns the size of a part.
+
+    It is not an asynchronous generator: a generator that waits when its node ends cannot be closed.
     """
 
     def __init__(
@@ -120,8 +121,8 @@ async def change_in_parts(
 ) -> list[Any]:
     """Have the controller change some parts at a time, and return the result of each: the reply's, or `failed`.
 
-    `shown_by`: whether an image shows the changes of some parts. The next ones are asked for when this broker's does;
-    None: nothing is changed, it is only validated.
+    `shown_by` returns whether an image shows the changes of some parts. The next parts are sent when this broker's
+    image does. With None the parts are only validated, not changed.
     """
     results: list[Any] = []
     async for some, reply in asked:
@@ -135,7 +136,7 @@ async def change_in_parts(
 
 
 def _portions(parts: Sequence[Part], size_of: Callable[[Part], int]) -> Iterator[tuple[list[Part], int]]:
-    """Yield lists of parts, each of PARTS_PER_REQUEST in all or of one part, with how many that makes."""
+    """Yield lists of parts, each of PARTS_PER_REQUEST in total or of a single part, with their total size."""
     portion: list[Part] = []
     total = 0
     for part in parts:
@@ -171,9 +172,10 @@ async def wait_for_image(
 
 
 async def wait_for_leaders(broker: LocalBroker) -> None:
-    """Wait until this broker serves the new partitions that it leads, so that the client's next request is not refused.
+    """Wait until this broker serves the new partitions that it leads.
 
-    Other brokers make theirs at the same time. No longer than PUBLISH_TIMEOUT_S.
+    Otherwise the client's next request would be refused. Other brokers make theirs at the same time. The limit is
+    PUBLISH_TIMEOUT_S.
     """
     if broker.leaderships_made is not None:
         with suppress(TimeoutError):

@@ -1,18 +1,18 @@
-"""This broker's session with the active controller, as the broker itself can know it.
+"""This broker's session with the active controller, as far as the broker itself can know it.
 
-The controller fences a broker that it has not heard of for broker.session.timeout.ms, and has others lead. A broker
-that is cut off is told none of that. If clients still reach it, it would keep them for ever: it cannot commit what
-they send, and names itself as the leader when they ask. So it has to know by itself when others may lead.
+The controller fences a broker without heartbeats for broker.session.timeout.ms, and elects other leaders. A broker
+that is cut off does not learn any of that. If clients still reach it, it would keep them for ever. It cannot commit
+what they send, and its metadata responses name itself as the leader. So it has to know by itself when others may lead.
 
-A heartbeat that is answered begins a session anew, at the moment when it was sent: so the session ends here before it
-ends at the controller. Its end alone means nothing: while there is no controller at all, nobody is elected, and
-brokers serve on. The followers tell the two apart, since one that fetches from us knows of no other leader. So a
-partition may have another leader once a member of its ISR does not fetch either. One whose port refuses connections
-is no leader, its process is gone: where all others have died, the last broker serves on. Without another member, as in
-a cluster of one node, no other replica may lead it.
+A heartbeat response begins a session anew, at the moment when the heartbeat was sent. So the session ends here before
+it ends at the controller. Its end alone proves no leader change: without any controller there are no elections, and
+brokers serve on. The followers make the difference, since a follower that fetches from us knows of no other leader. So
+a partition may have another leader once a member of its ISR does not fetch either. A member whose port refuses
+connections is no leader, since its process is gone. If all others have died, the last broker serves on. Without
+another member, as in a cluster of one node, no other replica may lead it.
 
-Soft: it decides nothing but what clients are told. Times are loop seconds. A stall of our own loop puts the end off by
-its length, since answers may have come meanwhile.
+This state is soft: it only affects responses to clients. Times are loop seconds. A stall of our own loop delays the
+end by its length, since responses may have come meanwhile.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ NEVER: Final = float("-inf")
 NOBODY: Final[frozenset[int]] = frozenset()
 
 FETCHES_MISSED: Final = 2
-"""A follower whose fetch waits longer than the session lasts is silent after so many waits."""
+"""A follower whose fetch waits longer than the session lasts is silent after this many waits."""
 
 
 def may_be_led_elsewhere(state: PartitionState, broker_id: int, silent: frozenset[int]) -> bool:
-    """Whether a partition that `broker_id` leads by its own metadata may have another leader by now.
+    """Return whether a partition that `broker_id` leads by its own metadata may have another leader by now.
 
-    `silent`: the members of its ISRs that may have been elected without its knowledge.
+    `silent` are the members of its ISRs that may have been elected without its knowledge.
     """
     return state.leader == broker_id and not silent.isdisjoint(state.isr)
 
 
 class ControllerSession:
-    """Call `look` a few times a second. `isr_members` returns who else is in an ISR of what this broker leads."""
+    """Call `look` a few times a second.
+
+    `isr_members` returns the other members of the ISRs of the partitions that this broker leads.
+    """
 
     def __init__(
         self,
@@ -54,14 +57,15 @@ class ControllerSession:
         isr_members: Callable[[], frozenset[int]],
         on_change: Callable[[frozenset[int]], None],
     ) -> None:
-        """`on_change` is told the members that are silent, each time that they are others than before."""
+        """`on_change` is called with the silent members, each time that they change."""
         self.lateness = Lateness()
-        """Of this node's loop: a slow one is given more time by the controller. Set it before the first `look`."""
+        """The lateness of this node's loop. The controller gives a slow loop more time. Set it before the first
+        `look`."""
         self.probe: Callable[[int], None] = lambda _broker_id: None
-        """Has the node look whether a broker's port answers, and tell `probed`."""
+        """Starts a check of whether a broker's port answers, which reports to `probed`."""
         self.silent = NOBODY
         self.fetched_at: dict[int, float] = {}
-        """When each follower sent its last fetch; whoever handles one notes it here."""
+        """When each follower sent its last fetch. The fetch handler sets it."""
         self._now = now
         self._session_s = session_s
         self._silence_s = max(session_s, FETCHES_MISSED * fetch_wait_s)
@@ -69,19 +73,19 @@ class ControllerSession:
         self._on_change = on_change
         self._ends_at = -NEVER
         self._missing: dict[int, ProbeResult | None] = {}
-        """The members that do not fetch, and what their ports last said."""
+        """The members that do not fetch, and the last result of probing their ports."""
         self._probing: set[int] = set()
-        """Those whose ports have yet to say something. On a slow node that takes longer than until the next look."""
+        """Brokers with a probe that has no result yet. On a slow node that takes longer than until the next look."""
 
     def renew(self, sent_at: float) -> None:
-        """The controller answered a heartbeat that was sent then, and did not say that we are fenced."""
+        """Renew the session: the controller responded to a heartbeat sent at that time, and did not fence us."""
         self._ends_at = sent_at + self._session_s
         self._missing = {}
         self._probing.clear()
         self._tell()
 
     def look(self, late_s: float = 0.0) -> None:
-        """See who may lead without our knowledge. `late_s`: how long our loop stood still before."""
+        """Find the brokers that may lead without our knowledge. `late_s` is how long our loop was stalled before."""
         now = self._now()
         self._ends_at += max(0.0, late_s)
         if now < self._ends_at + self.lateness.patience_s:
@@ -96,7 +100,7 @@ class ControllerSession:
                 self.probe(each)
 
     def probed(self, broker_id: int, result: ProbeResult) -> None:
-        """Note what the port of a broker said, if it is still missed."""
+        """Note the result of probing a broker's port, if it is still missing."""
         self._probing.discard(broker_id)
         if broker_id in self._missing:
             self._missing[broker_id] = result

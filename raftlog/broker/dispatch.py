@@ -1,15 +1,16 @@
-"""From a frame to the handler of its API, and from what that returns or raises to a response.
+"""Takes a frame to the handler of its API, and the handler's result or error to a response.
 
 Each request takes the same steps, as the row of its API (`broker.api`) describes them:
 
-    header → row → room for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
+header → row → room for its objects → decoding → rights → handler → parts → audit log → throttle time → encoding
 
 Produce and Fetch leave after the header, and have steps of their own. No request holds the event loop for long: it has
-at most `max_parts` parts (elements of all its arrays). A large one waits for memory (`object_memory`) and is decoded in
-turns. Parts of a response that a handler does not return at once are drawn (`turns.completed`) and encoded in turns.
+at most `max_parts` parts (elements of all its arrays). A large one waits for memory (`object_memory`) and is decoded
+in turns. Parts of a response that a handler does not return at once are drawn (`turns.completed`) and encoded in
+turns.
 
-The one place where a request as a whole may fail: an error that its API can express is a response. Malformed bytes, an
-unknown API and anything unforeseen end the connection, with one line in the log.
+This is the only place where a request as a whole may fail: an error that its API can express is a response. Malformed
+bytes, an unknown API and unexpected errors end the connection, with one line in the log.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ _OLDEST_FETCH: Final = APIS[FETCH].min_version
 _NEWEST_FETCH: Final = APIS[FETCH].max_version
 
 DECODED_AT_ONCE_BYTES: Final = 4 * 1024
-"""A request up to this is decoded in the turn in which it arrives: its parts are four thousand at most."""
+"""A request of at most this size is decoded in the turn in which it arrives: its parts are four thousand at most."""
 
 REQUEST_MAX_BYTES: Final = 16 << 20
-"""A request of any API but Produce and Fetch. One of as many parts as any of them takes is smaller."""
+"""The maximum size of a request of any API but Produce and Fetch. A request with the most parts of any API is
+smaller."""
 
 log = get_logger(__name__)
 
@@ -80,11 +82,11 @@ class _Held:
         self._size = size
 
     def count(self) -> None:
-        """Count them from now on."""
+        """Start to count them."""
         self._requests.take(self._size)
 
     def let_go(self) -> None:
-        """Count them no more; fine if that was said before."""
+        """Stop counting them; a second call has no effect."""
         size, self._size = self._size, 0
         self._requests.give(size)
 
@@ -125,7 +127,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     api_key, version, correlation_id, client_id = header
     known = APIS.get(api_key)
     if known is None:
-        del connection.server.counters.requests[api_key]  # a client can make up 65,000 of them
+        del connection.server.counters.requests[api_key]  # clients can make up 65,000 of them
         connection.close("unknown_api_requested", api_key=api_key, api_version=version, client_id=client_id)
         return
     api = find_api(api_key, of_controllers=connection.to_controller)
@@ -181,7 +183,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
 async def serve_own(broker: BrokerContext, api_key: int, version: int, message: Any) -> Any:
     """Return the response to a request of this broker to itself.
 
-    Raises BrokerNotAvailable where the API is not served, and KafkaError: whatever its handler raises.
+    Raises BrokerNotAvailable if the API is not served, and the KafkaErrors of its handler.
     """
     api = find_api(api_key)
     if api is None or api.handle is None:
@@ -201,7 +203,7 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
 
 
 def _parts_max(api: Api, request: RequestContext) -> int:
-    """Return how many parts a request may have; those of other brokers are bounded where they are made."""
+    """Return the maximum number of parts of a request. Other brokers limit their own requests."""
     return api.max_parts if request.peer_broker_id is None else NO_LIMIT
 
 
@@ -211,7 +213,7 @@ def _too_many_parts(request: RequestContext, parts_max: int) -> Any:
 
 
 def _refusal(request: RequestContext, why: str) -> Any:
-    """Return the answer to a request that is too large. Raises InvalidRequest if the API cannot express it."""
+    """Return the response to a request that is too large. Raises InvalidRequest if the API cannot express it."""
     response = error_response(request.api_key, request.api_version, InvalidRequest.code, why)
     if response is None:
         raise InvalidRequest(why)
@@ -221,7 +223,7 @@ def _refusal(request: RequestContext, why: str) -> Any:
 async def _load_then_handle(
     api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
-    """Deal with the first requests of a version of an API in turns: loading what decodes them takes milliseconds."""
+    """Handle the first requests of a version of an API in turns: loading its decoder takes milliseconds."""
     server = held.connection.server
     await server.broker.env.turns.next()
     server.schemas_loaded.add((request.api_key, request.api_version))
@@ -233,7 +235,7 @@ async def _load_then_handle(
 async def _decode_then_handle(
     api: Api, request: RequestContext, frame: memoryview, position: int, held: _Held
 ) -> Any:
-    """Deal with a large request in turns; those that come behind it on the connection wait."""
+    """Handle a large request in turns. Later requests on the connection wait."""
     connection, parts_max = held.connection, _parts_max(api, request)
     if not connection.is_open:
         return None
@@ -259,14 +261,14 @@ async def _decode_then_handle(
 def _room_for_objects(
     connection: Connection, api: Api, request: RequestContext, size: int
 ) -> AbstractAsyncContextManager[None]:
-    """Return a context that waits for and holds memory for the objects of a large request, where it needs any."""
+    """Return a context that waits for and holds memory for the objects of a large request, if it needs any."""
     if request.peer_broker_id is not None or api.waits_for_members:
         return _NO_ROOM_NEEDED
     return connection.server.objects.room(expected_bytes(size, _parts_max(api, request)))
 
 
 async def _refuse_version(connection: Connection, request: RequestContext, version: int) -> Any:
-    """Return the answer to a request of a version that is not served, in a turn of its own, as `_load_then_handle`."""
+    """Return the response to an unsupported version, in a turn of its own, as `_load_then_handle`."""
     api = APIS[request.api_key]
     await connection.server.broker.env.turns.next()
     response = error_response(api.key, version, UnsupportedVersion.code)
@@ -278,7 +280,7 @@ async def _refuse_version(connection: Connection, request: RequestContext, versi
 
 
 def _respond(connection: Connection, api: Api, request: RequestContext, message: Any, *, size: int) -> None:
-    """Answer now or later; `size` is that of the request's frame, whose bytes `message` may refer to."""
+    """Respond now or later; `size` is the size of the request's frame. `message` may refer to the frame's bytes."""
     result = _begin(connection.server.broker, api, request, message)
     if inspect.iscoroutine(result):
         held = _Held(connection, 0 if api.waits_for_members else size)
@@ -290,7 +292,7 @@ def _respond(connection: Connection, api: Api, request: RequestContext, message:
 def _begin(
     broker: BrokerContext, api: Api, request: RequestContext, message: Any
 ) -> Any | Coroutine[Any, Any, Any]:
-    """Return the answer, or a coroutine of it, which holds `message` only if the row `keeps_message`."""
+    """Return the response, or a coroutine of it, which holds `message` only if the row `keeps_message`."""
     assert api.handle is not None, "Produce and Fetch are handled with their connection"
     ASKED_BY.set(request.asked_by)
     try:
@@ -324,7 +326,7 @@ def _answer_later(
     *,
     room: AbstractAsyncContextManager[None] = _NO_ROOM_NEEDED,
 ) -> None:
-    """Keep the request's place, run the work while holding `room`, and answer its result."""
+    """Keep the request's place, run the work while holding `room`, and respond with its result."""
     slot = Slot(connection)
     connection.hold(slot)
     connection.spawn(_conclude(slot, request, work, held, room))
@@ -365,7 +367,7 @@ async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any,
         slot.answer((_throttled(slot.connection, request, frame),))
     login = slot.connection.login
     if login is not None and login.failed:
-        slot.connection.finish()  # the handler has told why
+        slot.connection.finish()  # the handler has reported the reason
 
 
 def _encode(request: RequestContext, response: Any) -> bytes:
@@ -375,7 +377,7 @@ def _encode(request: RequestContext, response: Any) -> bytes:
 def _throttled(
     connection: Connection, request: RequestContext, frame: bytes | bytearray
 ) -> bytes | bytearray:
-    """Mute who has used more than their quotas allow, and return the answer that says so."""
+    """Mute a client that has exceeded its quotas, and return the response with the throttle time."""
     limits = connection.limits
     throttle_ms = 0 if limits is None else limits.answered(connection)
     if not throttle_ms:
@@ -386,10 +388,10 @@ def _throttled(
 
 
 def _failure(api: Api, request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Return the response that says what went wrong, or an awaitable of it.
+    """Return the error response, or an awaitable of it.
 
-    Raises InvalidRequest if the API cannot express it. The error loses its traceback: the frames hold the request, and
-    often the error itself, so that a refused megabyte would stay until the next collection of garbage.
+    Raises InvalidRequest if the API cannot express it. The error loses its traceback: its frames hold the request, and
+    often the error itself. Otherwise a refused megabyte would stay until the next garbage collection.
     """
     error.__traceback__ = None
     return api.error_response(request, message, error)

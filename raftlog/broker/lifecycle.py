@@ -1,9 +1,9 @@
-"""A broker's life in the cluster: register, catch up, open its doors, beat, be unfenced, ask leave, go (KIP-631).
+"""A broker's life in the cluster: register, catch up, listen, heartbeat, be unfenced, shut down (KIP-631).
 
-Ordering law: the broker epoch that heartbeats carry is the one the controller answered for *this* incarnation. Before
-the controller has unfenced it, a broker leads nothing. Before its image holds its own registration, it serves no
-client, who would be told of the past. And it listens before it is unfenced, since from then on others come. Knows
-nothing of logs or connections.
+Ordering law: heartbeats carry the broker epoch that the controller returned for *this* incarnation. A broker leads no
+partitions before the controller has unfenced it. Before its image holds its own registration, it serves no clients,
+since they would get stale metadata. And it listens before it is unfenced, since clients and brokers connect from then
+on. It does not know about logs or connections.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ RETRY_S = 0.05
 """Pause after a refused or lost registration or heartbeat, seconds."""
 
 SHUTDOWN_HEARTBEAT_S = 0.02
-"""Pause between two heartbeats that ask for leave, seconds."""
+"""Pause between two heartbeats that request a shutdown, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Heartbeat interval, and the patience of a controlled shutdown and of the first registration, seconds."""
+    """Heartbeat interval, and the timeouts of a controlled shutdown and of the first registration, seconds."""
 
     heartbeat_s: float
     shutdown_s: float
@@ -55,7 +55,7 @@ class Timing:
 
 
 class Registration(Protocol):
-    """The registration of this broker (asked anew at each attempt)."""
+    """The registration of this broker (built again for each attempt)."""
 
     def __call__(self) -> RegisterBroker: ...
 
@@ -78,13 +78,14 @@ class Lifecycle:
         self.lateness = Lateness()
         """Of this node's loop. Set it before `run`."""
         self.lacks_room: Callable[[], bool] = bool
-        """Whether a log directory is full, so that others had better lead. Set it before `run`."""
+        """Returns whether a log directory is full, so that other brokers should lead. Set it before `run`."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None
         """Called with log directories that the controller knows to be older copies."""
         self.ages: Ages | None = None
-        """The clock that heartbeats report, and that hears of the other brokers' clocks. Set it before `run`."""
+        """The clock that heartbeats report, and that learns of the other brokers' clocks. Set it before `run`."""
         self.on_session_renewed: Callable[[float], None] = lambda sent_at: None
-        """Told when a heartbeat was sent, in loop seconds, whose answer says that this broker takes part."""
+        """Called with the time when a heartbeat was sent, in loop seconds, if its response says that this broker takes
+        part."""
         self.broker_epoch = NO_EPOCH
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
@@ -102,18 +103,18 @@ class Lifecycle:
         self._give_up_at = float("inf")
 
     def on_metadata(self) -> None:
-        """A newer image was published: a broker that waits for its unfencing beats at once."""
+        """Note a newer image: a broker that waits for its unfencing sends a heartbeat immediately."""
         if not self.unfenced.is_set():
             self._nudged.set()
 
     def nudge(self) -> None:
-        """Beat now rather than at the next interval (a log directory failed, say)."""
+        """Send a heartbeat now rather than at the next interval (after a log directory failed, for example)."""
         self._nudged.set()
 
     async def run(self) -> None:
-        """Register and beat until cancelled. Returns only when it can't go on (`fatal` says why).
+        """Register and send heartbeats until cancelled. Returns only when it can't go on (`fatal` says why).
 
-        Somebody who has a running broker unregistered wants it to be gone: it does not come back by itself.
+        An operator that unregisters a running broker wants it to be gone: it does not come back by itself.
         """
         self._give_up_at = asyncio.get_running_loop().time() + self._timing.registration_s
         while self.fatal is None:
@@ -142,7 +143,7 @@ class Lifecycle:
         self.unfenced.clear()
 
     def _check_patience(self, error: KafkaError) -> None:
-        """Give up if the first registration took too long: whoever starts nodes had better know."""
+        """Give up if the first registration took too long, so that the operator learns of it."""
         now = asyncio.get_running_loop().time()
         if not self._was_registered and now >= self._give_up_at + self.lateness.patience_s:
             self.fatal = RequestTimedOut(
@@ -151,7 +152,7 @@ class Lifecycle:
             )
 
     def _complain(self, error: KafkaError) -> None:
-        """Say once why the controller refuses; that there is none at the moment passes by itself."""
+        """Log once why the controller refuses. A missing controller is not logged, since that is temporary."""
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, NotController | RequestTimedOut):
             log.debug("controller_unavailable", reason=reason)
@@ -160,7 +161,10 @@ class Lifecycle:
             log.warning("broker_refused", reason=reason, advice="it is asked again until it agrees")
 
     async def controlled_shutdown(self) -> bool:
-        """Ask for this broker's leaderships to be moved; True once the controller let it go, False if time ran out."""
+        """Request that this broker's leaderships move.
+
+        Return True once the controller allows the shutdown, or False after the timeout.
+        """
         if self.broker_epoch == NO_EPOCH:
             return False
         self._want_shutdown = True
@@ -183,7 +187,7 @@ class Lifecycle:
         log.info("broker_registered", broker_epoch=reply.broker_epoch)
 
     async def _catch_up(self, start_serving: Callable[[], Awaitable[None]]) -> None:
-        """Wait until the image holds this registration, and open the doors, once."""
+        """Wait until the image holds this registration, and start to serve clients, once."""
         while self._image().offset <= self.broker_epoch:
             self._nudged.clear()
             await self._pause()

@@ -1,4 +1,7 @@
-"""One broker as its coordinators and links see it: settings, metadata, replicas, ways to ask others. No behaviour."""
+"""One broker as its coordinators and links see it: settings, metadata, replicas, and links to other brokers.
+
+It has no behaviour.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +34,23 @@ class LocalBroker:
     submit: Submit
     replicas: Replicas
     links: BrokerLinks = field(init=False)
-    """Asks other brokers, and this one itself. A node that is no broker has none, and serves no API that needs it."""
+    """Sends requests to other brokers, and to this broker itself. A node that is not a broker has none, and serves no
+    API that needs it."""
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
-    """Whether the controller that the image names is still the active one, and within reach."""
+    """Returns whether the controller in the image is still the active controller, and reachable."""
     authorizer: Authorizer | None = None
-    """The rules in force; None: everyone may do everything."""
+    """The ACLs in force; None allows everything."""
     producer_ids: ProducerIds | None = None
     """Set by the broker server."""
     absences: UnreachableBrokers | None = None
-    """The brokers that are gone as far as this one can tell; None: it cannot."""
+    """The brokers that seem unreachable from here, or None where that is unknown."""
     session: ControllerSession | None = None
-    """Whether the controller hears of this broker; None: nobody asks."""
+    """Whether the controller receives this broker's heartbeats; None if that is not tracked."""
     silent_members: frozenset[int] = frozenset()
-    """The brokers that may lead partitions of ours without our knowledge; none while we are in touch with the rest."""
+    """The brokers that may lead partitions of ours without our knowledge; empty while the session lasts."""
     leaderships_made: asyncio.Event | None = None
-    """Set while this broker has every replica that it leads; None: it has none. See `wait_for_leaders`."""
+    """Set while this broker has every replica that it leads; None for a node without replicas. See
+    `wait_for_leaders`."""
     image_waiters: dict[asyncio.Future[None], Callable[[MetadataImage], bool]] = field(default_factory=dict)
     """Requests that wait for an image, each with its condition; see `controller_requests.wait_for_image`."""

@@ -28,7 +28,7 @@ from raftlog.protocol.message_builders import response_builders
 from raftlog.protocol.writer import PreEncoded
 
 NOT_ASKED: Final = -(2**31)
-"""Authorized operations that were not asked for (KIP-430)."""
+"""Authorized operations that were not requested (KIP-430)."""
 
 _LISTENER_ERROR_FROM: Final = 6
 _STALE_TOPICS_KEPT: Final = 100
@@ -61,7 +61,7 @@ class BrokersView:
         self.reachable = {each: endpoint for each, endpoint in self.listed.items() if each in self.live}
 
     def see(self, state: PartitionState, *, listener_errors: bool = True) -> EncodedTopic:
-        """Return a partition's error, its leader if clients can reach it, and the replicas that are down."""
+        """Return a partition's error, its leader if clients can reach it, and its offline replicas."""
         live = self.live
         offline = tuple([each for each in state.replicas if each not in live])
         gone = self.gone
@@ -74,9 +74,9 @@ class BrokersView:
         return EncodedTopic(LeaderNotAvailable.code, NO_BROKER, offline)
 
     def controller_id(self, broker: LocalBroker, image: MetadataImage) -> int:
-        """Return whom to send admin requests to: the active controller, else this broker, who forwards them.
+        """Return the node for admin requests: the active controller, else this broker, which forwards them.
 
-        A client that was sent to a dead one waits for it: librdkafka does not ask again before its request times out.
+        A client sent to a dead node waits for it: librdkafka does not retry before its request times out.
         """
         controller = image.controller_id
         if (
@@ -91,8 +91,8 @@ class BrokersView:
 class MetadataView:
     """Topics and brokers in one version of the Metadata response, for one listener and one set of brokers.
 
-    An answer is made in turns, all of it with one view. `operations_of` a topic: what one sender may do with it, so
-    such a view is that sender's alone.
+    A response is made in turns, all of it with a single view. `operations_of` a topic depends on the sender, so a view
+    with it is never shared.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class MetadataView:
         )
 
     def live_broker_entries(self) -> tuple[Any, ...]:
-        """Return the brokers without those that are fenced."""
+        """Return the brokers that are not fenced."""
         return tuple(each for each in self.broker_entries if each.node_id in self.brokers.live)
 
     def forget_stale(self, topics: int) -> None:
-        """Drop what is kept of topics if there are now so many that much of it is of deleted ones."""
+        """Drop the cached topics if there are now so many that much of it is of deleted topics."""
         if len(self._topics) > 2 * topics + _STALE_TOPICS_KEPT:
             self._topics.clear()
 
@@ -151,7 +151,7 @@ class MetadataView:
         )
         replicas, isr = state.replicas, state.isr
         if self._version == 0 and offline:
-            # Version 0 has no word for replicas that are down but leaving them out.
+            # Version 0 has no field for offline replicas, so they are left out.
             error_code = error_code or ReplicaNotAvailable.code
             replicas = tuple(each for each in replicas if each not in offline)
             isr = tuple(each for each in isr if each not in offline)
@@ -181,9 +181,9 @@ class MetadataViews:
         listener: str,
         operations_of: Callable[[str], int] | None = None,
     ) -> MetadataView:
-        """Return the view of an image: the one before, with what it keeps, unless the brokers have changed.
+        """Return the view of an image: the last view, with its cache, unless the brokers have changed.
 
-        One that tells a sender's rights is not kept: other senders have others.
+        A view with a sender's authorized operations is not kept, since they differ between senders.
         """
         if operations_of is not None:
             return MetadataView(version, BrokersView(image.brokers, listener, gone), operations_of)

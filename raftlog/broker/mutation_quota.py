@@ -1,8 +1,8 @@
 """The quota for partitions that clients have created and deleted: `controller_mutation_rate` (KIP-599).
 
-The active controller counts, for the whole cluster, and is asked before a change is, if the sender has such a quota.
-Parts of a request beyond the quota are refused with THROTTLING_QUOTA_EXCEEDED, in versions whose senders know that
-code; older ones are only made to wait.
+The active controller counts for the whole cluster. If the sender has such a quota, the broker checks it before it
+requests a change. Parts of a request beyond the quota fail with THROTTLING_QUOTA_EXCEEDED, in versions whose clients
+know that code. Older clients are only throttled.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ async def within_mutation_quota(
     parts: Sequence[Part],
     size_of: Callable[[Part], int],
 ) -> tuple[list[Part], list[tuple[Part, KafkaError]]]:
-    """Return the parts of a request that may be changed, and those that may not. Mute its sender for the throttle time.
+    """Return the parts of a request that are within the quota, and the others.
 
-    `size_of`: how many partitions a part creates or deletes.
+    Mute its sender for the throttle time.
+
+    `size_of` returns how many partitions a part creates or deletes.
     """
     connection = cast("Connection | None", request.connection)
     limits = None if connection is None else connection.limits

@@ -1,4 +1,4 @@
-"""From what a client calls a partition to the replica that serves it, or to the broker that does (KIP-951)."""
+"""Finds the replica that serves a partition of a request, or the broker that leads it (KIP-951)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TopicKey = str | UUID
 """A topic by name, or by id where the API's version has ids."""
 
 MOVED = frozenset({NotLeaderOrFollower.code, FencedLeaderEpoch.code})
-"""Errors that come with a hint at the current leader."""
+"""Errors that come with the current leader as a hint."""
 
 
 def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -40,8 +40,8 @@ def by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]
 def locate(broker: LocalBroker, topic: TopicKey, index: int, *, for_follower: bool = False) -> Partition:
     """Return this broker's replica. Raises UnknownTopicId, UnknownTopicOrPartition or NotLeaderOrFollower.
 
-    The last one also where this broker leads by its metadata, but is cut off from others who may lead by now. Followers
-    may fetch all the same: those who do know of no other leader.
+    NotLeaderOrFollower is also raised if this broker leads by its metadata, but is cut off from brokers that may lead
+    by now. Followers may fetch all the same, since a follower that fetches here knows of no other leader.
     """
     replicas = broker.replicas
     key = (topic, index)  # as in `find_replica`, without a call for each partition of each request
@@ -71,7 +71,7 @@ def _missing(broker: LocalBroker, topic_id: UUID, index: int) -> KafkaError:
 
 
 def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[int, int] | None:
-    """Return (leader id, leader epoch) as the newest image has it, or None if it is not known."""
+    """Return (leader id, leader epoch) of the newest image, or None if it is unknown."""
     image = broker.image()
     name = topic if isinstance(topic, str) else image.topic_names.get(topic)
     state = None if name is None else image.partition(name, index)
@@ -79,18 +79,18 @@ def current_leader(broker: LocalBroker, topic: TopicKey, index: int) -> tuple[in
 
 
 def may_be_made_here(broker: LocalBroker, topic: TopicKey, index: int) -> bool:
-    """Whether a partition without a replica here may soon be led here: no other broker leads it, as far as is known."""
+    """Return whether a partition without a replica here may soon be led here: no other broker is known to lead it."""
     leader = current_leader(broker, topic, index)
     return leader is None or leader[0] in (NO_BROKER, broker.config.node_id)
 
 
 def is_doubtful(broker: LocalBroker, state: PartitionState) -> bool:
-    """Whether this broker leads a partition by its metadata, but is cut off from others who may lead it by now."""
+    """Return whether this broker leads a partition by its metadata, but may have been replaced while cut off."""
     return may_be_led_elsewhere(state, broker.config.node_id, broker.silent_members)
 
 
 def endpoints_of(broker: LocalBroker, broker_ids: Iterable[int], listener: str) -> list[Endpoint]:
-    """Return where to reach brokers on the listener that the client came by; unknown ones are left out."""
+    """Return the endpoints of brokers on the client's listener; unknown brokers are left out."""
     brokers = broker.image().brokers
     found = []
     for broker_id in sorted(set(broker_ids)):

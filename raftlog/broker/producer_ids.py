@@ -1,4 +1,7 @@
-"""Producer ids for idempotent producers: blocks of them come from the controller, the next one before it is needed."""
+"""Producer ids for idempotent producers, in blocks from the controller.
+
+The next block is fetched before it is needed.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from raftlog.metadata.controller_api import ProducerIdBlock
 
 
 class ProducerIds:
-    """Hands out each id once. `allocate` gets a block that no broker ever gets again.
+    """Hands out each id once. `allocate` gets a block that no other broker gets.
 
-    The next block is asked for when half of one is used, and again with each id until it is there: while there is no
-    controller, as many producers can start as there are ids in half a block at the least.
+    The next block is fetched when half of a block is used, and retried with each id until it is there. So without a
+    controller, half a block of producers can still start.
     """
 
     __slots__ = ("_allocate", "_end", "_fetching", "_half", "_next", "_spare")
@@ -25,13 +28,13 @@ class ProducerIds:
         self._fetching: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
-        """Return a producer id. Raises CoordinatorLoadInProgress (retriable) when no block can be had now."""
+        """Return a producer id. Raises CoordinatorLoadInProgress (retriable) when no block is available."""
         while self._next == self._end and not self._begin_spare():
             await asyncio.shield(self._fetch())
         return self.take()
 
     def take(self) -> int:
-        """Return an id that is at hand. Raises CoordinatorLoadInProgress if there is none, and asks for some."""
+        """Return an id of the current block. Raises CoordinatorLoadInProgress if there is none, and starts a fetch."""
         if self._next == self._end and not self._begin_spare():
             self._fetch()
             raise CoordinatorLoadInProgress("no producer id is at hand")
@@ -42,12 +45,12 @@ class ProducerIds:
         return producer_id
 
     async def prepare(self) -> None:
-        """Have a block before anybody asks, so that producers can start while there is no controller."""
+        """Fetch a block in advance, so that producers can start while there is no controller."""
         if self._next == self._end and self._spare is None:
             try:
                 await asyncio.shield(self._fetch())
             except CoordinatorLoadInProgress:
-                return  # the first producer asks again
+                return  # the first producer retries it
 
     def _begin_spare(self) -> bool:
         block, self._spare = self._spare, None
@@ -58,7 +61,7 @@ class ProducerIds:
         return True
 
     def _fetch(self) -> asyncio.Task[None]:
-        """Join the fetch that is under way, or begin one."""
+        """Join the fetch that is under way, or begin a fetch."""
         if self._fetching is None:
             self._fetching = asyncio.get_running_loop().create_task(self._fetch_block())
             self._fetching.add_done_callback(self._fetched)
@@ -73,4 +76,4 @@ class ProducerIds:
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None
         if not task.cancelled():
-            task.exception()  # whoever needed the block has it; a block fetched ahead is asked for again
+            task.exception()  # if this block was needed, its caller has it; a block fetched ahead is retried

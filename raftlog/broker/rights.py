@@ -1,8 +1,8 @@
-"""Whether whoever sent a request may do what it asks for.
+"""Authorization: whether a request's sender may do what it requests.
 
-A broker that proved the cluster's secret may do everything, and so may this broker asking itself. Handlers ask first
-and look up afterwards, so that an answer tells nobody what exists. `tests/broker/handlers/test_rights.py` has a row for
-each of them.
+A broker that is authenticated by the cluster secret may do everything, and so may this broker itself. Handlers check
+ACLs first and look up afterwards, so that a response does not reveal what exists.
+`tests/broker/handlers/test_rights.py` has a row for each handler.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TOPIC: Final = ResourceType.TOPIC
 TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 
 NAMES_AT_ONCE: Final = 500
-"""Questions between two turns of the loop, some 3 µs each where no answer was kept."""
+"""Checks between two turns of the loop, some 3 µs each where no result was cached."""
 
 _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
     TOPIC: TopicAuthorizationFailed,
@@ -61,7 +61,7 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
 
 
 def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, message: Any) -> None:
-    """Raise the error of the first right that the sender of a request lacks for it as a whole."""
+    """Raise the error of the first right that the sender lacks for the request as a whole."""
     if isinstance(needs, BrokersOnly) and request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("only brokers send this")
     if broker.authorizer is None or not isinstance(needs, Demanded):
@@ -72,7 +72,7 @@ def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, 
 
 
 def make_authorizer(config: NodeConfig) -> Authorizer | None:
-    """Return an authorizer that has no rules yet, or None where none is configured."""
+    """Return an authorizer without ACLs, or None if none is configured."""
     if not config.authorizer_class_name:
         return None
     from raftlog.security.authorizer import Authorizer
@@ -83,14 +83,14 @@ def make_authorizer(config: NodeConfig) -> Authorizer | None:
 
 
 def client_demands_of(config: NodeConfig) -> tuple[SupportedFeature, ...]:
-    """Return what a broker registers of its demands on clients: its rules, and certificates at its listeners."""
+    """Return the client requirements that a broker registers: its ACLs, and certificates at its listeners."""
     listeners = {each.name for each in config.listeners} - set(config.controller_listener_names)
     certificates = any(demands_certificate(config.tls, each) for each in listeners)
     return client_demands(rules=bool(config.authorizer_class_name), certificates=certificates)
 
 
 def follow_rules(authorizer: Authorizer | None, old: MetadataImage, new: MetadataImage) -> None:
-    """Put the rules of the newest image in force, before anybody hears that it is there."""
+    """Apply the ACLs of the newest image, before the image is announced."""
     if authorizer is not None and old.acls is not new.acls:
         changed = tuple(changed_keys(old.acls, new.acls))
         authorizer.change(
@@ -108,9 +108,9 @@ def may(
     *,
     log_if_denied: bool = False,
 ) -> bool:
-    """Whether a request's sender may do something with a resource.
+    """Return whether a request's sender may do something with a resource.
 
-    `log_if_denied`: the sender named the resource and is refused then, which the audit log tells.
+    With `log_if_denied`, a denial goes to the audit log, since the sender named the resource.
     """
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
@@ -128,14 +128,14 @@ def note_denial(
     resource_type: ResourceType,
     names: Collection[str],
 ) -> None:
-    """Have the audit log tell that the sender may not do that with some resources, if there are any."""
+    """Record in the audit log that the sender may not do that with some resources, if there are any."""
     if names:
         broker.audit.denied(request.api_key, operation, resource_type, names, **request.sender)
 
 
 def refusal(resource_type: ResourceType) -> KafkaError:
-    """Return the error for a resource that the sender may not use; its message never says whether there is one."""
-    # Kafka's words; librdkafka shows "(null)" for an error without any
+    """Return the error for a resource that the sender may not use. Its message does not reveal whether it exists."""
+    # Kafka's words; librdkafka shows "(null)" for an error without a message
     return _REFUSALS[resource_type](
         f"{resource_type.name.capitalize().replace('_', ' ')} authorization failed."
     )
@@ -154,9 +154,9 @@ def demand(
 
 
 def refused_topic(connection: Connection, operation: Operation, topic: TopicKey) -> str | None:
-    """Return the name of a topic, given by name or id, with which a connection may not do something; None: it may.
+    """Return the name of a topic, given by name or id, if a connection may not do something with it, otherwise None.
 
-    An id that there is not tells nothing: the answer to it is the same for everybody.
+    An unknown id reveals no topic: the error for it is the same for every client.
     """
     broker = connection.server.broker
     authorizer = broker.authorizer
@@ -169,7 +169,7 @@ def refused_topic(connection: Connection, operation: Operation, topic: TopicKey)
 
 
 def connection_may(connection: Connection, operation: Operation, topic: TopicKey) -> bool:
-    """Whether a connection may do something with a topic; if not, the audit log tells."""
+    """Return whether a connection may do something with a topic; a denial goes to the audit log."""
     name = refused_topic(connection, operation, topic)
     if name is not None:
         note_refusal(connection, operation, TOPIC, (name,))
@@ -179,7 +179,7 @@ def connection_may(connection: Connection, operation: Operation, topic: TopicKey
 def note_refusal(
     connection: Connection, operation: Operation, resource_type: ResourceType, names: Collection[str]
 ) -> None:
-    """Have the audit log tell that a connection may not do that with some resources."""
+    """Record in the audit log that a connection may not do that with some resources."""
     connection.server.broker.audit.denied(
         connection.api_key,
         operation,
@@ -192,7 +192,7 @@ def note_refusal(
 
 
 def demand_transactional_id(connection: Connection, transactional_id: str) -> None:
-    """Raise TransactionalIdAuthorizationFailed if who is at the other end may not write in such transactions."""
+    """Raise TransactionalIdAuthorizationFailed if the client may not write in such transactions."""
     authorizer = connection.server.broker.authorizer
     if authorizer is None or connection.broker_id is not None:
         return
@@ -211,10 +211,10 @@ async def among(
     *,
     log_if_denied: bool = False,
 ) -> frozenset[str]:
-    """Return those of some resources with which the sender may do something; `log_if_denied` as in `may`.
+    """Return the resources with which the sender may do something; `log_if_denied` as in `may`.
 
-    The loop has its turns meanwhile. Rules that change in one of them count for the names that are left: a request that
-    was under way when they changed may have come before.
+    It yields the loop between batches. If ACLs change meanwhile, the change applies to the remaining names. That is
+    valid, as if the request had come earlier.
     """
     wanted = frozenset(names)
     authorizer = broker.authorizer
@@ -229,7 +229,10 @@ async def among(
 
 
 def viewer(broker: BrokerContext, request: RequestContext) -> Viewer | None:
-    """Return the sender as one whose rights decide which topics a group's expressions match; None: all topics."""
+    """Return the sender as a viewer.
+
+    Its rights decide which topics a group's regular expressions match. None matches all topics.
+    """
     if broker.authorizer is None or request.has_all_rights:
         return None
     return Viewer(request.principal, request.peer_host)
@@ -238,7 +241,7 @@ def viewer(broker: BrokerContext, request: RequestContext) -> Viewer | None:
 def may_any(
     broker: BrokerContext, request: RequestContext, operation: Operation, resource_type: ResourceType
 ) -> bool:
-    """Whether there is some name of such a resource with which the sender may do something (KIP-679)."""
+    """Return whether the sender may do something with any resource of a type (KIP-679)."""
     authorizer = broker.authorizer
     if authorizer is None or request.has_all_rights:
         return True
@@ -270,9 +273,9 @@ def _allows(
     resource_type: ResourceType,
     name: str,
 ) -> bool:
-    """Whether the rules allow it. At the controllers' listener allow.everyone.if.no.acl.found does not count.
+    """Return whether the ACLs allow it. At the controllers' listener allow.everyone.if.no.acl.found does not count.
 
-    Clients get in there without a login, and may ask for users and rules.
+    Clients connect there without a login, and may request users and ACLs.
     """
     asked = request.principal, request.peer_host, operation, resource_type, name
     return authorizer.verdict(*asked).is_by_rule if request.to_controller else authorizer.allows(*asked)

@@ -1,7 +1,7 @@
 """Long work in slices, so that other requests get the event loop meanwhile.
 
-All slices of a node wait in one queue (`Env.turns`), one for each turn of the loop. An `await` of something that is
-there does not give the loop its turn; the functions of this module do.
+All slices of a node wait in the same queue (`Env.turns`), a slice for each turn of the loop. An `await` of a completed
+result does not yield to the loop; the functions of this module do.
 
 Handlers do not count turns. They put a generator of parts in place of an array of their response, which `completed`
 draws, or pass a function to `each_part`. Parts that wait for a commit are begun `together`.
@@ -41,17 +41,17 @@ PARTS_TOGETHER: Final = 1_000
 """Parts of a request that wait for one commit together; fewer than the machine lets wait."""
 
 BYTES_AT_ONCE: Final = 32 * 1024
-"""Of an answer, encoded between two turns of the loop: of its smallest parts, one thousand, a few ms."""
+"""Bytes of a response that are encoded between two turns of the loop: a thousand of its smallest parts, a few ms."""
 
 PIECE_BYTES: Final = 24
-"""For so many bytes a part of an answer counts beside its own."""
+"""The fixed size of a part of a response in this count, in bytes, beside its content."""
 
 CALLS_AT_ONCE: Final = 100
-"""Answers that leave between two turns of the loop, each with a task that encodes and sends it."""
+"""Responses that leave between two turns of the loop, each with a task that encodes and sends it."""
 
 
 class CallQueue:
-    """Calls, some of them in each turn of the loop: a thousand members are told of their generation at once."""
+    """Calls that are spread over turns of the loop, such as the responses to a thousand members of a new generation."""
 
     __slots__ = ("_calls",)
 
@@ -59,7 +59,7 @@ class CallQueue:
         self._calls: deque[Callable[[], None]] = deque()
 
     def put(self, call: Callable[[], None]) -> None:
-        """Make a call soon, after those that were put before."""
+        """Make a call soon, after earlier calls."""
         self._calls.append(call)
         if len(self._calls) == 1:
             asyncio.get_running_loop().call_soon(self._run)
@@ -73,7 +73,7 @@ class CallQueue:
 
 
 class TurnCounter:
-    """Counts the parts of a request where these have parts themselves, and gives the loop its turns."""
+    """Counts the parts of a request where these have parts themselves, and yields to the loop."""
 
     __slots__ = ("_at_once", "_done", "_turns")
 
@@ -105,9 +105,9 @@ async def each_part(
     size_of: Callable[[Part], int] = lambda part: 1,
     at_once: int | None = None,
 ) -> list[Result]:
-    """Return what `answer` returns for each part, in their order; the loop has its turns between.
+    """Return what `answer` returns for each part, in their order, and yield to the loop between.
 
-    `size_of`: as how many parts a part counts. `at_once`: parts between two turns, PARTS_AT_ONCE unless it is given.
+    `size_of` returns the size of a part. `at_once`: parts between two turns, PARTS_AT_ONCE unless it is given.
     """
     pace, results = TurnCounter(env, at_once), []
     for part in parts:
@@ -153,7 +153,7 @@ async def partitions_by_topic(
 
 
 def is_incomplete(response: Any) -> bool:
-    """Whether a response is still to be completed (`completed`)."""
+    """Return whether a response is still to be completed (`completed`)."""
     return inspect.isawaitable(response) or any(
         type(getattr(response, name)) is GeneratorType for name in _arrays(response.__class__)
     )
@@ -163,8 +163,8 @@ async def completed(env: Env, response: Any) -> Any:
     """Return a response, which may be an awaitable of it, with a tuple in place of each generator.
 
     An array of a response may be a generator of parts, or of coroutines that return parts. Parts may have such arrays
-    themselves. All are drawn here, in turns. A part that is None is left out, and counts as one.
-    Raises what a generator raises.
+    themselves. All are drawn here, in turns. A part that is None is left out, but counts. Raises what a generator
+    raises.
     """
     if inspect.isawaitable(response):
         response = await response
@@ -198,7 +198,7 @@ async def _draw_parts(parts: Iterable[Any], pace: TurnCounter) -> tuple[Any, ...
 
 @cache
 def _arrays(kind: Hashable) -> tuple[str, ...]:
-    """Return the names of an entity's fields that are arrays."""
+    """Return the names of an entity's array fields."""
     fields: dict[str, Any] = getattr(kind, "__dataclass_fields__", {})
     return tuple(each.name for each in fields.values() if "tuple" in str(each.type))
 
@@ -206,7 +206,7 @@ def _arrays(kind: Hashable) -> tuple[str, ...]:
 async def run_steps(
     env: Env, steps: Iterator[Any], *, at_once: int, goes_on: Callable[[], bool] = lambda: True
 ) -> Any:
-    """Run a generator to its end and return its value; the loop has its turn after every `at_once` steps.
+    """Run a generator to its end and return its value. Yield to the loop after every `at_once` steps.
 
     Return None as soon as it no longer `goes_on` after such a turn.
     """
@@ -225,8 +225,8 @@ async def run_steps(
 async def decoded(env: Env, pieces: IncrementalRead) -> Any:
     """Return a message that is decoded in turns (`codec.decode_request_incrementally`). Raises InvalidRequest.
 
-    On the loop rather than in a thread, which would hold the interpreter for 5 ms at a time, at each call of the
-    system that the loop makes meanwhile: others then waited four times as long, and less was decoded.
+    It runs on the loop rather than in a thread. A thread holds the interpreter for 5 ms at each system call of the
+    loop. Other requests then waited four times as long, and less was decoded.
     """
     return await run_steps(env, pieces, at_once=PIECES_AT_ONCE)
 
@@ -234,8 +234,8 @@ async def decoded(env: Env, pieces: IncrementalRead) -> Any:
 async def encoded(env: Env, header: RequestHeader, message: Any, *, account: Account) -> bytearray:
     """Return the whole frame of a response, as `encode_response` does, encoded in turns and counted meanwhile.
 
-    This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond), not how large an
-    answer is: that is the business of whoever gives it. A part is an entity with its strings, and has no parts.
+    This bounds how long encoding keeps the loop (BYTES_AT_ONCE, and the part that goes beyond). It does not bound the
+    size of a response, which is the caller's task. A part is an entity with its strings, and has no parts.
     """
     out, due, counted = bytearray(), BYTES_AT_ONCE, 0
     pieces = encode_response_incrementally(
@@ -263,7 +263,7 @@ async def together(
 ) -> list[tuple[Part, Any]]:
     """Return all parts, each with what its future brought (a KafkaError as a value); many are begun before one ends.
 
-    `size_of`: of how many parts a part is itself.
+    `size_of` returns the size of a part.
     """
     pace = TurnCounter(env)
     ended: list[tuple[Part, Any]] = []
@@ -280,7 +280,7 @@ async def together(
         finally:
             for future in begun:
                 if not future.cancel() and not future.cancelled():
-                    future.exception()  # seen, if nobody else looks
+                    future.exception()  # retrieved, in case no caller does
     return ended
 
 

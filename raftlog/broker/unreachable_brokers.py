@@ -1,16 +1,16 @@
-"""The brokers that are gone as far as this one can tell, a little before the metadata says so and a little after: for
-clients.
+"""The brokers that seem unreachable from here, slightly before and after the metadata says so, for clients.
 
-A client that loses a leader asks at once who leads now, often before anyone has decided it, and may not ask again for a
-second. So a leader whose connection to us dropped is not named, and an answer about its partitions waits a while.
+A client that loses a leader immediately requests the new leader, often before its election, and may not retry for a
+second. So a leader is not named after its connection to us dropped, and a response about its partitions waits a while.
 
 A fenced broker stays in the list of brokers for as long as a restart takes. librdkafka (since 2.10) drops its object
-for a broker that is missing there, together with the partitions that the same answer moves elsewhere. If that broker
-was a group's coordinator, the client keeps the dropped object as the coordinator and waits for it for ever, also once
-the broker is back. Apache Kafka lists no fenced broker, but fences only after nine seconds: most restarts are over
-then.
+for a broker that is missing there, together with the partitions that the same response moves elsewhere. If that broker
+was a group's coordinator, the client keeps the dropped object as the coordinator. It then waits for it for ever, also
+once the broker is back. Apache Kafka lists no fenced broker, but fences only after nine seconds: most restarts are
+over then.
 
-Soft, and it decides nothing: a leader that was lost for long, or is back, is named again. Times are loop seconds.
+This state is soft, and affects no decisions: a leader that was lost for long, or is back, is named again. Times are
+loop seconds.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState, MetadataImage
 
 LISTED_AFTER_FENCING_S: Final = 30.0
-"""How long clients are told the address of a fenced broker. Not for ever: a client that starts meanwhile may choose
-that broker to ask, and if its host is gone, aiokafka waits for half a minute, kafka-python for ten seconds."""
+"""How long responses still list a fenced broker, in seconds. This is limited because a new client may choose that
+broker. If its host is gone, aiokafka waits for half a minute, kafka-python for ten seconds."""
 
 
 class UnreachableIds(NamedTuple):
-    """`unnamed`: not to be told as leaders; `listed`: fenced, and still to be told as brokers.
+    """`unnamed` brokers are not named as leaders. `listed` brokers are fenced, but still listed as brokers.
 
-    `silent`: those that may lead what broker `asked` leads by its own metadata (see `controller_session`).
+    `silent` brokers may lead what broker `asked` leads by its own metadata (see `controller_session`).
     """
 
     unnamed: frozenset[int]
@@ -42,7 +42,7 @@ NO_BROKERS: Final = UnreachableIds(frozenset(), frozenset())
 
 
 class UnreachableBrokers:
-    """`unnamed_s`: so long at most a leader goes unnamed because we lost it."""
+    """`unnamed_s` is the maximum time that a leader stays unnamed because we lost its connection."""
 
     def __init__(self, now: Callable[[], float], *, unnamed_s: float) -> None:
         self._now = now
@@ -51,15 +51,15 @@ class UnreachableBrokers:
         self._fenced_at: dict[int, float] = {}
 
     def lost(self, broker_id: int) -> None:
-        """Our connection to a leader ended, and not by us."""
+        """Note that the connection to a leader ended unexpectedly."""
         self._lost_at.setdefault(broker_id, self._now())
 
     def found(self, broker_id: int) -> None:
-        """A connection to it is there again."""
+        """Note that there is a connection to it again."""
         self._lost_at.pop(broker_id, None)
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Note who was fenced; whoever registered anew or was unfenced is present."""
+        """Note the brokers that were fenced. A broker that registered again or was unfenced is present."""
         if new.brokers is old.brokers:
             return
         for broker_id, state in new.brokers.items():
@@ -74,7 +74,7 @@ class UnreachableBrokers:
                 self._lost_at.pop(broker_id, None)
 
     def gone(self) -> UnreachableIds:
-        """Return who is gone at this moment."""
+        """Return the brokers that are unreachable at this moment."""
         if not self._lost_at and not self._fenced_at:
             return NO_BROKERS
         now = self._now()

@@ -46,8 +46,6 @@ OTHERS = frozenset(
     }
 )
 """Names of Kafka, of other programs, and of operating systems."""
-STALE = frozenset({"ASKED_AT_ONCE", "RETRY_AFTER_MOST", "codec.answer_pieces", "codec.request_pieces"})
-"""Names that are still to be mended, in `raftlog/broker`. The list only shrinks."""
 
 
 def sources() -> tuple[Module, ...]:
@@ -135,7 +133,6 @@ def _resolves(name: str, words: frozenset[str]) -> bool:
 def test_names_in_docstrings_and_comments_exist() -> None:
     """A name in backticks, a constant, and an error after `Raise` are names of the code."""
     found = [f"{each.name}: {name}" for each in every_module() for name in unresolved(prose_of(each))]
-    found = [each for each in found if each.split(": ")[1] not in STALE]
     assert not found, "\n".join(found)
 
 

@@ -1,6 +1,7 @@
 """This broker's group coordinators: one for each partition of `__consumer_offsets` that it leads.
 
-Handlers stand on this; it knows no wire. Which partitions those are, and what was read back, is the shards' duty.
+Request handlers build on it; it does not know the wire protocol. The shards know which partitions those are, and what
+was read back.
 """
 
 from __future__ import annotations
@@ -59,17 +60,17 @@ if TYPE_CHECKING:
     from raftlog.coordinator.group_history import HistoryMemory
 
 TICK_S: Final = 0.5
-"""How often sessions are looked at."""
+"""The interval of session checks, in seconds."""
 
 LOAD_AWAITED_S: Final = 1.0
 """How long a request may wait for its partition to be read back. A partition that is new takes milliseconds."""
 
 STALL_S: Final = 1.0
-"""A tick later than this means that the broker itself stood still."""
+"""A tick later than this means that the broker itself was stalled."""
 
 
 MAX_PENDING_ID_BYTES: Final = 32 * 1024 * 1024
-"""For the member ids of all groups together that were given out and not yet used, some 100,000 of them."""
+"""The memory for all member ids that were assigned and not yet used, some 100,000 ids."""
 
 
 class GroupRequest(Protocol):
@@ -91,14 +92,14 @@ class Verb(Protocol[R_contra]):
 
 
 class GroupCoordinators:
-    """Every method but the first two is a request of a client; failures are KafkaErrors, mostly retriable."""
+    """All methods but the first two are client requests; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: LocalBroker, verifier: TransactionVerifier) -> None:
         self._broker = broker
         self._verifier = verifier
         self._topics = TopicRegexResolver(broker.image, broker.authorizer)
         self._history: HistoryMemory | None = None
-        """Made with the first coordinator."""
+        """Created with the first coordinator."""
         self._shards = CoordinatorShards(broker, CONSUMER_OFFSETS_TOPIC, self._new_shard)
         self._ask = self._shards.ask
         self._timer: asyncio.TimerHandle | None = None
@@ -108,7 +109,10 @@ class GroupCoordinators:
     # -- the metadata --------------------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
+
+        Called after the replicas have applied the image.
+        """
         before = self._shards.all()
         self._shards.on_metadata(old, new)
         if len(self._shards) and self._timer is None:
@@ -143,29 +147,32 @@ class GroupCoordinators:
         return UUID(int=self._broker.env.unguessable.getrandbits(128), version=4)
 
     def _may_add(self) -> bool:
-        """Whether there is room for one more group."""
+        """Return whether there is room for one more group."""
         return sum(map(len, self._active())) < self._broker.config.raftlog_group_max_groups
 
     def _may_expect(self) -> bool:
-        """Whether there is room for one more member id that nobody has used yet."""
+        """Return whether there is room for one more member id that no member uses yet."""
         return sum(each.pending_join_bytes for each in self._active()) < MAX_PENDING_ID_BYTES
 
     def _may_keep(self, growth: int, limit: int) -> bool:
-        """Whether all groups may take so many bytes more, up to so many in all."""
+        """Return whether all groups together may take this many more bytes, up to a limit."""
         return self.memory_bytes() + growth <= limit
 
     def memory_bytes(self) -> int:
-        """Return about how many bytes all groups take that this broker coordinates."""
+        """Return the approximate size of all groups that this broker coordinates, in bytes."""
         return sum(each.memory_bytes for each in self._active())
 
     def recount_memory_bytes(self) -> int:
-        """Weigh all groups anew, for whoever checks `memory_bytes`."""
+        """Measure the memory of all groups again, for callers that check `memory_bytes`."""
         return sum(each.recount_memory_bytes() for each in self._active())
 
     def _forget_deleted_topics(
         self, old: MetadataImage, new: MetadataImage, shards: Iterable[GroupCoordinatorShard]
     ) -> None:
-        """`shards`: those that there were. New ones read back by the new image, and believe what names no id."""
+        """`shards` are the shards before this image.
+
+        New shards read their partitions back with the new image, and accept offsets without a topic id.
+        """
         gone = {
             name: frozenset({topic.topic_id, None})
             for name in changed_keys(old.topics, new.topics)
@@ -180,7 +187,7 @@ class GroupCoordinators:
                 self._tick()
 
     def _is_gone(self, name: str, topic_id: UUID) -> bool:
-        """Whether a topic that the metadata once had is no more, or another one has its name."""
+        """Return whether a topic from earlier metadata was deleted, or replaced by another topic of its name."""
         topic = self._broker.image().topics.get(name)
         return topic is None or topic.topic_id != topic_id
 
@@ -188,11 +195,11 @@ class GroupCoordinators:
         return [each.coordinator for each in self._shards.all() if each.coordinator and not each.is_over]
 
     def failures(self) -> list[Failure]:
-        """Return what could not be done for single groups."""
+        """Return the errors of single groups."""
         return [failure for each in self._active() for failure in each.failures]
 
     async def close(self) -> None:
-        """Answer everybody with NOT_COORDINATOR and stop."""
+        """Complete all pending requests with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
         self._shards.close()
@@ -239,7 +246,7 @@ class GroupCoordinators:
         return await self._shards.find(group_id)
 
     async def offsets_topic(self) -> TopicState:
-        """Return the offsets topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
+        """Return the offsets topic. The first call creates it. Raises CoordinatorNotAvailable."""
         return await self._shards.topic()
 
     def _shard(self, group_id: str) -> GroupCoordinatorShard:
@@ -256,14 +263,14 @@ class GroupCoordinators:
     # -- requests ------------------------------------------------------------------------------------------
 
     def check(self, group_id: str) -> None:
-        """Raises NotCoordinator or CoordinatorLoadInProgress unless this broker answers for a group."""
+        """Raise NotCoordinator or CoordinatorLoadInProgress unless this broker coordinates the group."""
         self._coordinator(group_id)
 
     def ask(self, verb: Verb[R_contra], request: R_contra, *, bounded: bool = True) -> asyncio.Future[Any]:
-        """Have a group's coordinator deal with a request, and return its answer: `ask(GroupCoordinator.join, …)`.
+        """Pass a request to a group's coordinator and return its response: `ask(GroupCoordinator.join, …)`.
 
-        It has begun when this returns, and nothing of the request is kept but what the group keeps. With `bounded`
-        the answer is CoordinatorNotAvailable after a time. Raises at once InvalidGroupId, NotCoordinator and
+        Handling has begun when this returns. Only what the group keeps is kept of the request. With `bounded` the
+        request fails with CoordinatorNotAvailable after a timeout. Raises at once InvalidGroupId, NotCoordinator and
         CoordinatorLoadInProgress.
         """
         if not request.group_id:
@@ -279,7 +286,7 @@ class GroupCoordinators:
         await self._shards.wait_until_loaded(group_id, LOAD_AWAITED_S)
 
     def size_of(self, group_id: str) -> int:
-        """Return how many offsets a group has here; 0 where this broker does not coordinate it."""
+        """Return the number of offsets that a group has here; 0 if this broker does not coordinate it."""
         try:
             return self._coordinator(group_id).offset_count_of(group_id)
         except KafkaError:
@@ -300,7 +307,8 @@ class GroupCoordinators:
     ) -> tuple[int, ...]:
         """Return one error code per commit; they count once the transaction commits.
 
-        Raises UnknownTopicOrPartition for all if one of the topics was deleted while the transaction was confirmed.
+        Raises UnknownTopicOrPartition for all commits if any of their topics was deleted while the transaction was
+        verified.
         """
         shard = self._shard(request.group_id)
         await self._confirm(shard, request, transactional_id, dialect)
@@ -309,8 +317,9 @@ class GroupCoordinators:
         return codes
 
     def _check_topics(self, commits: Iterable[OffsetCommit]) -> None:
-        """Raises UnknownTopicOrPartition unless all are for topics that are there: for others, the positions would be
-        those of a successor.
+        """Raise UnknownTopicOrPartition if a topic does not exist.
+
+        Its offsets would otherwise apply to a later topic of its name.
         """
         for each in commits:
             topic_id = each.committed.topic_id
@@ -324,7 +333,7 @@ class GroupCoordinators:
         transactional_id: str,
         dialect: ProducerApiLevel,
     ) -> None:
-        """Have the transaction's coordinator say that the group's partition is part of it (KIP-890)."""
+        """Have the transaction's coordinator verify that the group's partition is part of it (KIP-890)."""
         producer = (request.producer_id, request.producer_epoch)
         verification = shard.begin_verification(*producer)
         if verification is None:
@@ -342,7 +351,7 @@ class GroupCoordinators:
             raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
 
     def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
-        """Have a partition's offsets of a transaction count, or never; done when its marker is committed."""
+        """Commit or abort a partition's offsets of a transaction; done when its marker is committed."""
         shard = self._shards.at(index)
         if shard is None:
             raise NotLeaderOrFollower
@@ -352,13 +361,13 @@ class GroupCoordinators:
         return self._ask(lambda answer: coordinator.end_transaction(end, answer))
 
     async def read(self, group_id: str) -> Group:
-        """Return a group as committed."""
+        """Return the committed state of a group."""
         coordinator = self._coordinator(group_id)
         group: Group = await self._ask(lambda answer: coordinator.read(group_id, answer))
         return group
 
     async def read_history(self, group_id: str) -> GroupHistoryAnswer:
-        """Return a group as committed, with what happened to it as far as this coordinator knows."""
+        """Return the committed state of a group, with its history as far as this coordinator knows it."""
         from raftlog.base.group_events import MAX_TOLD_TOPICS, GroupHistoryAnswer
 
         group = await self.read(group_id)
@@ -381,8 +390,9 @@ class GroupCoordinators:
         )
 
     async def read_all(self) -> list[Group]:
-        """Return all groups that this broker coordinates. Raises CoordinatorLoadInProgress
-        (`CoordinatorShards.check_loaded`).
+        """Return all groups that this broker coordinates.
+
+        Raises CoordinatorLoadInProgress (`CoordinatorShards.check_loaded`).
         """
         self._shards.check_loaded()
         groups: list[Group] = []

@@ -36,11 +36,14 @@ if TYPE_CHECKING:
     from raftlog.storage.verification import Verification
 
 RECORDS_AT_ONCE: Final = 1_000
-"""Of a batch that is read back, between two turns of the loop: one commit may be of very many offsets."""
+"""The maximum size of a batch read back between two turns of the loop, since a commit may have very many offsets."""
 
 
 class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
-    """`new_coordinator` makes one over a journal. `is_gone`: whether a topic of that name and id was deleted."""
+    """`new_coordinator` creates a coordinator over a journal.
+
+    `is_gone` returns whether a topic of that name and id was deleted.
+    """
 
     what: ClassVar = "group"
     journal_errors: ClassVar = {
@@ -76,7 +79,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
             self.coordinator.on_topics_deleted(topics)
 
     def begin_verification(self, producer_id: int, epoch: int) -> Verification | None:
-        """Return what has to be confirmed before offsets are committed in a transaction; None: nothing."""
+        """Return the verification needed before offsets are committed in a transaction, or None."""
         assert self._partition is not None, "whoever has a coordinator has its partition"
         try:
             return self._partition.begin_verification(producer_id, epoch)
@@ -88,7 +91,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
     def append_transactional(
         self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
     ) -> int:
-        """Append in a producer's transaction; InvalidTxnState unless that was confirmed."""
+        """Append in a producer's transaction. Raises InvalidTxnState unless the transaction was verified."""
         now_ms = self._env.ages.latest_ms()
         batch = build_batch(
             [new_record(key, value, timestamp=now_ms) for key, value in records],
@@ -101,7 +104,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         )
 
     def append_end_marker(self, end: WriteTxnMarker) -> int:
-        """Append a transaction's marker, unless it is there."""
+        """Append a transaction's marker, unless it is there already."""
         marker = TxnMarker(*msgspec.structs.astuple(end))
         now_ms = self._env.ages.latest_ms()
         return self._write(lambda partition: partition.append_marker(marker, now_ms=now_ms), {})
@@ -119,7 +122,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         batch = list(islice(groups, PARTS_AT_ONCE))
         coordinator.load(batch, now=asyncio.get_running_loop().time())
         while batch := list(islice(groups, PARTS_AT_ONCE)):
-            await self._env.turns.next()  # as what is read back: many partitions may be gained at once
+            await self._env.turns.next()  # like the read-back itself: many partitions may be gained at once
             coordinator.load(batch, now=asyncio.get_running_loop().time())
         coordinator.committed(end_offset)
         coordinator.delete_topic_offsets(replay.deleted_topics)

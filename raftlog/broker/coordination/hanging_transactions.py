@@ -1,8 +1,9 @@
-"""Transactions of the whole cluster, for operators; and the end of one that hangs.
+"""Lists the transactions of the whole cluster for operators, and aborts hanging transactions.
 
-A transaction hangs where it is open in a partition while no coordinator knows of it: nobody will end it, and the last
-stable offset stands still. Clients may not write markers, so who ends it must be told by an operator. One that a
-coordinator does know is the coordinator's: to end it here could abort what its producer hears is committed.
+A transaction hangs if it is open in a partition but unknown to every coordinator. It never ends, and the last stable
+offset stands still. Clients may not write markers, so an operator must choose the transaction to abort. A transaction
+that a coordinator knows is left to it. To abort it here could contradict a commit that its producer sees as
+successful.
 """
 
 from __future__ import annotations
@@ -54,19 +55,19 @@ Known = dict[tuple[int, str, int], DescribedId]
 """Transactions that have not ended, by producer id, topic and partition."""
 
 PARTITIONS_PER_REQUEST: Final = 1_000
-"""Partitions whose producers a broker is asked for in one request."""
+"""The maximum number of partitions in one DescribeProducers request to a broker."""
 
 log = get_logger(__name__)
 
 
 class TransactionSurvey:
-    """Asks all brokers. Raises KafkaError where one that must be asked does not answer."""
+    """Sends requests to all brokers. Raises KafkaError if a broker that is needed does not respond."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
 
     async def all(self, *, producer_ids: Collection[int] = ()) -> list[TransactionalId]:
-        """Return the transactional ids of all coordinators, or those of some producer ids."""
+        """Return the transactional ids of all coordinators, or only those of certain producer ids."""
         make = _shapes(ApiKey.LIST_TRANSACTIONS)
         found: list[TransactionalId] = []
         before = self._coordinators()
@@ -90,7 +91,7 @@ class TransactionSurvey:
         return led
 
     async def one(self, transactional_id: str) -> DescribedId:
-        """Return what its coordinator knows of an id. Raises TransactionalIdNotFound."""
+        """Return the coordinator's state of an id. Raises TransactionalIdNotFound."""
         if not self._coordinators():
             raise TransactionalIdNotFound("no transactional id was ever used here")
         coordinator = transaction_coordinator(self._broker.image(), transactional_id)
@@ -118,11 +119,14 @@ class TransactionSurvey:
             each.transactional_id: (each.transaction_start_time, each.transaction_timeout)
             for coordinator, ids in by_coordinator.items()
             for each in await self._described(coordinator, ids)
-            if not each.error_code  # it was forgotten, or has moved, since
+            if not each.error_code  # it has expired, or has moved, since
         }
 
     async def _described(self, coordinator: int, transactional_ids: Sequence[str]) -> list[Any]:
-        """Describe some at a time; what an answer had no room for is asked for again, while each tells of some."""
+        """Describe the transactions in batches.
+
+        Request again what a response had no room for, while each response describes some.
+        """
         make = _shapes(ApiKey.DESCRIBE_TRANSACTIONS)
         told: list[Any] = []
         left = list(transactional_ids)
@@ -132,13 +136,13 @@ class TransactionSurvey:
             answer = await self._ask(coordinator, ApiKey.DESCRIBE_TRANSACTIONS, asked)
             again = {each.transactional_id for each in answer.transaction_states if _is_left_out(each)}
             if len(again) == len(ids):
-                again = set()  # it has room for these, and another reason
+                again = set()  # it has room for these, so there is another reason
             told += [each for each in answer.transaction_states if each.transactional_id not in again]
             left += sorted(again)
         return told
 
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
-        """Return what is open in partitions (of a topic) though no coordinator knows, unused for so long."""
+        """Return the transactions open in partitions (of a topic) for some time but unknown to every coordinator."""
         image = self._broker.image()
         if topic is not None and topic not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {topic}")
@@ -154,11 +158,15 @@ class TransactionSurvey:
         return [each for each in old if _coordinated(each, known) is None]
 
     async def end_hanging(self, tp: TopicPartition, start_offset: int) -> Hanging:
-        """Abort what is open there since an offset; returns what it was, once the marker is committed.
+        """Abort the transaction that is open there since an offset.
 
-        Its producer may be alive: that it is still open, and not the next one, nor one that has grown into it, the
-        leader sees as it writes the marker. Raises TransactionalIdNotFound if nothing is open since then,
-        InvalidTxnState if a coordinator knows of it, or it ended or was written to meanwhile.
+        Return its description once the marker is committed.
+
+        Its producer may be alive. As the leader writes the marker, it checks that the transaction is still open, has
+        not grown, and is not the next transaction. Raises TransactionalIdNotFound if no transaction is open since
+        then.
+
+        Raises InvalidTxnState if a coordinator knows the transaction, or if it ended or was written to meanwhile.
         """
         at_offset = [each for each in await self._open_in([tp]) if each.start_offset == start_offset]
         if not at_offset:
@@ -175,7 +183,7 @@ class TransactionSurvey:
         return found
 
     def _when(self, owner: DescribedId) -> str:
-        """Return in how many seconds a coordinator will, for people; "" if it is about to."""
+        """Return a message with the seconds until a coordinator ends it, or "" if it is about to."""
         if owner.state != TransactionState.ONGOING.value or owner.start_ms < 0:
             return ""
         left_ms = owner.start_ms + owner.timeout_ms - self._broker.env.wall_clock_ms()
@@ -196,7 +204,7 @@ class TransactionSurvey:
 
     async def _open_in(self, topic_partitions: Iterable[TopicPartition]) -> list[Hanging]:
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
-        image = self._broker.image()  # one for all: topics may go meanwhile
+        image = self._broker.image()  # one for all, since topics may be deleted meanwhile
         await each_part(
             self._broker.env,
             topic_partitions,
@@ -307,5 +315,5 @@ def _open_of(topic: str, partition: Any) -> list[Hanging]:
 
 
 def _coordinated(open_there: Hanging, known: Known) -> DescribedId | None:
-    """Return what a coordinator knows of a transaction, None if it hangs."""
+    """Return the coordinator's state of a transaction, or None if it hangs."""
     return known.get((open_there.producer_id, open_there.topic, open_there.partition))

@@ -1,8 +1,8 @@
-"""One leadership of one partition of a coordinators' topic: read it back, coordinate what lives in it, stand down.
+"""One leadership of a partition of a coordinators' topic: read it back, coordinate its contents, stand down.
 
-The subclass knows what the records mean. Ordering law: nothing is answered before everything that the log held
-when the leadership began is committed and read. From then on the coordinator alone writes to the partition, and the
-high watermark tells it what is committed.
+The subclass knows the meaning of the records. Ordering law: no request is handled before everything in the log at the
+start of the leadership is committed and read. From then on the coordinator alone writes to the partition, and the high
+watermark shows what is committed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 READ_BYTES: Final = 64 * 1024
-"""How much is read back before the loop gets its turn again."""
+"""The maximum size read back before the loop gets its turn again."""
 
 POLL_S: Final = 0.02
-"""How often to look whether the replica has become the leader that the metadata says it is."""
+"""How often to check whether the replica has become the leader that the metadata names."""
 
 RETRY_S: Final = 1.0
-"""Pause after a vain attempt to read the partition back."""
+"""Pause after a failed attempt to read the partition back."""
 
 COLD_READS: Final = 5
-"""Attempts at what is not in memory."""
+"""Attempts to read what is not in memory."""
 
 ALL_ACKS: Final = -1
 
@@ -50,7 +50,7 @@ JOURNAL_ERRORS: Final[Mapping[type[KafkaError], type[KafkaError]]] = {
     NotLeaderOrFollower: NotCoordinator,
     UnknownTopicOrPartition: CoordinatorNotAvailable,
 }
-"""The error that a failed append means to a coordinator's client; subclasses add to it."""
+"""The client error for a failed append; subclasses add to it."""
 
 log = get_logger(__name__)
 
@@ -64,12 +64,12 @@ class PartitionCoordinator(Protocol):
 
 
 class PartitionReplay(Protocol):
-    """A reader that takes in the records of a partition, batch by batch."""
+    """A reader that replays the records of a partition, batch by batch."""
 
     skipped: int
 
     def feed(self, batches: Buffer) -> int:
-        """Take whole batches; returns the offset to read on from."""
+        """Replay whole batches. Returns the next offset to read."""
 
 
 C = TypeVar("C", bound=PartitionCoordinator)
@@ -77,7 +77,7 @@ R = TypeVar("R", bound=PartitionReplay)
 
 
 class CoordinatorShard(Generic[C, R]):
-    """Begins when the metadata makes this broker the leader. `coordinator` is there once it may be asked."""
+    """Begins when the metadata makes this broker the leader. `coordinator` is set once it accepts requests."""
 
     what: ClassVar[str]
     """The kind of coordinator, in the names of log events."""
@@ -96,7 +96,7 @@ class CoordinatorShard(Generic[C, R]):
         self.coordinator: C | None = None
         self.is_over = False
         self.has_failed = False
-        """It could not be read back when that was tried last."""
+        """Whether the last attempt to read it back failed."""
         self._env = env
         self._find = find
         self._partition: Partition | None = None
@@ -113,7 +113,7 @@ class CoordinatorShard(Generic[C, R]):
             await asyncio.wait([self._task], timeout=within_s)
 
     def end(self, error: KafkaError) -> None:
-        """Answer all who wait with `error`; the shard is over."""
+        """Complete all pending requests with `error`. The shard is finished."""
         if self.is_over:
             return
         self.is_over = True
@@ -128,14 +128,14 @@ class CoordinatorShard(Generic[C, R]):
         raise NotImplementedError
 
     async def _take_up(self, replay: R, end_offset: int) -> tuple[C, int]:
-        """Return the coordinator of what was read back, all of it committed up to `end_offset`, and how many things."""
+        """Return the coordinator of the records, all committed up to `end_offset`, and the number of its entries."""
         raise NotImplementedError
 
     async def _taken_up(self, coordinator: C) -> None:
-        """The coordinator may be asked from now on."""
+        """Start to accept requests for the coordinator."""
 
     def wake(self, partition: Partition) -> None:
-        """The high watermark moved, or the replica's role changed."""
+        """Check the state, since the high watermark moved or the replica's role changed."""
         self._moved.set()
         if not self._leads(partition):
             self.end(NotCoordinator())
@@ -146,10 +146,10 @@ class CoordinatorShard(Generic[C, R]):
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
     async def _begin(self) -> None:
-        """Read the partition back, again and again: nobody else coordinates what lives in it while this broker leads.
+        """Read the partition back, and retry until it succeeds.
 
-        A failure may be one of the moment. As long as it lasts clients are told NOT_COORDINATOR, and not that their
-        coordinator is being loaded, so that they look for another one.
+        No other broker can coordinate its contents while this broker leads. A failure may be temporary. Until then
+        clients get NOT_COORDINATOR rather than COORDINATOR_LOAD_IN_PROGRESS, so they look up the coordinator again.
         """
         while True:
             try:
@@ -191,7 +191,7 @@ class CoordinatorShard(Generic[C, R]):
             )
 
     async def _lead(self) -> Partition:
-        """Wait for the replica to take the role that the metadata gave it; the next metadata ends a vain wait."""
+        """Wait for the replica to take the role in the metadata. The next metadata ends a wait in vain."""
         while True:
             try:
                 partition = self._find(self.index)
@@ -202,8 +202,8 @@ class CoordinatorShard(Generic[C, R]):
             await asyncio.sleep(POLL_S)
 
     async def _read_back(self, partition: Partition) -> R:
-        # A new leader's high watermark may lie below what its predecessor has committed and answered, so reading up to
-        # it could miss that; what lies above may still vanish. So wait until everything here is committed.
+        # A new leader's high watermark may lie below what its predecessor committed and acknowledged. Reading up to it
+        # could miss that, and records above it may still vanish. So wait until everything here is committed.
         end_offset = partition.log_end_offset
         while partition.high_watermark < end_offset:
             self._moved.clear()
@@ -217,7 +217,7 @@ class CoordinatorShard(Generic[C, R]):
         return replay
 
     async def _feed(self, replay: R, records: bytes) -> int:
-        """Let the reading take whole batches; returns the offset to read on from."""
+        """Let the reader replay whole batches. Returns the next offset to read."""
         return replay.feed(records)
 
     async def _read(self, partition: Partition, offset: int) -> bytes:
@@ -232,14 +232,14 @@ class CoordinatorShard(Generic[C, R]):
         return bytes(records)
 
     async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:
-        """Away from the loop, where only the log may be asked."""
+        """Read away from the loop, where only the log may be accessed."""
         end_offset = partition.high_watermark
         read = partial(partition.log.read, offset, READ_BYTES, end_offset=end_offset, cached=False)
         for _ in range(COLD_READS):
             try:
                 return await self._env.offload(read)
             except FileNotFoundError:
-                continue  # compaction put another segment in its place meanwhile
+                continue  # compaction replaced the segment meanwhile
             except OSError as error:
                 raise partition.storage_failed(error) from error
             except CorruptMessage as error:
@@ -263,8 +263,8 @@ class CoordinatorShard(Generic[C, R]):
     ) -> int:
         partition = self._partition
         assert partition is not None
-        # This broker may lead the partition again, in a newer epoch, before this shard was told that its own is over.
-        # It decides on a tail that may be gone by now; another shard reads back what is there.
+        # This broker may lead the partition again, in a newer epoch, before this shard learns that its own epoch is
+        # over. This shard's state depends on a tail that may be gone by now. Another shard reads the partition back.
         if not self._leads(partition):
             raise NotCoordinator
         try:

@@ -1,7 +1,7 @@
-"""This broker's shards in one coordinators' topic: one for each of its partitions that this broker leads.
+"""This broker's shards in a coordinators' topic: one for each of its partitions that this broker leads.
 
-Follows the metadata: reads a gained partition back, and stops coordinating a lost one. Finds the broker that
-coordinates a key, and has the topic created at the first request for it. The caller knows what is coordinated.
+It follows the metadata: it reads a gained partition back, and stops coordinating a lost partition. It finds the broker
+that coordinates a key, and creates the topic at the first request for it. The caller knows what is coordinated.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _leader(state: PartitionState) -> int:
 
 
 class CoordinatorShards(Generic[T]):
-    """`new_shard(index, leader_epoch)` makes what takes up one partition of `topic`."""
+    """`new_shard(index, leader_epoch)` creates the shard of one partition of `topic`."""
 
     def __init__(self, broker: LocalBroker, topic: str, new_shard: Callable[[int, int], T]) -> None:
         self._broker = broker
@@ -75,7 +75,10 @@ class CoordinatorShards(Generic[T]):
         return list(self._shards.values())
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
+
+        Called after the replicas have applied the image.
+        """
         topic = new.topics.get(self._topic)
         if topic is not old.topics.get(self._topic):
             self._follow(topic.partitions if topic else ())
@@ -116,7 +119,7 @@ class CoordinatorShards(Generic[T]):
         return _leader(state)
 
     async def topic(self) -> TopicState:
-        """Return the topic; the first who asks has it made. Raises CoordinatorNotAvailable."""
+        """Return the topic. The first call creates it. Raises CoordinatorNotAvailable."""
         topic = self._broker.image().topics.get(self._topic)
         if topic is None:
             if self._creating is None or self._creating.done():
@@ -135,7 +138,7 @@ class CoordinatorShards(Generic[T]):
             raise CoordinatorNotAvailable
 
     def of(self, key: str) -> T:
-        """Return the shard that answers for a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
+        """Return the shard that coordinates a key. Raises NotCoordinator, CoordinatorLoadInProgress."""
         shard = self._here(key)
         if shard.coordinator is None:
             raise CoordinatorLoadInProgress
@@ -165,11 +168,10 @@ class CoordinatorShards(Generic[T]):
         return None if shard is None or shard.is_over or shard.has_failed else shard
 
     def check_loaded(self, *, wholly: bool = False) -> None:
-        """Raises CoordinatorLoadInProgress while some partition is still read back.
+        """Raise CoordinatorLoadInProgress while a partition is still being read back.
 
         A partition that could not be read may stay so for ever: this broker does not coordinate it, and knows the
-        others. A caller that must know that something is nowhere asks `wholly`: then it raises
-        CoordinatorNotAvailable.
+        others. A caller that needs a complete result passes `wholly`: then this raises CoordinatorNotAvailable.
         """
         for each in self._shards.values():
             if wholly and each.has_failed:
@@ -186,7 +188,7 @@ class CoordinatorShards(Generic[T]):
     def ask(
         self, call: Callable[[Answer], None], *, bounded: bool = True, within_s: float | None = None
     ) -> asyncio.Future[Any]:
-        """Return what a coordinator will answer; if `bounded`, CoordinatorNotAvailable if that takes too long.
+        """Return a coordinator's result; if `bounded`, raise CoordinatorNotAvailable after a timeout.
 
         The limit is offsets.commit.timeout.ms, or `within_s` where the client does not wait as long. A wait for other
         members of a group is not bounded: the rebalance has its own clock.
@@ -203,7 +205,7 @@ class CoordinatorShards(Generic[T]):
         def settle(reply: object) -> None:
             if future.done():
                 return
-            if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka tells them this as well
+            if isinstance(reply, RequestTimedOut):  # fatal to members; Apache Kafka returns it as well
                 future.set_exception(CoordinatorNotAvailable(reply.message))
             elif isinstance(reply, KafkaError):
                 # the frames of its traceback hold the request, and this future

@@ -1,6 +1,6 @@
 """This broker's transaction coordinators: one for each partition of `__transaction_state` that it leads.
 
-Handlers stand on this; it knows no wire. The marker sender tells partitions about outcomes.
+Request handlers build on it; it does not know the wire protocol. The marker sender writes outcomes to the partitions.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ from raftlog.coordinator.transactions.transaction_requests import (
 from raftlog.metadata.image import MetadataImage
 
 TICK_S: Final = 0.5
-"""How late a transaction may be aborted whose time is up."""
+"""The maximum delay between a transaction's timeout and its abort, in seconds."""
 
 SOON_S: Final = 0.05
-"""The next tick, when this one had more to do than it may."""
+"""Seconds until the next tick, when this tick had more work than its limit."""
 
 MARKERS_AWAITED_S: Final = 0.1
-"""How long a client's request waits for the markers of the transaction before. Usually they take milliseconds, while a
-client that is told CONCURRENT_TRANSACTIONS comes again after its retry time: KafkaJS after 300 ms, kafka-python 100."""
+"""How long a client's request waits for the markers of the previous transaction, in seconds. Usually they take
+milliseconds. A client that gets CONCURRENT_TRANSACTIONS retries only after its backoff: KafkaJS after 300 ms,
+kafka-python after 100 ms."""
 
 
 class TransactionCoordinators:
-    """Every method but the first three is a request of a client; failures are KafkaErrors, mostly retriable."""
+    """All methods but the first three are client requests; failures are KafkaErrors, mostly retriable."""
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker
@@ -65,7 +66,10 @@ class TransactionCoordinators:
     # -- the metadata and time -----------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take up what this broker now leads, drop what it no longer does. Called after the replicas were told."""
+        """Begin to coordinate partitions that this broker now leads, and stop for partitions that it no longer leads.
+
+        Called after the replicas have applied the image.
+        """
         self._shards.on_metadata(old, new)
         if new.topics is not old.topics:
             self.markers.on_metadata()
@@ -73,14 +77,14 @@ class TransactionCoordinators:
             self._schedule_tick()
 
     async def close(self) -> None:
-        """Answer everybody with NOT_COORDINATOR and stop."""
+        """Complete all pending requests with NOT_COORDINATOR and stop."""
         if self._timer is not None:
             self._timer.cancel()
         self._shards.close()
         self.markers.close()
 
     def __len__(self) -> int:
-        """How many transactional ids this broker coordinates."""
+        """Return the number of transactional ids that this broker coordinates."""
         return sum(map(len, self._active()))
 
     @property
@@ -88,16 +92,16 @@ class TransactionCoordinators:
         return sum(map(len, self._awaiting.values()))
 
     def failures(self) -> list[Failure]:
-        """Return what could not be done for single ids."""
+        """Return the errors of single ids."""
         return [failure for each in self._active() for failure in each.failures]
 
     def states(self) -> dict[str, int]:
-        """How many of them are in which state, by Kafka's names."""
+        """Return the number of ids in each state, by Kafka's names."""
         censuses = [each.counts.states for each in self._active()]
         return {state.value: sum(each[state] for each in censuses) for state in RECORDED}
 
     def oldest_open_ms(self) -> int | None:
-        """When the oldest transaction began that is open or being ended, wall clock; None without any."""
+        """Return when the oldest open or ending transaction began, by the wall clock, or None without any."""
         oldest = (min(each.counts.open_since.values()) for each in self._active() if each.counts.open_since)
         return min(oldest, default=None)
 
@@ -130,7 +134,9 @@ class TransactionCoordinators:
         ends = sweeps = IDS_PER_SWEEP
         coordinators = self._active()
         self._ticks += 1
-        first = self._ticks % max(len(coordinators), 1)  # what one cannot write must not starve the others
+        first = self._ticks % max(
+            len(coordinators), 1
+        )  # an id that cannot be written must not starve the others
         for coordinator in coordinators[first:] + coordinators[:first]:
             ends -= coordinator.tick(at, most=ends)
             sweeps -= coordinator.sweep(by_age, most=sweeps)
@@ -153,7 +159,7 @@ class TransactionCoordinators:
     # -- requests ------------------------------------------------------------------------------------------
 
     async def init_producer(self, request: InitProducerId) -> ProducerIdAndEpoch:
-        """Return who the asker is from now on."""
+        """Return the producer id and epoch to use from now on."""
         assert self._broker.producer_ids is not None, "the broker server provides it"
         self._coordinator(request.transactional_id)
         await self._broker.producer_ids.prepare()
@@ -161,23 +167,24 @@ class TransactionCoordinators:
         return producer
 
     async def add_partitions(self, request: AddPartitions) -> None:
-        """Make partitions part of a client's transaction."""
+        """Add partitions to a client's transaction."""
         await self._change(TransactionCoordinator.add_partitions, request)
 
     async def add_partitions_for_broker(self, request: AddPartitions, *, within_s: float) -> None:
-        """Answered after so long at the latest; CoordinatorNotAvailable: ask again whether they were added.
+        """Add partitions for clients of another broker. Raises CoordinatorNotAvailable after the timeout.
 
-        It waits for no markers: others of the broker's clients wait for the answer too, and the broker asks again.
+        The broker then retries, to learn whether they were added. This does not wait for markers, since other clients
+        of the broker wait for the response too.
         """
         await self._ask(TransactionCoordinator.add_partitions, request, within_s=within_s)
 
     async def end(self, request: EndTransaction) -> ProducerIdAndEpoch:
-        """Return who may begin the next transaction."""
+        """Return the producer id and epoch for the next transaction."""
         producer: ProducerIdAndEpoch = await self._change(TransactionCoordinator.end_transaction, request)
         return producer
 
     async def _change(self, call: Any, request: Any) -> Any:
-        """Ask the id's coordinator; once more if the transaction before ends within MARKERS_AWAITED_S."""
+        """Send a request to the id's coordinator; retry once if the last transaction ends within MARKERS_AWAITED_S."""
         try:
             return await self._ask(call, request)
         except ConcurrentTransactions:
@@ -218,7 +225,7 @@ class TransactionCoordinators:
     async def verify(
         self, request: VerifyPartitions, *, within_s: float | None = None
     ) -> frozenset[TopicPartition]:
-        """Return those partitions that are not part of the open transaction of the request's producer."""
+        """Return the partitions that are not part of the open transaction of the request's producer."""
         coordinator = self._coordinator(request.transactional_id)
         missing: frozenset[TopicPartition] = await self._shards.ask(
             lambda answer: coordinator.verify_partitions(request, answer), within_s=within_s
@@ -226,7 +233,7 @@ class TransactionCoordinators:
         return missing
 
     async def read(self, transactional_id: str) -> Transaction:
-        """Return an id as committed."""
+        """Return the committed state of an id."""
         coordinator = self._coordinator(transactional_id)
         found: Transaction = await self._shards.ask(lambda answer: coordinator.read(transactional_id, answer))
         return found

@@ -1,7 +1,7 @@
-"""How long brokers wait for what transactions have to have committed at others: one law for both ends.
+"""How long brokers wait for other brokers to commit parts of a transaction: one law for both ends.
 
-Law: whoever serves answers what it has well before whoever asks hangs up. Otherwise one partition that cannot commit
-takes the answers of all others in its request with it, and they are asked about again, that partition among them.
+Law: the server responds with what it has well before the client times out. Otherwise one partition that cannot commit
+delays all others in its request, and the retry includes that partition again.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import Final
 
 MARKERS_COMMITTED_S: Final = 1.0
-"""A leader answers for the markers that are committed by then; the coordinator asks again about the others."""
+"""A leader responds for the markers committed by then. The coordinator retries the others."""
 
 MARKERS_ANSWERED_S: Final = 3.0
-"""A leader that says nothing for so long may be leader no more: where it is is looked up again."""
+"""A leader silent for this long may have lost the leadership, so the leader is looked up again."""
 
 ADDED_S: Final = 1.0
-"""A coordinator answers for the transactions whose records are committed by then."""
+"""A coordinator responds for the transactions whose records are committed by then."""
 
 VERIFIED_S: Final = 5.0
-"""How long a coordinator may take to say what is part of its transactions."""
+"""The timeout for a coordinator to verify partitions of its transactions."""
 
 MARGIN: Final = 2
-"""A request may have to wait behind another one on its connection, for as long as that may take."""
+"""A request may have to wait behind another request on its connection, for as long as that request may take."""
 
 assert MARKERS_COMMITTED_S * MARGIN < MARKERS_ANSWERED_S
 assert ADDED_S * MARGIN < VERIFIED_S

@@ -1,8 +1,8 @@
-"""Tells the leaders of partitions how transactions ended, until every one has it on record (KIP-98).
+"""Sends transaction outcomes to the partition leaders, until every partition has the marker on record (KIP-98).
 
-Ordering law: an outcome comes here when it is committed, and its coordinator hears of it once every partition
-answered that the marker is committed, or the partition is gone. Nothing here is durable: a new coordinator hands in all
-open outcomes again, and a marker that is written twice changes nothing.
+Ordering law: an outcome comes here when it is committed. Its coordinator is notified once every partition has
+committed the marker or was deleted. This state is not durable. A new coordinator sends all open outcomes again, and a
+marker that is written twice has no effect.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ MAX_PARTITIONS_PER_REQUEST: Final = 2_000
 """Markers in one request, of all its transactions: each end takes some milliseconds to build or read it."""
 
 DELETED_AFTER_S: Final = 2.0
-"""A partition that the metadata lacks may be one that it does not have yet; after so long it was deleted."""
+"""A partition that the metadata lacks may be too new for it. After this many seconds it counts as deleted."""
 
 LOOK_S: Final = 0.5
-"""How often to look at what has no leader, where no metadata comes."""
+"""How often to retry partitions without a leader, if there is no new metadata."""
 
 FIRST_PAUSE_S: Final = 0.02
 LONGEST_PAUSE_S: Final = 1.0
@@ -46,7 +46,7 @@ log = get_logger(__name__)
 
 
 class TransactionOutcome:
-    """One transaction that was decided, and the partitions that have not heard of it."""
+    """One transaction that was decided, and the partitions without its marker."""
 
     __slots__ = ("began_at", "markers", "shard", "unanswered", "untold")
 
@@ -56,39 +56,42 @@ class TransactionOutcome:
         self.began_at = began_at
         self.untold = set(markers.partitions)
         self.unanswered: dict[TopicPartition, bool] = {}
-        """Asked in the slow lane, or the other, without an answer. It may be heard yet, until the lane is used again:
-        so they stay in it, lest it is heard when the next transaction has begun."""
+        """Partitions with an unanswered request, and whether it is in the slow lane.
+
+        A lost request may still take effect until its lane is used again. So a partition stays in its lane, or the old
+        request could take effect after the next transaction has begun.
+        """
 
 
 Told = tuple[TransactionOutcome, list[TopicPartition]]
 
 
 class MarkerSender:
-    """One request at a time on each lane, with all that is known for it by then."""
+    """One request at a time on each lane, with all outcomes queued by then."""
 
     def __init__(self, broker: LocalBroker, written: Callable[[str], None]) -> None:
-        """`written(transactional_id)` is called when a coordinator has heard that all markers are there."""
+        """`written(transactional_id)` is called when a coordinator was notified that all markers are written."""
         self._broker = broker
         self._written = written
         self._queues: dict[Lane, dict[TransactionOutcome, list[TopicPartition]]] = {}
         self._pauses: dict[Lane, float] = {}
         self._tasks: dict[Lane, asyncio.Task[None]] = {}
         self._slow: set[TopicPartition] = set()
-        """Those that did not commit in time when they were told last."""
+        """Partitions that did not commit their last marker in time."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._leaderless: dict[TransactionOutcome, list[TopicPartition]] = {}
         self._look_at: asyncio.TimerHandle | None = None
         self._open = 0
 
     def __len__(self) -> int:
-        """How many outcomes are not known everywhere."""
+        """Return the number of outcomes that are not written everywhere."""
         return self._open
 
     def send(self, shard: TransactionCoordinatorShard, markers: SendMarkers) -> None:
-        """Tell an outcome; the shard's coordinator hears when that is done."""
+        """Send an outcome; the shard's coordinator is notified when that is done."""
         self._open += 1
         loop = asyncio.get_running_loop()
-        # Later: whoever hands it in is in the midst of a decision.
+        # Later, since the caller is in the midst of a decision.
         loop.call_soon(self._begin, TransactionOutcome(shard, markers, loop.time()))
 
     def close(self) -> None:
@@ -100,13 +103,13 @@ class MarkerSender:
             self._look_at.cancel()
 
     def on_metadata(self) -> None:
-        """Some partition may have a leader again."""
+        """Retry, since some partition may have a leader again."""
         waiting, self._leaderless = self._leaderless, {}
         for outcome, partitions in waiting.items():
             self._route(outcome, partitions)
 
     def _wait_for_metadata(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
-        """A leader comes with the metadata. The next metadata image tells that a partition was deleted."""
+        """Wait for metadata that names a leader. The next metadata image shows whether a partition was deleted."""
         self._leaderless.setdefault(outcome, []).extend(partitions)
         if self._look_at is None:
             self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)
@@ -122,7 +125,7 @@ class MarkerSender:
             self._finish(outcome)
 
     def _route(self, outcome: TransactionOutcome, partitions: Iterable[TopicPartition]) -> None:
-        """Queue partitions for their leaders; those that were deleted need not hear."""
+        """Queue partitions for their leaders, except for deleted partitions."""
         if outcome.shard.is_over:
             self._give_up(outcome)
             return
@@ -201,14 +204,14 @@ class MarkerSender:
     def _heard(
         self, outcome: TransactionOutcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
     ) -> list[TopicPartition]:
-        """Note who knows, and return who must be told again."""
+        """Note which partitions have the marker, and return the partitions to retry."""
         again: list[TopicPartition] = []
         done: list[TopicPartition] = []
         for each in partitions:
             outcome.unanswered.pop(each, None)
             code = codes.get(each)
             if code == InvalidProducerEpoch.code:
-                # The log is beyond this transaction: `ProducerState.check_marker` says so only where none is open.
+                # The log is past this transaction: `ProducerState.check_marker` raises this only if none is open.
                 log.warning("marker_outdated", partition=str(each), **_facts(outcome))
             if code == RequestTimedOut.code:
                 self._slow.add(each)
@@ -233,7 +236,7 @@ class MarkerSender:
             self._written(markers.transactional_id)
 
     def _give_up(self, outcome: TransactionOutcome) -> None:
-        """Somebody else coordinates the id now, and tells its outcome."""
+        """Stop: another broker coordinates the id now, and sends its outcome."""
         if outcome.untold:
             outcome.untold.clear()
             self._open -= 1
@@ -262,7 +265,7 @@ def _facts(outcome: TransactionOutcome) -> dict[str, object]:
 
 
 def _take(queue: dict[TransactionOutcome, list[TopicPartition]]) -> list[Told]:
-    """Take what one request may hold; the rest of a transaction stays first in the queue."""
+    """Take the outcomes for one request; the rest of a transaction stays first in the queue."""
     batch: list[Told] = []
     left = MAX_PARTITIONS_PER_REQUEST
     while queue and left and len(batch) < MAX_MARKERS_PER_REQUEST:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, TransactionReplay]):
-    """`send(shard, markers)` begins to tell an outcome. `room`: what the broker has room for."""
+    """`send(shard, markers)` starts to send an outcome. `room` is the broker's capacity."""
 
     what: ClassVar = "transaction"
 
@@ -41,7 +41,7 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
         self._room = room
         self._ended = ended
         self._outcomes: list[SendMarkers] = []
-        """To be told once whoever coordinates them is there to hear that they were."""
+        """To be sent once their coordinator is ready to be notified."""
 
     def _take_id(self) -> int:
         assert self._broker.producer_ids is not None, "the broker server provides it"

@@ -1,7 +1,8 @@
-"""Have a transaction's coordinator confirm that partitions of this broker are part of it, or add them (KIP-890).
+"""Has a transaction's coordinator verify that partitions of this broker are part of it, or add them (KIP-890).
 
-Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For the
-others the coordinator only looks. Its answer is translated to what a producer of that age knows how to take.
+Producers since Produce 12 (transaction.version 2) no longer add partitions themselves: their first batch does. For
+other producers the coordinator only verifies. The response is translated to errors that a producer of that version can
+handle.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 VERSION: Final = 5
 
 RETRY_S: Final = 0.02
-"""add.partitions.to.txn.retry.backoff.ms: the transaction before is just being ended."""
+"""add.partitions.to.txn.retry.backoff.ms: the previous transaction is still ending."""
 
 RETRY_FOR_S: Final = 0.1
 """add.partitions.to.txn.retry.backoff.max.ms."""
@@ -60,13 +61,13 @@ MAX_PRODUCERS_PER_REQUEST: Final = 500
 """Transactions in one request."""
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
-"""Partitions in one request, those of all its transactions together: larger ones go alone."""
+"""The maximum number of partitions in a request, over all its transactions. A larger transaction is sent alone."""
 
 NO_PARTITION: Final = -1
-"""Of `__transaction_state`, as long as that is not there."""
+"""Partitions of `__transaction_state`, while that does not exist."""
 
 VOID: Final = "a marker came while this was asked: ask again"
-"""Why a batch is refused whose question was void when it was answered."""
+"""The error message of a batch if its verification was void when the response came."""
 
 Codes = dict[TopicPartition, int]
 
@@ -99,10 +100,10 @@ class PendingVerification(NamedTuple):
 
 
 class TransactionVerifier:
-    """One request at a time on each lane, with all that is to be asked by then: each waits for its commit.
+    """Sends one request at a time on each lane, with all transactions queued by then. Each waits for its commit.
 
-    A coordinator that could not commit in time is asked again and again by its producers, so ids whose partition was
-    late the last time go by the slow lane.
+    Producers retry a coordinator that could not commit in time. So ids with a partition that was late the last time
+    use the slow lane.
     """
 
     def __init__(self, broker: LocalBroker) -> None:
@@ -119,7 +120,7 @@ class TransactionVerifier:
         *,
         dialect: ProducerApiLevel,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Return for each partition None, where it is part of the transaction, or the coordinator's refusal."""
+        """Return for each partition None if it is part of the transaction, otherwise the coordinator's error."""
         wanted = list(topic_partitions)
         clock = asyncio.get_running_loop().time
         give_up_at = clock() + RETRY_FOR_S
@@ -136,7 +137,7 @@ class TransactionVerifier:
     async def _ask(
         self, writer: TransactionalProducer, topic_partitions: list[TopicPartition], *, verify_only: bool
     ) -> Codes:
-        """Return the coordinator's codes. Raises KafkaError if it could not be asked."""
+        """Return the coordinator's codes. Raises KafkaError if the request could not be sent."""
         coordinator = transaction_coordinator(self.broker.image(), writer.transactional_id)
         loop = asyncio.get_running_loop()
         asked = PendingVerification(writer, topic_partitions, verify_only, loop.create_future())
@@ -219,7 +220,7 @@ class TransactionVerifier:
 
 
 def _first_of(queue: list[PendingVerification]) -> list[PendingVerification]:
-    """Return what goes into the next request: at least one, however many partitions it has."""
+    """Return the transactions for the next request: at least one transaction, however many partitions it has."""
     topic_partitions = accumulate(len(each.topic_partitions) for each in queue[:MAX_PRODUCERS_PER_REQUEST])
     return queue[: max(1, sum(total <= MAX_PARTITIONS_PER_REQUEST for total in topic_partitions))]
 
@@ -231,7 +232,7 @@ def _refuse(batch: list[PendingVerification], error: KafkaError) -> None:
 
 
 def _codes(result: Any, topic_partitions: list[TopicPartition]) -> Codes:
-    """A coordinator that says nothing of a partition has not confirmed it."""
+    """Treat a partition that is missing from the coordinator's response as not verified."""
     codes = dict.fromkeys(topic_partitions, Network.code)
     for topic in result.topic_results:
         for each in topic.results_by_partition:
@@ -251,11 +252,11 @@ RETRIABLE_CODES: Final = frozenset(
         UnknownTopicOrPartition,
     )
 )
-"""Answers after which one has to ask again; a partition that it does not know is one that its image lacks yet."""
+"""Error codes that need a retry. A partition unknown to the coordinator may be too new for its image."""
 
 
 def _refusal(code: int, dialect: ProducerApiLevel) -> KafkaError | None:
-    """NOT_ENOUGH_REPLICAS is what every client tries again without looking for another leader first."""
+    """NOT_ENOUGH_REPLICAS is an error that every client retries without looking for another leader first."""
     if code == NONE:
         return None
     error = from_code(code)
@@ -280,9 +281,7 @@ class VerificationRequest(NamedTuple):
 
 
 class VerificationRequests:
-    """The partitions of one produce request that have to be confirmed before it is appended. False if that is
-    nothing.
-    """
+    """The partitions of a produce request that have to be verified before it is appended. False if there are none."""
 
     __slots__ = ("_asked", "_transactional_id", "_verifier")
 
@@ -295,7 +294,7 @@ class VerificationRequests:
         return bool(self._asked)
 
     def add(self, topic: TopicKey, index: int, records: memoryview | None) -> None:
-        """Look at one batch; what is wrong with it otherwise is told when it is appended."""
+        """Check whether a batch needs verification. Other errors in it are reported when it is appended."""
         try:
             header = read_header(records or b"")
             if not header.is_transactional:
@@ -310,13 +309,13 @@ class VerificationRequests:
             self._asked.setdefault(whose, []).append(question)
 
     def topic_partitions(self) -> Iterator[tuple[TopicKey, int]]:
-        """Yield the batches that have to be confirmed, as the request names them."""
+        """Yield the batches that have to be verified, as the request names them."""
         for questions in self._asked.values():
             for each in questions:
                 yield each.tp
 
     async def refused(self, dialect: ProducerApiLevel) -> dict[tuple[TopicKey, int], KafkaError]:
-        """Ask, and return what must not be appended, and why."""
+        """Send the requests, and return the batches that must not be appended, with their errors."""
         refused: dict[tuple[TopicKey, int], KafkaError] = {}
 
         def judge(each: VerificationRequest, error: KafkaError | None) -> None:

@@ -1,7 +1,7 @@
 """One module for each API, with its row (`broker.api`) at the end, beside the function that the row names:
 
-    def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable of one | None
-    def error_response(request: RequestContext, message, error: KafkaError) -> response   # if the row names one
+    def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable | None
+    def error_response(request: RequestContext, message, error: KafkaError) -> response   # if the row names it
 
 `message` and response are kio's dataclasses with plain ints. A KafkaError becomes the API's own error response, which
 the row's `error_response` makes. Without one, the error code goes into the response's error_code field. Produce and

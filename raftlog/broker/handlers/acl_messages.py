@@ -1,4 +1,4 @@
-"""Rules and filters between the wire's numbers and values, for the three APIs about them."""
+"""Converts ACLs and filters between wire fields and values, for the three ACL APIs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Numbers = TypeVar("Numbers", bound=IntEnum)
 
 
 def check_enabled(broker: BrokerContext) -> None:
-    """Raise SecurityDisabled where no rule would be asked."""
+    """Raise SecurityDisabled where ACLs are not used."""
     if broker.authorizer is None:
         raise SecurityDisabled("no authorizer is configured: set authorizer.class.name")
 
 
 def acl_of(creation: Any) -> Acl:
-    """Return the rule of a CreateAcls request. Raises InvalidRequest for numbers that mean nothing."""
+    """Return the ACL of a CreateAcls request. Raises InvalidRequest for unknown enum values."""
     return Acl(
         _number(ResourceType, creation.resource_type, "resource_type"),
         creation.resource_name,
@@ -33,7 +33,7 @@ def acl_of(creation: Any) -> Acl:
 
 
 def filter_of(asked: Any) -> AclFilter:
-    """Return a filter of DescribeAcls or DeleteAcls. Raises InvalidRequest for numbers that mean nothing."""
+    """Return a filter of DescribeAcls or DeleteAcls. Raises InvalidRequest for unknown enum values."""
     found = AclFilter(
         _number(ResourceType, asked.resource_type_filter, "resource_type"),
         asked.resource_name_filter,
@@ -52,7 +52,7 @@ def filter_of(asked: Any) -> AclFilter:
 
 
 def describe_acl(rule: Any, pattern_type: int) -> str:
-    """Return a rule of a request or a response as the audit log writes it. Its numbers may mean nothing."""
+    """Return an ACL of a request or a response as the audit log writes it. Its enum values may be unknown."""
     try:
         return str(
             Acl(

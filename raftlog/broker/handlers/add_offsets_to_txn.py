@@ -20,11 +20,11 @@ from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 API_KEY: Final = ApiKey.ADD_OFFSETS_TO_TXN
 
 FIRST_FENCED_VERSION: Final = 2
-"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+"""Earlier versions return INVALID_PRODUCER_EPOCH to a fenced producer."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Add the partition where the group's offsets are, and answer once that is committed."""
+    """Add the partition of the group's offsets, and respond once that is committed."""
     if not message.group_id:
         raise InvalidGroupId("a group id must not be empty")
     check_group_id(message.group_id)
@@ -40,7 +40,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong in the words of the client's version."""
+    """Return the error response in the client's version."""
     told = error_for_version(error, request.api_version, first_fenced_version=FIRST_FENCED_VERSION)
     return build_response(API_KEY, request.api_version, error_code=told.code)
 

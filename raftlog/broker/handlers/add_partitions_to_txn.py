@@ -1,7 +1,7 @@
 """AddPartitionsToTxn 0-5: partitions that a transaction will write to (KIP-98, 890).
 
-Clients add theirs up to version 3, one transaction in a request. From version 4 on brokers ask, for several: whether
-partitions are part of the transaction, or to add them for a client that only writes.
+Clients add theirs up to version 3, one transaction in a request. From version 4 on brokers send several. They verify
+that partitions are part of a transaction, or add them for a client that only writes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.ADD_PARTITIONS_TO_TXN
 
 FIRST_FENCED_VERSION: Final = 2
-"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+"""Earlier versions return INVALID_PRODUCER_EPOCH to a fenced producer."""
 
 FIRST_BROKERS_VERSION: Final = 4
 FIRST_ABORTABLE_VERSION: Final = 5
@@ -47,7 +47,7 @@ Codes = dict[TopicPartition, int]
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once what was added is committed."""
+    """Respond per partition once the added partitions are committed."""
     version = request.api_version
     make = response_builders(API_KEY, version)
     if version < FIRST_BROKERS_VERSION:
@@ -79,7 +79,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say it of the whole request where the version can, else of each partition."""
+    """Return the error for the whole request if the version can, otherwise for each partition."""
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_BROKERS_VERSION:
         return make.AddPartitionsToTxnResponse(error_code=error.code, results_by_transaction=())
@@ -103,7 +103,7 @@ def _topics(make: Any, topics: Iterable[Any], codes: Codes) -> Iterator[Any]:
 
 
 def _denied(wanted: AddPartitions, allowed: frozenset[str]) -> Codes:
-    """Return a code for each partition if the sender may not write to all of them, else nothing: all or none."""
+    """Return an error code per partition unless the sender may write to all of them, otherwise no codes."""
     if all(each.topic in allowed for each in wanted.partitions):
         return {}
     return {
@@ -113,7 +113,7 @@ def _denied(wanted: AddPartitions, allowed: frozenset[str]) -> Codes:
 
 
 async def _serve(broker: BrokerContext, version: int, wanted: Any) -> Codes:
-    """Verify or add for one transaction of another broker's clients, in time for the answers of the others."""
+    """Verify or add for one transaction of another broker's clients, without delaying the other transactions."""
     producer = ProducerIdAndEpoch(wanted.producer_id, wanted.producer_epoch)
     topic_partitions = await _topic_partitions(broker, wanted.topics)
     if wanted.verify_only:
@@ -143,7 +143,7 @@ async def _add(
     *,
     add: Callable[[AddPartitions], Awaitable[None]],
 ) -> Codes:
-    """All or none: what does not exist keeps the others out."""
+    """All or none: a partition that does not exist keeps the others out."""
     image = broker.image()
     unknown: set[TopicPartition] = set()
 

@@ -26,7 +26,7 @@ MAX_ENTITIES: Final = 250
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller change quotas, and wait until this broker goes by them."""
+    """Have the controller change quotas, and wait until this broker applies them."""
     if len(message.entries) > MAX_ENTITIES:
         raise InvalidRequest(f"entries: at most {MAX_ENTITIES} entities, not {len(message.entries)}")
     alterations = tuple(
@@ -45,7 +45,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each entity."""
+    """Return the same error for each entity."""
     return _response(request, message, (PartResult(error.code, error.message),) * len(message.entries))
 
 

@@ -1,4 +1,4 @@
-"""AlterConfigs 0-2: what is given becomes the whole set of a resource; all else goes back to its default (KIP-133)."""
+"""AlterConfigs 0-2: replace all configs of a resource; configs not given return to their defaults (KIP-133)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ API_KEY: Final = ApiKey.ALTER_CONFIGS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Replace configs and wait until this broker knows."""
+    """Replace configs and wait until this broker's image shows them."""
     outcomes = await alter(broker, request, message, _alteration, replace=True)
     return response(request, outcomes, name="AlterConfigsResponse")
 

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments 0-1: have other replicas hold a partition, or cancel that (KIP-455, KIP-860)."""
+"""AlterPartitionReassignments 0-1: move a partition to other replicas, or cancel that (KIP-455, KIP-860)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ API_KEY: Final = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller begin or cancel reassignments, and wait until this broker knows of those that it did."""
+    """Have the controller begin or cancel reassignments, and wait until this broker's image shows them."""
     may_change = getattr(message, "allow_replication_factor_change", True)
     results, wanted = await _checked(broker, message)
     asked = ask_in_parts(
@@ -53,7 +53,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _checked(broker: BrokerContext, message: Any) -> tuple[list[PartitionResult], list[Reassignment]]:
-    """Return what is refused already, each once, and what to ask the controller for."""
+    """Return the partitions refused already, each once, and the request for the controller."""
     named: dict[tuple[str, int], Reassignment | None] = {}
 
     def add(topic: str, each: Any) -> None:

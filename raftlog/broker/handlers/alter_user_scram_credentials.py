@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials 0: passwords of users are set and removed, each user wholly or not at all (KIP-554)."""
+"""AlterUserScramCredentials 0: set and remove passwords of users, each user wholly or not at all (KIP-554)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NAMES: Final = {number: name for name, number in NUMBERS.items()}
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller change credentials, and wait until this broker goes by them."""
+    """Have the controller change credentials, and wait until this broker applies them."""
     if len(message.deletions) + len(message.upsertions) > MAX_ALTERATIONS:
         raise InvalidRequest(f"deletions and upsertions: at most {MAX_ALTERATIONS} together")
     alterations = (
@@ -42,7 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each user."""
+    """Return the same error for each user."""
     failed = PartResult(error.code, error.message)
     return _response(request, {each.name: failed for each in (*message.deletions, *message.upsertions)})
 

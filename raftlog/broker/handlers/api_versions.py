@@ -1,8 +1,8 @@
-"""ApiVersions 0-4: what this listener serves (KIP-511), and the features that rest on it (KIP-584).
+"""ApiVersions 0-4: the APIs of this listener (KIP-511), and the feature levels (KIP-584).
 
 The APIs of client telemetry (KIP-714) are listed once there is a subscription to client metrics, for connections from
-then on. Apache Kafka lists them where a reporter is configured. A client that finds them asks for subscriptions, and
-librdkafka prints a line about that.
+then on. Apache Kafka lists them where a reporter is configured. A client that finds them requests subscriptions, and
+librdkafka logs a line about that.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ API_KEY: Final = 18
 FIRST_NAMED_VERSION: Final = 3
 LOWEST_VERSION: Final = 0
 SOFTWARE_CHARACTERS: Final = 200
-"""Of a client's software name or version that its connection keeps."""
+"""The maximum length of a client's software name or version that its connection keeps."""
 FIRST_ZERO_VERSION: Final = 4
-"""Before it, a client cannot read of a feature whose lowest level is 0."""
+"""Clients of earlier versions cannot parse a feature with minimum level 0."""
 
 TELEMETRY: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 
@@ -36,7 +36,7 @@ Levels = tuple[int, ...]
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer the list. A client must name itself properly from version 3 on."""
+    """Return the supported APIs. From version 3 on, a client must send a valid software name and version."""
     version, image = request.api_version, broker.image()
     levels = tuple(finalized_level(image, each.name) for each in FEATURES)
     served_here = _listed(of_controllers=request.to_controller, telemetry=image.usage.subscriptions > 0)
@@ -51,7 +51,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 def refuse_version(correlation_id: int) -> bytes:
-    """Answer an ApiVersions version that is not known: version 0 with error 35 and the known ones (KIP-511)."""
+    """Respond to an unsupported ApiVersions version: version 0 with error 35 and the supported versions (KIP-511)."""
     body = _body(LOWEST_VERSION, UnsupportedVersion.code, frozenset({API_KEY}))
     return encode_response(API_KEY, LOWEST_VERSION, correlation_id, body)
 
@@ -87,7 +87,7 @@ def _body(
 
 
 def _features(make: Any, version: int, levels: Levels, epoch: int) -> dict[str, Any]:
-    """Return what is told of features. A level of 0 is not told: that is how Apache Kafka says "none"."""
+    """Return the features for a response. A level of 0 is left out, as in Apache Kafka."""
     return {
         "supported_features": tuple(
             make.SupportedFeatureKey(name=each.name, min_version=each.lowest, max_version=each.highest)

@@ -1,6 +1,7 @@
 """The levels of this process's loggers, as Kafka's tools change them (BROKER_LOGGER, KIP-412).
 
-They are no metadata: only the broker that is asked changes, and a restart begins with the config's level again.
+They are not metadata: only the broker that gets the request changes, and a restart begins with the config's level
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ log = get_logger(__name__)
 def alter_loggers(
     broker: BrokerContext, name: str, configs: Sequence[Any], *, validate_only: bool
 ) -> AlterationResult:
-    """Change the levels of loggers, all or none, and say what came of it."""
+    """Change the levels of loggers, all or none, and return the outcome."""
     try:
         check_own_broker(broker, name)
         changes = _changes(configs)

@@ -1,4 +1,4 @@
-"""The parts that OffsetCommit and TxnOffsetCommit share: how much one may commit, in batches, with a code for each."""
+"""Shared parts of OffsetCommit and TxnOffsetCommit: the commit limits, the batches, and a code for each offset."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ some ten thousand offsets, by their names.
 COMMITS_AT_ONCE: Final = 500
 """Offsets of one batch, decided in one turn of the loop, some 10 µs each.
 
-A response has a code for each offset, so the batches of a request may end differently: after a rebalance, or where a
-topic was deleted meanwhile. Each batch is held to the topics that are there.
-"""
+A response has a code for each offset, so the batches of a request may end differently. A rebalance or a deleted topic
+may come between them. Each batch is checked against the topics that exist."""
 
 RequestRow = tuple[int, int]
 """A commit's place in the request: which topic, which of its partitions."""
@@ -45,7 +44,7 @@ async def commit_in_batches(
     commits: Mapping[RequestRow, OffsetCommit],
     commit: Callable[[tuple[OffsetCommit, ...]], Awaitable[tuple[int, ...]]],
 ) -> dict[RequestRow, int]:
-    """Commit offsets, one batch after the other; return the code of each. `commit` returns the codes of one batch."""
+    """Commit offsets in batches, one by one; return the code of each. `commit` returns the codes of one batch."""
     codes: dict[RequestRow, int] = {}
     rows = iter(commits.items())
     while batch := dict(islice(rows, COMMITS_AT_ONCE)):
@@ -63,9 +62,9 @@ async def answered(
     topic_of: Callable[[Any, Iterator[Any]], Any],
     make: Any,
 ) -> Iterator[Any]:
-    """Return the topics of a response: each partition with its code, or with what was raised for all.
+    """Return the topics of a response: each partition with its code, or with the error raised for all.
 
-    `make`: what partitions are told in, `topic_of`: a topic that was asked for, with these.
+    `make` builds partitions of the response. `topic_of` builds a topic from a requested topic and its partitions.
     """
     try:
         found = await codes

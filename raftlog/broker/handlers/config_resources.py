@@ -1,4 +1,4 @@
-"""The parts that the config APIs share: resource types of the wire, and the response to an alteration."""
+"""Shared parts of the config APIs: resource types of the wire, and the response to an alteration."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 RESOURCE_TYPES: Final = {TOPIC: "topic", BROKER: "broker", GROUP: "group", CLIENT_METRICS: "client-metrics"}
-"""The resources whose configs are metadata. The levels of a process's loggers (BROKER_LOGGER) are not."""
+"""The resources with configs in the metadata. The levels of a process's loggers (BROKER_LOGGER) are not."""
 
 
 _AUDITED_TYPES: Final = {**RESOURCE_TYPES, BROKER_LOGGER: "broker-logger"}
@@ -53,7 +53,7 @@ AlterationOf = Callable[[Any, bool], ConfigAlteration | AlterationResult]
 
 
 def resource_type(wire_type: int) -> str:
-    """Return the metadata's word for a resource type. Raises InvalidRequest for one without configs there."""
+    """Return the metadata's name for a resource type. Raises InvalidRequest for a type without configs there."""
     found = RESOURCE_TYPES.get(wire_type)
     if found is None and wire_type == BROKER_LOGGER:
         raise InvalidRequest("the levels of loggers are changed by IncrementalAlterConfigs only")
@@ -68,7 +68,7 @@ CONFIGS_MAX: Final = 100
 
 
 def check_config_names(configs: Sequence[Any]) -> None:
-    """Raise InvalidRequest for too many configs, or for one that is named twice."""
+    """Raise InvalidRequest for too many configs, or for a config that is named twice."""
     if len(configs) > CONFIGS_MAX:
         raise InvalidRequest(
             f"a request sets at most {CONFIGS_MAX} configs of a resource, not {len(configs)}"
@@ -103,10 +103,12 @@ async def alter(
     *,
     replace: bool,
 ) -> dict[Resource, AlterationResult]:
-    """Have the controller alter resources, and wait until this broker knows; refused ones come with their error.
+    """Have the controller alter resources, and wait until this broker's image shows it.
 
-    `alteration_of` is given a resource of the message, and whether the message names that more than once. It returns
-    what to ask the controller for, or the outcome where no controller is needed, or raises KafkaError.
+    Refused resources have an error.
+
+    `alteration_of` gets a resource of the message, and whether the message names it more than once. It returns the
+    alteration for the controller, or the outcome where no controller is needed, or raises KafkaError.
     """
     outcomes, wanted = await _checked(broker, request, message, alteration_of)
     asked = ask_in_parts(
@@ -135,7 +137,7 @@ async def alter(
 async def _checked(
     broker: BrokerContext, request: RequestContext, message: Any, alteration_of: AlterationOf
 ) -> tuple[dict[Resource, AlterationResult], dict[Resource, ConfigAlteration]]:
-    """Return the outcomes that are known already, and what to ask the controller for."""
+    """Return the outcomes that are known already, and the request for the controller."""
     known: dict[Resource, AlterationResult] = {}
     wanted: dict[Resource, ConfigAlteration] = {}
     named = (Resource(each.resource_type, each.resource_name) for each in message.resources)
@@ -162,7 +164,7 @@ def _all_shown(done: list[ConfigAlteration], replace: bool, image: MetadataImage
 
 
 def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> bool:
-    """Only what was set or deleted can be told from outside; what was appended was appended before that."""
+    """Only set and deleted values are visible in the image; appended values cannot be checked."""
     configs = image.configs.get((change.resource_type, change.resource_name), {})
     if replace and configs.keys() != {op.key for op in change.ops}:
         return False
@@ -174,7 +176,7 @@ def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> boo
 
 
 def response(request: RequestContext, outcomes: dict[Resource, AlterationResult], *, name: str) -> Any:
-    """Return the answer of either altering API; `name` is its message."""
+    """Return the response of either altering API; `name` is its message."""
     make = response_builders(request.api_key, request.api_version)
     told = (
         make.AlterConfigsResourceResponse(

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe 0-1: members of consumer groups, what they have and what they shall have (KIP-848)."""
+"""ConsumerGroupDescribe 0-1: members of consumer groups, with their current and target assignments (KIP-848)."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ CONSUMER_MEMBER: Final = 1
 
 
 MAX_MEMBERS: Final = 20_000
-"""Members and their topics in one answer, and those of the group that reaches it."""
+"""The limit of members and their topics in a response. The group that reaches it is still included."""
 
 NAMES_PER_PART: Final = 10
-"""Names that members subscribed to are told as they are."""
+"""Subscribed topic names that count as one part: they are returned without a lookup."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per group; once there is enough to tell, the others are told to ask again."""
+    """Respond per group. Once the response is full, the remaining groups get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
     told = 0
 
@@ -68,7 +68,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 async def _describe(
     broker: BrokerContext, request: RequestContext, make: Any, group_id: str
 ) -> tuple[Any, int]:
-    """Return a group, and of how many parts it is. Raises KafkaError."""
+    """Return a group, and its size in parts. Raises KafkaError."""
     if not group_id:
         raise InvalidGroupId("a group id must not be empty")
     group = await broker.groups.read(group_id)
@@ -106,7 +106,7 @@ async def _describe(
 
 
 async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembership, member_id: str) -> Any:
-    """A member has what it was told to give up, until it has confirmed that."""
+    """A member keeps the partitions that it must revoke, until it has confirmed the revocation."""
     it, current = membership.members[member_id], membership.current_assignment_of(member_id)
     held = union(current.assigned, current.revoking) if current.revoking else current.assigned
     return make.Member(
@@ -125,7 +125,7 @@ async def _member(broker: BrokerContext, make: Any, membership: ConsumerMembersh
 
 
 async def _assignment(broker: BrokerContext, make: Any, partitions: Partitions) -> Any:
-    """A topic that was deleted has no name any longer, and is left out."""
+    """A deleted topic no longer has a name, and is left out."""
 
     image = broker.image()
 

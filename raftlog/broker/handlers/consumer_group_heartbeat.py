@@ -27,7 +27,7 @@ FIRST_OWN_ID_VERSION: Final = 1
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once what the heartbeat changed is committed."""
+    """Respond once the changes of the heartbeat are committed."""
     check_group_version(broker.image())
     if not message.group_id:
         raise InvalidRequest("group_id must not be empty")

@@ -1,4 +1,4 @@
-"""CreateAcls 1-3: each rule succeeds or fails on its own (KIP-140, KIP-290)."""
+"""CreateAcls 1-3: each ACL succeeds or fails on its own (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ API_KEY: Final = ApiKey.CREATE_ACLS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Create rules, and wait until this broker goes by them."""
+    """Create ACLs, and wait until this broker applies them."""
     check_enabled(broker)
     results: list[PartResult] = [PartResult()] * len(message.creations)
     wanted: list[tuple[int, Acl]] = []
@@ -54,7 +54,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each rule."""
+    """Return the same error for each ACL."""
     make = response_builders(API_KEY, request.api_version)
     one = make.AclCreationResult(error_code=error.code, error_message=truncate_message(error.message))
     return make.CreateAclsResponse(throttle_time=0, results=(one,) * len(message.creations))

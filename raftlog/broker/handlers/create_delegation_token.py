@@ -1,4 +1,4 @@
-"""CreateDelegationToken 1-3: a user has a token made, or one for another user that it may make tokens for (KIP-48)."""
+"""CreateDelegationToken 1-3: create a token for the user, or for another user if the ACLs allow it (KIP-48)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.CREATE_DELEGATION_TOKEN
 
 ID_BYTES: Final = 16
-"""Of chance in a token's id, which Kafka makes of a random UUID."""
+"""Random bytes in a token's id, for which Kafka uses a random UUID."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller make a token, and wait until one can log in with it here."""
+    """Have the controller create a token, and wait until this broker accepts it."""
     demand_password_login(request)
     owner = request.principal
     if getattr(message, "owner_principal_name", None):

@@ -30,7 +30,7 @@ API_KEY: Final = ApiKey.CREATE_PARTITIONS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Grow topics and wait until this broker knows the new partitions."""
+    """Add partitions and wait until this broker's image shows them."""
     times = Counter([topic.name for topic in message.topics])
     twice = "the topic is named more than once in this request"
     results = [
@@ -88,7 +88,7 @@ def _failed(topic: NewPartitions, error: KafkaError) -> TopicResult:
 
 
 def _size(broker: BrokerContext, wanted: NewPartitions) -> int:
-    """How many partitions are added."""
+    """Return how many partitions are added."""
     topic = broker.image().topics.get(wanted.name)
     return 0 if topic is None else wanted.total - len(topic.partitions)
 

@@ -1,4 +1,4 @@
-"""CreateTopics 2-7: each topic succeeds or fails on its own; the answer tells what it got (KIP-525)."""
+"""CreateTopics 2-7: each topic succeeds or fails on its own. The response has its configs (KIP-525)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.CREATE_TOPICS
 
 CONFIGS_SIZE: Final = 10
-"""To tell the configs of a topic takes as long as so many parts of a request."""
+"""Reporting the configs of a topic takes as long as this many parts of a request."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -79,7 +79,7 @@ async def _checked(
 
 
 def _new_topic(topic: Any) -> NewTopic:
-    """Numbers of -1 are the broker's to choose in every version: KIP-464 names v4, but KafkaJS sends them in v3."""
+    """-1 means the broker's default in every version: KIP-464 names v4, but KafkaJS sends it in v3."""
     numbers = (topic.num_partitions, topic.replication_factor)
     if topic.assignments and numbers != (-1, -1):
         raise InvalidRequest("both numbers and replica assignments are given; numbers must then be -1")
@@ -115,7 +115,7 @@ async def _created(broker: BrokerContext, message: Any, wanted: list[NewTopic]) 
 
 
 def _partitions(broker: BrokerContext, topic: NewTopic) -> int:
-    """Return how many partitions are created; none for a topic that there is."""
+    """Return how many partitions are created; 0 for a topic that exists."""
     if topic.name in broker.image().topics:
         return 0
     if topic.assignments:
@@ -130,7 +130,7 @@ def _shows(created: tuple[TopicCreation, ...], image: MetadataImage) -> bool:
 def _result(
     make: Any, result: TopicCreation, configs: dict[str, str | None], configs_of: _TopicConfigs | None
 ) -> Any:
-    """Tell what became of a topic; without `configs_of` the sender may not see its configs (KIP-525)."""
+    """Return the result of a topic; without `configs_of` the sender may not see its configs (KIP-525)."""
     if result.error_code:
         return make.CreatableTopicResult(
             name=result.name,
@@ -155,9 +155,9 @@ def _result(
 
 
 class _TopicConfigs:
-    """Returns the configs of topics as the answer has them.
+    """Returns the configs of topics for the response.
 
-    Equal ones are one object: those of five thousand topics were sixty megabytes.
+    Equal configs share one object: the configs of five thousand topics took sixty megabytes.
     """
 
     def __init__(self, broker: BrokerContext, make: Any) -> None:

@@ -1,4 +1,4 @@
-"""DeleteAcls 1-3: the rules that filters match go, each filter on its own (KIP-140, KIP-290)."""
+"""DeleteAcls 1-3: delete the ACLs that match the filters, each filter on its own (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ API_KEY: Final = ApiKey.DELETE_ACLS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Remove rules, and wait until this broker goes by what is left. A filter looks at all rules: one at a time."""
+    """Remove ACLs, and wait until this broker applies the change.
+
+    A filter scans all ACLs, so filters are applied one by one.
+    """
     check_enabled(broker)
     make = response_builders(API_KEY, request.api_version)
     results: dict[int, Any] = {}
@@ -61,7 +64,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each filter."""
+    """Return the same error for each filter."""
     make = response_builders(API_KEY, request.api_version)
     return make.DeleteAclsResponse(
         throttle_time=0, filter_results=(_refused(make, error),) * len(message.filters)
@@ -105,7 +108,7 @@ API: Final = Api(
     handle=handle,
     error_response=error_response,
     needs=ALTER_CLUSTER,
-    max_parts=100,  # each of which looks at all rules, in a request of its own
+    max_parts=100,  # each of which scans all ACLs, in a request of its own
     audit=Change(_outcomes),
     controllers=True,
 )

@@ -1,4 +1,4 @@
-"""DeleteGroups 0-2: end groups that have no members, with their offsets (KIP-229)."""
+"""DeleteGroups 0-2: delete groups without members, with their offsets (KIP-229)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ API_KEY: Final = ApiKey.DELETE_GROUPS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per group, once its end is committed."""
+    """Respond per group, once its deletion is committed."""
     make = response_builders(API_KEY, request.api_version)
     deleted = await together(
         broker.env,

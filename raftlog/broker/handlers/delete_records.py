@@ -1,7 +1,7 @@
-"""DeleteRecords 0-2: move the start of a partition forward (KIP-107).
+"""DeleteRecords 0-2: move the log start offset of a partition forward (KIP-107).
 
-Answered once every replica in service has done so too: a leader that is elected the moment after must not bring the
-records back. Followers hear of it with a fetch's answer, and tell with the next fetch.
+The response waits until every replica in service has done so too. A leader elected right after it must not bring the
+records back. Followers learn the new start from a fetch response, and confirm it with the next fetch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 API_KEY: Final = 21
 NO_LOW_WATERMARK: Final = -1
 LOOK_S: Final = 0.02
-"""Pause between two looks at what the followers have done, seconds."""
+"""Pause between two checks of the followers' progress, seconds."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition with where all of its replicas begin now."""
+    """Respond with the least log start offset of all replicas of each partition."""
     rows = ((topic.name, wanted) for topic in message.topics for wanted in topic.partitions)
     deletions = await each_part(broker.env, rows, lambda row: Deletion(broker, request, *row))
     await _wait(broker.env, message, deletions)
@@ -42,7 +42,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 class Deletion:
-    """The deletion of records of one partition, and how far it has come."""
+    """The deletion of records of one partition, and its progress."""
 
     def __init__(self, broker: BrokerContext, request: RequestContext, topic: str, wanted: Any) -> None:
         self.index: int = wanted.partition_index
@@ -63,7 +63,7 @@ class Deletion:
             self.error_code = error.code
 
     def is_done(self) -> bool:
-        """Look again; an error ends it too."""
+        """Check again; an error ends it too."""
         if self._partition is None:
             return True
         try:
@@ -75,12 +75,12 @@ class Deletion:
         return self.low_watermark >= self._target
 
     def expire(self) -> None:
-        """The leader's part is done, some follower's is not."""
+        """Time out, since the leader is done, but not all followers are."""
         self.error_code = RequestTimedOut.code
 
 
 async def _wait(env: Env, message: Any, deletions: list[Deletion]) -> None:
-    """Look at the followers again and again, until the request's time is up."""
+    """Check the followers repeatedly, until the request's timeout."""
     clock = asyncio.get_running_loop().time
     deadline_at = clock() + min(max(0, message.timeout) / 1000, MAX_TIMEOUT_S)
     waiting = await _undone(env, deletions)

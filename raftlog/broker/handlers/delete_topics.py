@@ -27,7 +27,7 @@ _DISABLED_CODE_FROM: Final = 3
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Delete topics and wait until this broker has forgotten them."""
+    """Delete topics and wait until this broker's image no longer shows them."""
     results, wanted = await _checked(broker, request, message)
     if wanted and not broker.config.delete_topic_enable:
         code = TopicDeletionDisabled.code
@@ -85,9 +85,11 @@ async def _checked(
 
 
 def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> TopicResult | None:
-    """Return the refusal of a topic that the sender may not delete; one by id is not named to who may not see it.
+    """Return the error of a topic that the sender may not delete.
 
-    The right to delete in the cluster is that to delete every topic.
+    A topic given by id is not named to senders that may not describe it.
+
+    The right to delete the cluster includes every topic.
     """
     if may(broker, request, Operation.DELETE, CLUSTER):
         return None

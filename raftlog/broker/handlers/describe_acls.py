@@ -1,4 +1,4 @@
-"""DescribeAcls 1-3: the rules that a filter matches, by resource (KIP-140, KIP-290)."""
+"""DescribeAcls 1-3: the ACLs that match a filter, by resource (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.DESCRIBE_ACLS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image."""
+    """Respond from the newest image."""
     check_enabled(broker)
     asked = filter_of(message)
     by_resource: dict[tuple[ResourceType, str, PatternType], list[Acl]] = {}

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas 0-1: the quotas whose entities match what is asked for (KIP-546)."""
+"""DescribeClientQuotas 0-1: the quotas with entities that match the request's filter (KIP-546)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPECIFIED: Final = 2
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image."""
+    """Respond from the newest image."""
     _check(message.components)
     make = response_builders(API_KEY, request.api_version)
 
@@ -41,7 +41,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong, without a list, as Kafka does."""
+    """Return the error without a list, as Kafka does."""
     return build_response(
         API_KEY, request.api_version, error_code=error.code, error_message=error.message, entries=None
     )
@@ -67,7 +67,7 @@ def _check(components: Sequence[Any]) -> None:
 
 
 def _matches(entity: Entity, components: Sequence[Any], *, strict: bool) -> bool:
-    """Whether an entity has all that is asked for, and nothing else if that is `strict`."""
+    """Return whether an entity matches all components, and has no others if `strict`."""
     names = dict(entity)
     if strict and len(names) != len(components):
         return False

@@ -22,7 +22,7 @@ CONTROLLERS: Final = 2
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image: brokers where brokers listen, controllers where they do."""
+    """Respond from the newest image: brokers on a broker's listener, controllers on a controller's."""
     make = response_builders(API_KEY, request.api_version)
     endpoint_type = getattr(message, "endpoint_type", BROKERS)
     if endpoint_type != (CONTROLLERS if request.to_controller else BROKERS):
@@ -58,7 +58,10 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 def _controllers(broker: BrokerContext, image: MetadataImage, make: Any, allowed: int) -> Any:
-    """Describe the voters. Any of them forwards to the active one, so this node will do while that is out of reach."""
+    """Describe the voters.
+
+    Any voter forwards to the active controller, so this node is a substitute while that is unreachable.
+    """
     active = image.controller_id
     return make.DescribeClusterResponse(
         error_code=NONE,

@@ -45,14 +45,18 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.DESCRIBE_CONFIGS
 
 MAX_RESPONSE_BYTES: Final = 16 << 20
-"""Of the resources in one answer, and of the one that reaches it: a thousand topics with all documentation."""
+"""The size limit of the resources in a response. The resource that reaches it is still included: a thousand topics
+with all documentation."""
 
 ALL: Final = None
-"""Of the names of configs asked for: no choice was made."""
+"""Names of the requested configs: all of them."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Describe resources, each once with its own error; when the answer is full the others are refused."""
+    """Describe resources, each once with its own error.
+
+    When the response is full, the remaining resources get an error.
+    """
     make = response_builders(API_KEY, request.api_version)
     told = 0
 
@@ -88,7 +92,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _asked(broker: BrokerContext, message: Any) -> dict[tuple[int, str], set[str] | None]:
-    """Return the resources asked for, each with the names of the configs that are wanted of it."""
+    """Return the requested resources, each with its requested config names."""
     asked: dict[tuple[int, str], set[str] | None] = {}
 
     def add(each: Any) -> None:

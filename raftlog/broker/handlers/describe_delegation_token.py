@@ -1,4 +1,4 @@
-"""DescribeDelegationToken 1-3: the tokens that a user may see, with what logs in by them (KIP-48, KIP-373)."""
+"""DescribeDelegationToken 1-3: the tokens that a user may see, with their secrets (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ API_KEY: Final = ApiKey.DESCRIBE_DELEGATION_TOKEN
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image: all tokens that the sender may see, or those that concern some of `owners`."""
+    """Respond from the newest image: all tokens that the sender may see, or the tokens of some of `owners`."""
     demand_password_login(request)
     demand_enabled(broker)
     owners = None
@@ -37,7 +37,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def _may_see(broker: BrokerContext, request: RequestContext, token: DelegationToken) -> bool:
-    """Whether it concerns the sender, or the sender has a right to it: it can be used by all who see it."""
+    """Return whether a token is the sender's, or an ACL lets the sender describe it.
+
+    Anyone able to see a token can use it.
+    """
     return (
         token.concerns(request.principal)
         or may(broker, request, Operation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id)

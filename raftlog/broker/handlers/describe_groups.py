@@ -1,7 +1,7 @@
 """DescribeGroups 0-6: members and their assignments, of classic groups only.
 
-A node's admin API also asks what happened to a group of either type, in a field of raftlog's own. Nobody else is told:
-the answer names topics, which the admin API hides from those who may not see them.
+A node's admin API also requests the history of a group of either type, in a private field. Other clients do not get it:
+the response names topics, which the admin API hides from users without the right to see them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from raftlog.security.acls import ADMIN_API, DemandedPerPart, Operation, Resourc
 API_KEY: Final = ApiKey.DESCRIBE_GROUPS
 
 FIRST_NOT_FOUND_VERSION: Final = 6
-"""Before it, a group that does not exist is described as Dead (KIP-1043)."""
+"""In earlier versions, a group that does not exist is described as Dead (KIP-1043)."""
 
 
 MAX_MEMBERS: Final = 20_000
-"""Members in one answer, and those of the group that reaches it."""
+"""The limit of members in a response. The group that reaches it is still included."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per group; once there is enough to tell, the others are told to ask again."""
+    """Respond per group. Once the response is full, the remaining groups get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
     is_admin = request.has_all_rights or request.principal == ADMIN_API
     if is_admin and getattr(message, "tell_history", False) and len(message.groups) == 1:
@@ -88,7 +88,7 @@ def _described(broker: BrokerContext, request: RequestContext, message: Any, gro
 
 
 async def _tell_history(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
-    """Answer what happened to a group of either type, without its members. The admin API has seen to its rights."""
+    """Return the history of a group of either type, without its members. The admin API has checked authorization."""
     make = response_builders(API_KEY, request.api_version)
     history, state, error_code, error_message = b"", "", NONE, None
     try:

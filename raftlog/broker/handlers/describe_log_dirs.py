@@ -1,4 +1,4 @@
-"""DescribeLogDirs 1-5: this broker's log directories, what is in them and what still fits (KIP-113, KIP-827)."""
+"""DescribeLogDirs 1-5: this broker's log directories, their contents and their free space (KIP-113, KIP-827)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ UNKNOWN_BYTES: Final = -1
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer for the partitions asked for, None meaning all; every directory is told of, also an empty one."""
+    """Respond for the requested partitions, or for all with None.
+
+    Every directory is included, also an empty directory.
+    """
     make = response_builders(API_KEY, request.api_version)
     asked = await _asked(broker, message)
     results = (_result(broker, make, volume, asked) for volume in broker.replicas.logs.volumes)
@@ -32,7 +35,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Tell of no directory; before version 3 that is all that can be said, as in Kafka."""
+    """Return no directories. Before version 3 there is no error field, as in Kafka."""
     make = response_builders(API_KEY, request.api_version)
     return make.DescribeLogDirsResponse(throttle_time=0, error_code=error.code, results=())
 
@@ -84,7 +87,7 @@ async def _result(
 
 
 async def _space(broker: BrokerContext, volume: LogVolume) -> tuple[int, int, int]:
-    """Return (error code, total bytes, usable bytes); a sick disk may hang, so it is asked off the loop."""
+    """Return (error code, total bytes, usable bytes). A failing disk may hang, so this runs off the loop."""
     if volume.error is not None:
         return KafkaStorageError.code, UNKNOWN_BYTES, UNKNOWN_BYTES
     try:

@@ -1,4 +1,4 @@
-"""DescribeProducers 0 (KIP-664): who writes to a partition, and since when its transaction is open, if one is."""
+"""DescribeProducers 0 (KIP-664): the producers of a partition, and since when the open transaction of each is open."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.DESCRIBE_PRODUCERS
 
 MAX_PRODUCERS: Final = 20_000
-"""Producers in one answer, and those of the partition that reaches it."""
+"""The limit of producers in a response. The partition that reaches it is still included."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer for every replica that is here, led or not: so an operator sees where replicas differ.
+    """Respond for every replica on this broker, leader or not, so that operators can compare replicas.
 
-    Each partition is told once. When the answer is full the others are refused.
+    Each partition is reported once. When the response is full, the remaining partitions get an error.
     """
     make = response_builders(API_KEY, request.api_version)
     told = 0

@@ -20,7 +20,7 @@ API_KEY: Final = ApiKey.DESCRIBE_QUORUM
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Ask the active controller, who is the quorum's leader."""
+    """Send the request to the active controller, which is the quorum's leader."""
     make = response_builders(API_KEY, request.api_version)
     try:
         quorum = await ask(broker, DescribeQuorum(), QuorumDescription)

@@ -29,11 +29,11 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 
 PARTITIONS_MAX: Final = 2000
-"""Partitions in one answer (max.request.partition.size.limit), each missing topic counting as one."""
+"""The limit of partitions in a response (max.request.partition.size.limit). A missing topic counts as one partition."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image, up to the limit; the cursor says where to go on."""
+    """Respond from the newest image, up to the limit. The cursor is where to continue."""
     image = broker.image()
     asked = {topic.name for topic in message.topics}
     first, first_partition = _start(message, asked)
@@ -67,7 +67,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(_request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each topic."""
+    """Return the same error for each topic."""
     make = response_builders(API_KEY, 0)
     return make.DescribeTopicPartitionsResponse(
         throttle_time=0,
@@ -79,7 +79,10 @@ def error_response(_request: RequestContext, message: Any, error: KafkaError) ->
 
 
 def _start(message: Any, asked: Container[str]) -> tuple[str, int]:
-    """Return where the answer begins. Raises InvalidRequest for a cursor that no answer to this question had."""
+    """Return where the response begins.
+
+    Raises InvalidRequest for a cursor that no response to this request could have.
+    """
     cursor = message.cursor
     if cursor is None:
         return "", 0
@@ -91,7 +94,7 @@ def _start(message: Any, asked: Container[str]) -> tuple[str, int]:
 
 
 class _Page:
-    """An answer that is filled up to its limit of partitions."""
+    """A response that is filled up to its limit of partitions."""
 
     def __init__(self, brokers: BrokersView, limit: int, operations_of: Callable[[str], int]) -> None:
         self.make = response_builders(API_KEY, 0)
@@ -102,7 +105,7 @@ class _Page:
         self._room = max(1, min(limit, PARTITIONS_MAX))
 
     def add(self, topic: TopicState, first_partition: int) -> None:
-        """Add a topic's partitions from one on. Set the cursor if the page is full."""
+        """Add a topic's partitions, beginning with `first_partition`. Set the cursor if the page is full."""
         end = min(len(topic.partitions), first_partition + self._room)
         if self._room:
             self.topics.append(self._topic(topic, range(first_partition, end)))

@@ -1,4 +1,4 @@
-"""DescribeTransactions 0: where transactional ids stand (KIP-664)."""
+"""DescribeTransactions 0: the state of transactional ids (KIP-664)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.DESCRIBE_TRANSACTIONS
 
 MAX_PARTITIONS: Final = 20_000
-"""Ids and their partitions in one answer, and those of the id that reaches it."""
+"""The limit of ids and their partitions in a response. The id that reaches it is still included."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per transactional id; once there is enough to tell, the others are told to ask again."""
+    """Respond per transactional id. Once the response is full, the remaining ids get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
     told = 0
 

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials 0: which users have credentials of which mechanism, and nothing secret (KIP-554)."""
+"""DescribeUserScramCredentials 0: which users have credentials of which mechanism, without secrets (KIP-554)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer from the newest image; without names, of all users."""
+    """Respond from the newest image; without names, for all users."""
     by_user: dict[str, dict[str, ScramCredential]] = {}
     for (user, mechanism), credential in broker.image().scram.items():
         by_user.setdefault(user, {})[mechanism] = credential

@@ -20,7 +20,10 @@ API_KEY: Final = ApiKey.ELECT_LEADERS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller elect; asked for all partitions, it tells only of those that needed it."""
+    """Have the controller elect leaders.
+
+    A request for all partitions gets only the partitions that needed an election.
+    """
     election_type = getattr(message, "election_type", PREFERRED)
     if message.topic_partitions is None:
         try:
@@ -33,7 +36,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of the whole request and of each partition: version 0 has only these."""
+    """Return the error for the whole request and for each partition, since version 0 has only the latter."""
     make = response_builders(API_KEY, request.api_version)
     told = tuple(
         make.ReplicaElectionResult(
@@ -51,7 +54,10 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
 async def _elected(
     broker: BrokerContext, message: Any, election_type: int
 ) -> tuple[int, list[ElectionResult]]:
-    """Elect for the partitions asked for, each once; return what failed for all, if anything, and what each says."""
+    """Elect leaders for the requested partitions, each once.
+
+    Return the error for all, if any, and the result of each.
+    """
     asked_for = await partitions_by_topic(
         broker.env, ((topic.topic, topic.partitions) for topic in message.topic_partitions)
     )

@@ -1,4 +1,4 @@
-"""EndTxn 0-5: commit or abort a transaction (KIP-98); version 5 brings the next epoch with it (KIP-890)."""
+"""EndTxn 0-5: commit or abort a transaction (KIP-98); version 5 returns the next epoch (KIP-890)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 API_KEY: Final = ApiKey.END_TXN
 
 FIRST_FENCED_VERSION: Final = 2
-"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+"""Earlier versions return INVALID_PRODUCER_EPOCH to a fenced producer."""
 
 FIRST_BUMPING_VERSION: Final = 5
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once the outcome is certain; partitions hear of it after that."""
+    """Respond once the outcome is certain. The markers are written after that."""
     version = request.api_version
     bumps = version >= FIRST_BUMPING_VERSION
     wanted = EndTransaction(
@@ -37,7 +37,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong in the words of the client's version."""
+    """Return the error response in the client's version."""
     return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)
 
 

@@ -1,4 +1,4 @@
-"""ExpireDelegationToken 1-2: the owner of a token, or a renewer, has it end soon or at once (KIP-48)."""
+"""ExpireDelegationToken 1-2: the owner of a token, or a renewer, sets an earlier expiry or expires it now (KIP-48)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.EXPIRE_DELEGATION_TOKEN
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller end a token, and wait until this broker goes by that."""
+    """Have the controller expire a token, and wait until this broker applies that."""
     proof, period_ms = bytes(message.hmac), message.expiry_time_period
     expires_ms = await change_end(broker, request, proof, change=ExpireToken, period_ms=period_ms)
     make = response_builders(API_KEY, request.api_version)

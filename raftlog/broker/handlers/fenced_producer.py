@@ -1,4 +1,4 @@
-"""The error that a fenced producer is told: older versions of an API know only INVALID_PRODUCER_EPOCH (KIP-588)."""
+"""The error for a fenced producer: older versions of an API know only INVALID_PRODUCER_EPOCH (KIP-588)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raftlog.protocol.message_builders import build_response
 
 
 def error_for_version(error: KafkaError, version: int, *, first_fenced_version: int) -> KafkaError:
-    """Return the error that a client is told: before `first_fenced_version` the API does not know ProducerFenced."""
+    """Return the error for a client: before `first_fenced_version` the API does not know ProducerFenced."""
     if isinstance(error, ProducerFenced) and version < first_fenced_version:
         return InvalidProducerEpoch(error.message)
     return error
@@ -21,7 +21,7 @@ def error_for_version(error: KafkaError, version: int, *, first_fenced_version: 
 def producer_error_response(
     api_key: ApiKey, request: RequestContext, error: KafkaError, *, first_fenced_version: int
 ) -> Any:
-    """Return the error response of an API whose answer holds a producer's id and epoch."""
+    """Return the error response of an API with a producer's id and epoch in its response."""
     told = error_for_version(error, request.api_version, first_fenced_version=first_fenced_version)
     return build_response(
         api_key,

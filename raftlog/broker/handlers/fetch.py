@@ -1,10 +1,10 @@
 """Fetch 4-18: records of many partitions, waiting for them if there are too few (KIP-74, 227, 320, 516, 595, 951).
 
-A consumer sees what is committed. A replica, only on a connection that proved to be that broker, sees the log's end,
-and the offset it asks for says what it has flushed. Records that are not in memory are read by `env.offload`.
+A consumer sees committed records. A replica, only on a connection authenticated as that broker, reads up to the log
+end. Its fetch offset says what it has flushed. Records that are not in memory are read by `env.offload`.
 
-One answer to a client takes at most a part of the memory that is left for answers, so it may bring less than was asked
-for. While that memory is short, an answer has at most SMALL_BYTES of records: a fetch whose next batch is larger waits.
+A response to a client takes at most a part of the free response memory, so it may be smaller than requested. While
+that memory is short, a response has at most SMALL_BYTES of records. A fetch waits if its next batch is larger.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ NOTHING: Final = -1
 FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
 
 PARTITIONS_AT_ONCE: Final = 1_000
-"""Partitions that one fetch looks at between two turns of the loop, some 10 µs each."""
+"""Partitions that one fetch reads between two turns of the loop, some 10 µs each."""
 
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
-"""The session of a fetch that has yet to open its own."""
+"""The session of a fetch before it opens its own."""
 
 SHARE_OF_ROOM: Final = 4
-"""An answer takes at most this part of the memory that is left for answers, or one batch."""
+"""A response takes at most this part of the free response memory, or one batch."""
 
 SMALL_BYTES: Final = 64 * 1024
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Answer now or when there is something to read. Raises InvalidRequest for malformed bytes."""
+    """Respond now, or when there are records to read. Raises InvalidRequest for malformed bytes."""
     try:
         parts_max = NO_LIMIT if connection.is_follower else MAX_PRODUCE_ELEMENTS
         request = decode_fetch(frame, position, header.api_version, parts_max=parts_max)
@@ -90,7 +90,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
 
 
 class PendingFetch(Slot):
-    """One fetch, from its first look at the partitions to its response."""
+    """One fetch, from its first read of the partitions to its response."""
 
     __slots__ = (
         "_cold",
@@ -130,20 +130,20 @@ class PendingFetch(Slot):
         self._has_enough = False
         self._reserved_bytes = 0
         self._counted_bytes = 0
-        self._withheld = False  # records that only the want of memory kept from the answer
+        self._withheld = False  # records left out of the response only for lack of memory
         self._cold: list[ColdRead] = []
         self._ticket = NOTHING
         self._wake_due = False
         self._is_taking_turns = False
         self._is_last_look = False
-        """Whether this is answered with whatever the look that takes turns brings."""
+        """Whether this responds with whatever the read in turns finds."""
         self._tells_high_watermarks = True
-        """Whether the last look was for partitions, too, of which only the high watermark is new."""
+        """Whether the last read included partitions with only a new high watermark."""
 
     # -- its course ---------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Buffer] | None:
-        """Return the response if there is enough to tell or the client does not wait; None: it comes later."""
+        """Return the response if there is enough data or the client does not wait, otherwise None: it comes later."""
         refused = self._open()
         if refused is not None:
             return refused
@@ -159,7 +159,7 @@ class PendingFetch(Slot):
         return None
 
     def begin_later(self) -> None:
-        """Begin in a turn of its own, since decoding the request was one."""
+        """Begin in a separate turn, since decoding the request took one turn."""
         self._is_taking_turns = True
         self._count_entries(self.request.parts)
         self._spawn(self._begin_in_turns())
@@ -178,12 +178,12 @@ class PendingFetch(Slot):
         await self._look_in_turns()
 
     def _open(self) -> list[Buffer] | None:
-        """Open or continue the session; return the answer that says why there is none."""
+        """Open or continue the session; return the error response if that fails."""
         connection, request = self.connection, self.request
         server = connection.server
         if server.broker.replicas.to_wake:
-            # uvloop reads from sockets before it calls what is to be called soon: a producer that heard that a record
-            # is committed would not see it in its session.
+            # uvloop reads from sockets before it runs callbacks. A producer could see its record acknowledged, but not
+            # find it in its session.
             server.broker.replicas.wake_now()
         try:
             replica = self.replica = None if request.replica_id < 0 else replica_of(connection, request)
@@ -207,14 +207,14 @@ class PendingFetch(Slot):
             self._take_back()
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         if replica is not None and session.session_id not in (NO_SESSION, *connection.session_ids):
-            connection.session_ids += (session.session_id,)  # it ends with the connection
+            connection.session_ids += (session.session_id,)  # the session ends with the connection
         waiting = session.fetch
         if isinstance(waiting, PendingFetch):
             waiting.connection.run_guarded(waiting.give_up)  # the client came back on another connection
         return None
 
     def _does_not_wait(self) -> bool:
-        """Say whether nothing is waited for; what no session counts needs memory for that."""
+        """Return whether to respond at once. A wait without a kept session needs memory."""
         session = self.session
         if self.request.max_wait_ms <= 0 or not session.entries:
             return True
@@ -223,7 +223,7 @@ class PendingFetch(Slot):
     # -- turns --------------------------------------------------------------------------------------------------
 
     def _take_turns(self, *, is_last: bool) -> None:
-        """Look at very many partitions a slice at a time; what else happens meanwhile waits for the end of that."""
+        """Read very many partitions a slice at a time; other events wait for the end of that."""
         self._is_taking_turns = True
         self._is_last_look = is_last
         self.session.fetch = self
@@ -249,7 +249,7 @@ class PendingFetch(Slot):
                 if self._is_over():
                     return
             if self._has_enough or self._is_last_look:
-                await turns.next()  # to tell what was found is a turn, and so is to encode it
+                await turns.next()  # collecting the results is a turn, and so is encoding them
                 if self._is_over():
                     return
                 self._is_taking_turns = False
@@ -261,7 +261,7 @@ class PendingFetch(Slot):
                     self.answer(told.encode(self.header))
                 return
             if not self._wake_due:
-                break  # nothing came of partitions that had been looked at
+                break  # partitions that had been checked brought no records
         self._is_taking_turns = False
         if self._ticket == NOTHING:
             self._wait()
@@ -269,7 +269,7 @@ class PendingFetch(Slot):
             self._park_ready()
 
     def _is_over(self) -> bool:
-        """Whether this was answered or abandoned meanwhile; it is answered here if its session has ended."""
+        """Return whether this was completed or abandoned meanwhile. If its session has ended, complete it here."""
         if self.buffers is not None or not self.connection.is_open:
             return True
         if self.session.fetch is not self:
@@ -278,7 +278,7 @@ class PendingFetch(Slot):
         return False
 
     def wake_soon(self) -> None:
-        """Look again in the next loop iteration, once however many partitions woke the session."""
+        """Read again in the next loop iteration, only once however many partitions woke the session."""
         if self._is_taking_turns:
             self._wake_due = True
         elif not self._wake_due:
@@ -287,15 +287,15 @@ class PendingFetch(Slot):
             connection.server.loop.call_soon(connection.guarded(self._timed, self._look_again))
 
     def memory_freed(self) -> None:
-        """There is memory for answers again."""
+        """Continue, since there is memory for responses again."""
         self.wake_soon()
 
     def expired(self) -> None:
-        """The client's max wait is over."""
+        """Complete, since the client's max wait is over."""
         self._timed(self._finish_waiting)
 
     def _timed(self, step: Callable[[], None]) -> None:
-        """Take a step of which nobody else notes how long it holds the loop."""
+        """Take a step and record how long it holds the loop, which is measured nowhere else."""
         server = self.connection.server
         began_at = server.stopwatch()
         try:
@@ -315,7 +315,7 @@ class PendingFetch(Slot):
         self._answer()
 
     def hurry(self) -> None:
-        """The client has something else to ask, so it does not wait for this any longer."""
+        """Complete, since the client has sent another request and does not wait any longer."""
         if self._is_taking_turns or self.session.fetch is self:
             self.expired()
 
@@ -325,14 +325,14 @@ class PendingFetch(Slot):
             self.session.close()
 
     def give_up(self) -> None:
-        """Answer with nothing new."""
+        """Complete with no new data."""
         self._stop_waiting()
         self.answer(encode_error(self.header, 0))
 
     def _wait(self) -> None:
         session = self.session
         session.fetch = self
-        # The dry entries of a session that lasts are parked already, and all others are ready.
+        # The dry entries of a kept session are parked already, and all others are ready.
         waiting = session.entries.values() if session.session_id == NO_SESSION else session.ready
         for entry in waiting:
             if not entry.parked:
@@ -359,7 +359,7 @@ class PendingFetch(Slot):
             self._count_entries(0)
 
     def _count_uncounted(self) -> None:
-        """Count the partitions of a session that is not kept: nobody else does."""
+        """Count the partitions of a session that is not kept, since no other code does."""
         session = self.session
         if session.session_id == NO_SESSION:
             self._count_entries(len(session.entries))
@@ -367,7 +367,7 @@ class PendingFetch(Slot):
             self._count_entries(0)
 
     def _count_entries(self, count: int) -> None:
-        """Have the account for requests know what waits here beside the sessions that are kept."""
+        """Count the memory that waits here, beside the kept sessions, in the account for requests."""
         requests, size = self.connection.server.requests, count * ENTRY_BYTES
         requests.give(self._counted_bytes)
         requests.take(size)
@@ -403,7 +403,7 @@ class PendingFetch(Slot):
             self.answer(told.encode(self.header))
 
     def _tell(self) -> FetchAnswer | None:
-        """Return what was gathered as it is told; None: the disk must be asked first."""
+        """Return the gathered response, or None if the disk must be read first."""
         if self._cold:
             self._read_cold()
             return None
@@ -422,7 +422,7 @@ class PendingFetch(Slot):
         return told
 
     def _take_back(self) -> None:
-        """Refuse the partitions that the client may not read any more, whether they have news or not."""
+        """Refuse the partitions that the client may not read any more, even without news."""
         if self.replica is None and self.connection.server.broker.authorizer is not None:
             take_back(self.connection, self.session)
             self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
@@ -430,13 +430,13 @@ class PendingFetch(Slot):
     # -- reading ------------------------------------------------------------------------------------------------
 
     def _gather(self) -> bool:
-        """Read every partition that is not dry; say whether that is worth a response now."""
+        """Read every partition that is not dry; return whether that is worth a response now."""
         for _ in self._gathering():
             pass
         return self._has_enough
 
     def _gathering(self) -> Iterator[None]:
-        """Gather, and stop after every PARTITIONS_AT_ONCE; `_has_enough` tells at the end whether to answer."""
+        """Gather, and stop after every PARTITIONS_AT_ONCE. At the end, `_has_enough` decides whether to respond."""
         session = self.session
         most = self.max_bytes
         is_short = withheld = False
@@ -469,7 +469,7 @@ class PendingFetch(Slot):
             elif records:
                 total += len(records)
             elif entry.held and not read.error_code and read.diverging is None:
-                continue  # asked again with the next fetch
+                continue  # read again with the next fetch
             elif is_short and self._has_more(entry, read):
                 withheld = True
             elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
@@ -484,13 +484,13 @@ class PendingFetch(Slot):
             self._has_enough = leaves_records(session, self.end_of)
 
     def _note_dry(self, entry: SessionPartition, read: PartitionRead) -> None:
-        """Have the partition wake the session, and leave the entry out of the answer if it has nothing to tell."""
+        """Have the partition wake the session, and leave the entry out of the response if it has no news."""
         session = self.session
         entry.dry = True
         if session.session_id != NO_SESSION:
             session.park(entry)
         elif self._is_taking_turns:
-            session.attach(entry, entry.partition)  # it may be woken before the last one is read
+            session.attach(entry, entry.partition)  # it may be woken before the last entry is read
             session.park(entry)
         if self.full or not entry.differs(read):
             del session.ready[entry]
@@ -502,8 +502,8 @@ class PendingFetch(Slot):
         partition = entry.partition
         broker = self.connection.server.broker
         image = broker.image()
-        # A session remembers its replica objects, so that a fetch of a thousand partitions looks nothing up. Every new
-        # image may have moved, deleted or made anew any of them, so each looks once after that.
+        # A session keeps references to replica objects, so a fetch of a thousand partitions needs no lookups. Every
+        # new image may have moved, deleted or recreated any of them, so each entry is looked up once after that.
         is_doubted = broker.silent_members and self.replica is None
         if partition is None or entry.image is not image or is_doubted:
             try:
@@ -520,10 +520,11 @@ class PendingFetch(Slot):
                 entry.partition = partition  # if it has to wait, it is attached then
             elif partition is not entry.partition:
                 self.session.attach(entry, partition)
-        # Noted at each read, not when the wait begins: what is appended after it counts towards min.bytes.
+        # Noted at each read, not when the wait begins: later appends count towards min.bytes.
         if self.min_bytes > 1:
             entry.seen_bytes = partition.log.size_bytes
-        # DeleteRecords waits for the least log start of all replicas (KIP-107): a follower tells its own as it fetches.
+        # DeleteRecords waits for the least log start of all replicas (KIP-107). A follower sends its own as it
+        # fetches.
         replica = self.replica
         is_new = entry.moved
         if replica is not None and is_new:
@@ -533,7 +534,8 @@ class PendingFetch(Slot):
             and broker.replicas.sent.is_limited
             and holds_back(broker.replicas, replica, entry, partition)
         )
-        # A throttled follower gets no records, but its fetch is noted: the leader learns from it how far it is.
+        # A throttled follower gets no records, but its fetch is noted: the leader learns the follower's position from
+        # it.
         read = partition.read(
             entry.offset,
             0 if entry.held else max_bytes,
@@ -554,7 +556,7 @@ class PendingFetch(Slot):
         return entry.offset >= self.end_of(entry, read)
 
     def _has_more(self, entry: SessionPartition, read: PartitionRead) -> bool:
-        """Say whether only the limits of this answer keep the records of a partition from it."""
+        """Return whether only the limits of this response leave out records of a partition."""
         return not read.error_code and read.diverging is None and not self._is_dry(entry, read)
 
     def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
@@ -570,7 +572,7 @@ class PendingFetch(Slot):
         future.add_done_callback(self.connection.guarded(self._cold_read))
 
     def _reserve(self, size: int) -> None:
-        """Count records that are being read; once they are there, they are counted as any answer is."""
+        """Count records that are being read. Afterwards they count as part of a response."""
         answers = self.connection.server.memory.answers
         before, self._reserved_bytes = self._reserved_bytes, size
         answers.take(size)

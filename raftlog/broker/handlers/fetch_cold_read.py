@@ -1,4 +1,4 @@
-"""A read of records that are not in memory: made on the loop, carried out by a thread that waits for the disk."""
+"""A read of records that are not in memory: created on the loop, run by a thread that waits for the disk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raftlog.replication.replica_host import PartitionRead
 
 
 class ColdRead:
-    """A read that has to wait for the disk. Made on the loop, run away from it: it touches the log and nothing else."""
+    """A read that has to wait for the disk. It is created on the loop and run away from it. It uses only the log."""
 
     __slots__ = (
         "_aborted",
@@ -37,7 +37,7 @@ class ColdRead:
         min_one: bool,
         for_consumer: bool,
     ) -> None:
-        """`limit` in bytes; `end_offset`: what the reader may not read past."""
+        """`limit` in bytes; `end_offset` is the offset that the reader may not read past."""
         assert entry.partition is not None
         self.entry = entry
         self._read = read
@@ -50,7 +50,7 @@ class ColdRead:
         self._end_offset = end_offset
         self._min_one = min_one
         self._for_consumer = for_consumer
-        # By now: the segment may be cleaned, and its aborted transactions forgotten, while it is read.
+        # Determined now, since the segment may be cleaned, and its aborted transactions forgotten, while it is read.
         log = entry.partition.log
         self._aborted = None if read.aborted is None else log.transaction_index.since(entry.offset)
 
@@ -76,10 +76,10 @@ class ColdRead:
         return read._replace(aborted=tuple(self._aborted.in_batches(self._offset, records)))
 
     def finish(self, read: PartitionRead) -> PartitionRead:
-        """Back on the loop: what the read came to, if the replica led all the while.
+        """Return the result on the loop, if the replica led all the while.
 
-        A follower cuts and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention took
-        away meanwhile is no such thing.
+        A follower truncates and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention
+        deleted meanwhile is not a failure.
         """
         if self._refused is not None:
             return read._replace(error_code=self._partition.read_error_for_client(self._refused).code)

@@ -1,4 +1,4 @@
-"""The response of a fetch: the reads of a session as a frame, what throttles keep from it, and counts of what leaves.
+"""The response of a fetch: encodes the reads of a session, applies throttles, and counts the bytes sent.
 
 It has a hint at a leader that is elsewhere (KIP-951).
 """
@@ -58,7 +58,7 @@ class FetchAnswer(NamedTuple):
 
 
 def encode_session(connection: Connection, version: int, session: FetchSession, *, full: bool) -> FetchAnswer:
-    """Tell of all partitions, or (`full` false) of those with news, and count that for the metrics.
+    """Encode all partitions, or without `full` the changed partitions, and count that for the metrics.
 
     A partition that had records goes to the queue's end.
     """
@@ -124,8 +124,9 @@ def _tell_news(session: FetchSession) -> Sequence[SessionPartition]:
 
 
 def _end_turn(session: FetchSession, entry: SessionPartition) -> None:
-    """A dry partition leaves the queue, one that got records goes to its end, one whose records did not fit keeps its
-    place.
+    """Move an entry in the queue. A dry partition leaves it, and an entry with records goes to its end.
+
+    An entry keeps its place if its records did not fit.
     """
     assert entry.read is not None
     if entry.dry:
@@ -148,7 +149,7 @@ def count_throttled(session: FetchSession, replicas: Replicas) -> None:
 def holds_back(
     replicas: Replicas, follower: ReplicaId, entry: SessionPartition, partition: Partition
 ) -> bool:
-    """Whether a throttled replica that catches up has to wait, since the quota is used up (KIP-73)."""
+    """Return whether a throttled replica in catch-up has to wait, since the quota is used up (KIP-73)."""
     listed = partition.config.leader_replication_throttled_replicas
     if not is_listed(listed, entry.index, replicas.broker_id):
         return False
@@ -156,9 +157,11 @@ def holds_back(
 
 
 def leaves_records(session: FetchSession, end_of: Callable[[SessionPartition, PartitionRead], int]) -> bool:
-    """Whether a partition has records behind those that were read, in its next segment: waiting brings no more of them.
+    """Return whether a partition has records beyond what was read, in its next segment.
 
-    Kafka answers at once where the position is in an older segment than the log's end.
+    Waiting would not bring more of them.
+
+    Kafka responds immediately where the position is in an older segment than the log's end.
     """
     reads = ((entry, entry.read) for entry in session.ready)
     return any(
@@ -168,12 +171,12 @@ def leaves_records(session: FetchSession, end_of: Callable[[SessionPartition, Pa
 
 
 def encode_error(header: RequestHeader, error_code: int) -> list[Buffer]:
-    """Return a response that tells of no partition, only what is wrong with the request or session."""
+    """Return a response without partitions, with only the error of the request or session."""
     return encode_fetch_response(header.api_version, header.correlation_id, (), error_code=error_code)
 
 
 def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) -> list[Buffer]:
-    """Return a response that refuses each partition asked for."""
+    """Return a response with this error for each requested partition."""
     topics = [
         (topic, [FetchedPartition(wanted[0], error_code) for wanted in partitions])
         for topic, partitions in request.topics
@@ -184,7 +187,7 @@ def refuse_all(header: RequestHeader, request: FetchRequest, error_code: int) ->
 def throttled_answer(
     sessions: FetchSessions, session: FetchSession, throttle_ms: int, *, full: bool
 ) -> FetchAnswer:
-    """Return a response that tells of no partition (KIP-219); what was read is read again with the next fetch.
+    """Return a response without partitions (KIP-219). The records are read again with the next fetch.
 
     A client that named all its partitions names them again, so its session ends.
     """

@@ -1,7 +1,7 @@
-"""The sender of a fetch, and whether it still may read when the answer leaves.
+"""The sender of a fetch, and whether it still may read when the response leaves.
 
-A fetch looks at rights as it reads, and may then wait for records, for a disk or for other turns of the loop. Rules
-change meanwhile, and a partition without news is not read at all.
+A fetch checks ACLs as it reads, and may then wait for records, for a disk or for other turns of the loop. ACLs change
+meanwhile, and a partition without news is not read at all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"", a
 
 
 def take_back(connection: Connection, session: FetchSession) -> None:
-    """Refuse the partitions that the client may not read any more, if rules have changed since the last look."""
+    """Refuse the partitions that the client may not read any more, if ACLs have changed since the last check."""
     rules = connection.server.broker.image().acls
     if session.rules is rules:
         return
@@ -30,7 +30,7 @@ def take_back(connection: Connection, session: FetchSession) -> None:
     image, denied = connection.server.broker.image(), set()
     for entry in session.entries.values():
         if entry.image is None or entry.image is image:
-            continue  # it is refused already, or was looked at by these rules
+            continue  # it is refused already, or was checked by these ACLs
         name = refused_topic(connection, Operation.READ, entry.topic)
         if name is not None:
             session.attach(entry, None)
@@ -42,7 +42,10 @@ def take_back(connection: Connection, session: FetchSession) -> None:
 
 
 def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:
-    """Return which broker replicates. Raises TopicAuthorizationFailed for a client that only says to be one."""
+    """Return the id of the replica that fetches.
+
+    Raises TopicAuthorizationFailed for a client that only claims to be a replica.
+    """
     peer = connection.peer
     if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
         raise TopicAuthorizationFailed()

@@ -30,7 +30,7 @@ class CoordinatorLookup(NamedTuple):
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per key; a key that cannot be placed has its own error."""
+    """Respond per key; a key without a coordinator has its own error."""
     version = request.api_version
     key_type = getattr(message, "key_type", GROUP)
     if version < FIRST_BATCHED_VERSION:
@@ -59,7 +59,7 @@ async def _find(broker: BrokerContext, request: RequestContext, key_type: int, k
         endpoint = _endpoint(broker, request, node_id)
     except KafkaError as error:
         if broker.silent_members and request.connection is not None:
-            request.connection.finish(answers_all=True)  # it has to ask somebody else
+            request.connection.finish(answers_all=True)  # it needs another broker
         return CoordinatorLookup(key, error_code=error.code, error_message=error.message)
     return CoordinatorLookup(key, node_id, endpoint.host, endpoint.port)
 

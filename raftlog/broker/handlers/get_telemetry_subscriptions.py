@@ -18,7 +18,7 @@ API_KEY: Final = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer what the subscriptions that match this client come to; a client without an id is given one."""
+    """Return the combined subscriptions that match this client. A client without an id is given an id."""
     make = response_builders(API_KEY, request.api_version)
     given = message.client_instance_id
     instance_id = given or UUID(int=broker.env.unguessable.getrandbits(128), version=4)
@@ -40,7 +40,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 
 def attributes_of(request: RequestContext, instance_id: UUID) -> ClientAttributes:
-    """Return what subscriptions are matched against, each text cut to what is kept."""
+    """Return the labels for matching subscriptions, each text cut to what is kept."""
     connection = request.connection
     software, port = (UNKNOWN, 0) if connection is None else (connection.software, connection.peer_port)
     texts = (str(instance_id), request.client_id or "", *software, request.peer_host, str(port))

@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.HEARTBEAT
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer whether the member still belongs to its generation.
+    """Respond whether the member still belongs to its generation.
 
     While the coordinator loads, a heartbeat succeeds, as in Kafka: aiokafka's consumer ends at that error.
     """

@@ -25,7 +25,7 @@ API_KEY: Final = ApiKey.INCREMENTAL_ALTER_CONFIGS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Alter configs and wait until this broker knows."""
+    """Alter configs and wait until this broker's image shows them."""
 
     def alteration(resource: Any, twice: bool) -> ConfigAlteration | AlterationResult:
         if twice:

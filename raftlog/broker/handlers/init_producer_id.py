@@ -20,11 +20,11 @@ API_KEY: Final = ApiKey.INIT_PRODUCER_ID
 FIRST_EPOCH: Final = 0
 
 FIRST_FENCED_VERSION: Final = 4
-"""Before it, who is fenced hears INVALID_PRODUCER_EPOCH."""
+"""Earlier versions return INVALID_PRODUCER_EPOCH to a fenced producer."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Give a producer its id and epoch; without a transactional id always a new one, whatever it had before."""
+    """Give a producer its id and epoch. Without a transactional id it is always a new id, whatever its previous id."""
     if message.transactional_id is not None:
         demand(broker, request, Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
     elif not may_any(broker, request, Operation.WRITE, TOPIC):
@@ -55,7 +55,7 @@ async def _init(broker: BrokerContext, message: Any, before: ProducerIdAndEpoch)
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong in the words of the client's version."""
+    """Return the error response in the client's version."""
     return producer_error_response(API_KEY, request, error, first_fenced_version=FIRST_FENCED_VERSION)
 
 

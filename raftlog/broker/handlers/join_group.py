@@ -25,17 +25,19 @@ MAX_REASON_CHARS: Final = 255
 """Clients cut their reasons to that, too."""
 
 MAX_WAITING_BYTES: Final = 8 * 1024
-"""A larger request does not wait for a coordinator that is loading: memory that waits is not counted."""
+"""A larger request does not wait for a loading coordinator, since waiting requests are not counted in memory."""
 
 PROTOCOL_BYTES: Final = 256
 """The objects of one protocol, beside its name and metadata."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once everybody has joined and the new generation is committed; from v4 on a newcomer first gets its id.
+    """Respond once all members have joined and the new generation is committed.
 
-    Nothing of the request is kept until then but what its group keeps. A small request waits a moment for a coordinator
-    that is loading: librdkafka comes back three seconds after that error, the first time that a cluster has a group.
+    From v4 on a new member first gets its id.
+
+    Until then only what its group keeps is kept of the request. A small request waits a moment for a loading
+    coordinator. After that error librdkafka retries only after three seconds, when a cluster gets its first group.
     """
     try:
         join = _request(broker, request, message)
@@ -94,7 +96,7 @@ def _request(broker: BrokerContext, request: RequestContext, message: Any) -> Jo
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what went wrong before a group was asked."""
+    """Return the response for an error before the group was known."""
     return _failed(request, error.code, "")
 
 

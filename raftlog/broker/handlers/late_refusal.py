@@ -1,4 +1,4 @@
-"""A login that failed is told to the operator at once, and to the client late, so that guessing is slow."""
+"""A failed login is logged immediately, and reported to the client late, so that guessing is slow."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from raftlog.broker.context import BrokerContext, ClientConnection
 
 
 async def hold_up(broker: BrokerContext, connection: ClientConnection) -> None:
-    """Tell the operator at once, since a guesser may not wait for the answer; then wait, so that the answer is late."""
+    """Log the failure immediately, since a guesser may not wait for the response. Then wait to delay the response."""
     connection.tell_failed_login()
     await asyncio.sleep(broker.config.connection_failed_authentication_delay_ms / 1000)

@@ -1,4 +1,4 @@
-"""LeaveGroup 0-5: one member, or since v3 several, each with its own answer (KIP-345)."""
+"""LeaveGroup 0-5: one member, or since v3 several, each with its own error code (KIP-345)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEMBERS_OWN: Final = (UnknownMemberId, FencedInstanceId)
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer once the members' leaving is committed."""
+    """Respond once the members' leaving is committed."""
     version = request.api_version
     if version < FIRST_BATCHED_VERSION:
         asked = LeaveGroup(message.group_id, MemberRef(message.member_id))
@@ -55,7 +55,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say what is wrong with the whole request."""
+    """Return the error of the whole request."""
     return build_response(API_KEY, request.api_version, error_code=error.code, members=())
 
 

@@ -1,4 +1,4 @@
-"""ListConfigResources 0-1: what has configs (KIP-1142). Version 0 asks for client metrics only (KIP-714)."""
+"""ListConfigResources 0-1: the resources with configs (KIP-1142). Version 0 is for client metrics only (KIP-714)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LISTED: Final = frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """List resources of the types asked for; no type means all."""
+    """List resources of the requested types; no type means all."""
     make = response_builders(API_KEY, request.api_version)
     types = set(getattr(message, "resource_types", (CLIENT_METRICS,))) or _LISTED
     if types - _LISTED:
@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if BROKER_LOGGER in types:
         named += [(str(each), BROKER_LOGGER) for each in sorted(image.brokers)]
     for wanted, kind in ((CLIENT_METRICS, "client-metrics"), (GROUP, "group")):
-        if wanted in types:  # as in Kafka groups with configs, whether or not there is such a group
+        if wanted in types:  # as in Kafka, groups with configs, whether or not the group exists
             found = await each_part(broker.env, list(image.configs), partial(_name_of, kind))
             named += [(name, wanted) for name in sorted(each for each in found if each is not None)]
     return make.ListConfigResourcesResponse(

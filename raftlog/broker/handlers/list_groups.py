@@ -19,7 +19,7 @@ CONSUMER: Final = "consumer"
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer with all groups here, COORDINATOR_LOAD_IN_PROGRESS while some are still read back."""
+    """Return all groups here, with COORDINATOR_LOAD_IN_PROGRESS while some are still read back."""
     make = response_builders(API_KEY, request.api_version)
     states = {each.lower() for each in getattr(message, "states_filter", ())}
     types = {each.lower() for each in getattr(message, "types_filter", ())}

@@ -32,7 +32,8 @@ SPECIAL_TIMESTAMPS: Final = {-1: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, -5: 9, -6: 1
 """Special timestamps, each with the first version that has it."""
 
 SEARCHED_TOGETHER: Final = 8
-"""Partitions that are searched before others' searches come up: microseconds each, or two seconds for a large batch."""
+"""Partitions that are searched before the turn of other requests: microseconds each, or two seconds for a large
+batch."""
 
 Found = tuple[int, int, int] | None
 """(offset, timestamp, leader epoch)."""
@@ -58,7 +59,7 @@ class OffsetSearch:
             self._outcome = error
 
     def found(self) -> Found:
-        """Return what was found. NotLeaderOrFollower (ask again) if the log may have changed under the search."""
+        """Return the result. Raise NotLeaderOrFollower (retriable) if the log may have changed under the search."""
         if self._partition.leader_epoch != self._leader_epoch:
             raise NotLeaderOrFollower()
         if isinstance(self._outcome, FileNotFoundError):
@@ -69,7 +70,7 @@ class OffsetSearch:
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition; one that is named twice is refused, and not searched."""
+    """Respond per partition. A partition that is named twice is refused, and not searched."""
     make = response_builders(API_KEY, request.api_version)
     named = ((topic.name, each.partition_index) for topic in message.topics for each in topic.partitions)
     times = await count_parts(broker.env, named)
@@ -90,7 +91,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 class PendingListing:
-    """Some partitions of one topic: what was searched of them, and their answers."""
+    """Some partitions of one topic: their searches and their results."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class PendingListing:
         """By partition; None before the search."""
 
     async def _search_all(self, wanted: Sequence[Any]) -> dict[int, OffsetSearch]:
-        """Search those that are asked for by time, unless nobody waits for the answer any longer."""
+        """Search the partitions requested by timestamp, unless the client no longer waits for the response."""
         searches = {
             each.partition_index: search
             for each in wanted
@@ -123,7 +124,7 @@ class PendingListing:
         return searches
 
     def _search(self, wanted: Any) -> OffsetSearch | None:
-        """Return the search to make, None where there is only an error to tell."""
+        """Return the search to make, or None where there is only an error to report."""
         try:
             self._check(wanted)
             partition = locate(self._broker, self._topic, wanted.partition_index)
@@ -140,13 +141,13 @@ class PendingListing:
             raise UnsupportedVersion(f"timestamp {wanted.timestamp} has no meaning in version {version}")
 
     async def answer(self, make: MessageBuilders, wanted: Any, *, searched_with: Sequence[Any]) -> Any:
-        """Return the answer for one partition, which is searched together with some others."""
+        """Return the result of a partition, which is searched together with some others."""
         if self._searches is None:
             self._searches = await self._search_all(searched_with)
         index = wanted.partition_index
         search = self._searches[index].found if index in self._searches else None
         if search is None and _is_searched(wanted):
-            search = _ask_again  # it does not lead, or does so only since
+            search = _ask_again  # it does not lead, or only since the search began
         try:
             self._check(wanted)
             listed = locate(self._broker, self._topic, index).offset_for_timestamp(

@@ -22,7 +22,10 @@ API_KEY: Final = ApiKey.LIST_PARTITION_REASSIGNMENTS
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Ask the controller; a partition that is not there or does not move is passed over, as in Apache Kafka."""
+    """Send the request to the controller.
+
+    Partitions that do not exist or do not move are skipped, as in Apache Kafka.
+    """
     make = response_builders(API_KEY, request.api_version)
     by_topic: dict[str, list[OngoingReassignment]] = {}
     for each in await _ongoing(broker, message):
@@ -48,7 +51,7 @@ def _partition(make: Any, ongoing: OngoingReassignment) -> Any:
 
 
 async def _ongoing(broker: BrokerContext, message: Any) -> list[OngoingReassignment]:
-    """Those of the partitions asked for, each once; None asks for all."""
+    """Return the ongoing reassignments of the requested partitions, each once. None requests all."""
     if message.topics is None:
         asked_for_all = ListReassignments(None)
         reply = await ask(broker, asked_for_all, OngoingReassignments, timeout_ms=message.timeout)

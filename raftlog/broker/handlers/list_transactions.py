@@ -25,9 +25,10 @@ _STATES: Final = frozenset(each.value for each in TransactionState)
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer with those that pass all filters; states that nobody knows are named.
+    """Return the transactions that pass all filters, and the unknown states of the request.
 
-    Brokers ask to learn what no coordinator knows, and abort it: they hear nothing rather than a part.
+    Brokers send this to find transactions unknown to every coordinator, and abort them. So they get an error rather
+    than a partial list.
     """
     make = response_builders(API_KEY, request.api_version)
     states = frozenset(message.state_filters)
@@ -73,7 +74,10 @@ def _filter(message: Any, states: frozenset[str], *, now_ms: int) -> Callable[[T
 
 
 async def _matching(env: Env, pattern: str, found: list[Transaction]) -> list[Transaction]:
-    """Return those whose whole id matches. Raises InvalidRegularExpression where one id alone would take too long."""
+    """Return the transactions whose whole id matches.
+
+    Raises InvalidRegularExpression where a single id would take too long.
+    """
     matches = compiled(pattern).fullmatch
 
     def match(each: Transaction) -> bool:

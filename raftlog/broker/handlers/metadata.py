@@ -1,4 +1,4 @@
-"""Metadata 0-13: brokers, topics, leaders; and topics created because somebody asked for them (KIP-516, KIP-361)."""
+"""Metadata 0-13: brokers, topics, leaders; and topic creation on request (KIP-516, KIP-361)."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Righ
 API_KEY: Final = ApiKey.METADATA
 
 _TOPIC_IDS_FROM: Final = 12
-"""Versions 10 and 11 tell topic ids but do not take them."""
+"""Versions 10 and 11 return topic ids but do not accept them."""
 
 NEWS_S: Final = 0.01
-"""So long the news that a leader died may take to reach us: its sockets close one after the other."""
+"""The time for news of a leader's death to reach us, in seconds: its sockets close one by one."""
 LEADERS_AWAITED: Final = 50
-"""So many times NEWS_S at most, an answer waits for the successors of leaders that were lost."""
+"""The maximum time that a response waits for new leaders of partitions without a leader, in units of NEWS_S."""
 
 KEPT_PER_PART: Final = 20
 """Topics that are kept encoded, as much work as one part of a request."""
 
 PARTITIONS_LOOKED_AT: Final = 10_000
-"""Of those asked about, each time it is looked whether a leader is lost."""
+"""The maximum number of requested partitions in each check for lost leaders."""
 
 Asked = str | UUID
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer, once missing topics are created; after a moment where the question may be about a change."""
+    """Respond once missing topics are created. The response is delayed for a moment where a change may be under way."""
     asked = await _asked(broker, request.api_version, message)
     missing, codes = await _to_create(broker, request, message, asked)
     if missing:
@@ -94,7 +94,8 @@ async def _to_create(
 ) -> tuple[list[str], dict[str, int]]:
     """Return the names that may be created, and a code for each that the sender has no right to create.
 
-    Only what is asked for by name is created, only with both sides' consent, and only for who may see it then.
+    Only topics requested by name are created. Client and broker must both allow it, and the sender must be allowed to
+    see the topic.
     """
     consent = broker.config.auto_create_topics_enable and getattr(message, "allow_auto_topic_creation", True)
     if not asked or not consent:
@@ -119,10 +120,10 @@ async def _to_create(
 
 
 async def _news_of(broker: BrokerContext, asked: list[Asked | None]) -> None:
-    """Wait for news that a client has before us: one that lost a leader asks within a millisecond.
+    """Wait for news that a client has before us: a client that lost a leader sends Metadata within a millisecond.
 
-    Told the old leader, or none, librdkafka asks again a second later: a late answer is the faster one. The topics that
-    the sender may not see are left out, lest the time tells that they are there.
+    With the old leader or none, librdkafka retries a second later, so a late response is the faster way. Topics that
+    the sender may not see are left out, or the delay would reveal that they exist.
     """
     for _ in range(LEADERS_AWAITED):
         await asyncio.sleep(NEWS_S)
@@ -170,7 +171,7 @@ async def _answer(
     if broker.silent_members:
         _send_elsewhere(broker, request, image.topics if asked is None else asked)
     with_operations = getattr(message, "include_cluster_authorized_operations", False)
-    # A request that names no topic asks which brokers there are: admin clients then ask each of them for its groups.
+    # A request without topics is for the list of brokers: admin clients then list the groups of each broker.
     is_about_topics = asked is None or asked
     return make.MetadataResponse(
         throttle_time=0,
@@ -186,7 +187,7 @@ async def _answer(
 def _denied(
     broker: BrokerContext, request: RequestContext, image: MetadataImage, asked: Asked | None
 ) -> str | None:
-    """Return the name of a topic that the sender may not see. An id that there is not is nobody's secret."""
+    """Return the name of a topic that the sender may not see. An id that does not exist reveals no secret."""
     if broker.authorizer is None or asked is None:
         return None
     name = asked if isinstance(asked, str) else image.topic_names.get(asked)
@@ -194,7 +195,7 @@ def _denied(
 
 
 def _refused(make: Any, asked: Asked | None) -> Any:
-    """Tell of a topic that the sender may not see only what the sender said."""
+    """Return an entry for a topic that the sender may not see, with only what the request named."""
     by_id = isinstance(asked, UUID)
     return make.MetadataResponseTopic(
         error_code=TopicAuthorizationFailed.code,
@@ -219,9 +220,9 @@ def _partitions(image: MetadataImage, asked: Iterable[Asked | None]) -> Iterator
 
 
 def _send_elsewhere(broker: BrokerContext, request: RequestContext, asked: Iterable[Asked | None]) -> None:
-    """Have this be the last answer on a client's connection, if it asks about partitions that others may lead by now.
+    """Make this the last response on a client's connection, if others may lead the requested partitions by now.
 
-    It has to ask somebody else, but librdkafka, Java and KafkaJS prefer a broker that they are connected to.
+    The client needs another broker, but librdkafka, Java and KafkaJS prefer a broker that they are connected to.
     """
     image, connection = broker.image(), request.connection
     visible = (each for each in asked if not _denied(broker, request, image, each))

@@ -32,11 +32,11 @@ API_KEY: Final = ApiKey.OFFSET_COMMIT
 FIRST_EPOCH_VERSION: Final = 9
 FIRST_TOPIC_ID_VERSION: Final = 10
 NOT_SAID: Final = -1
-"""The retention time of a commit that leaves it to the broker: every one since v5 (KIP-211)."""
+"""The retention time of a commit that leaves it to the broker, as every commit does since v5 (KIP-211)."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the commit is committed."""
+    """Respond per partition once the commit is committed."""
     make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: Iterator[Any]) -> Any:
@@ -53,7 +53,10 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 async def _commit(broker: BrokerContext, request: RequestContext, message: Any) -> Codes:
-    """A broker that does not coordinate the group says only that: its metadata may be too old to know the topic."""
+    """Commit offsets, after checking that this broker coordinates the group.
+
+    Otherwise only that error is returned, since the metadata may be too old to know the topic.
+    """
     demand(broker, request, Operation.READ, GROUP, message.group_id)
     broker.groups.check(message.group_id)
     check_size(message)
@@ -79,7 +82,7 @@ async def _commit(broker: BrokerContext, request: RequestContext, message: Any) 
 async def _commits(
     broker: BrokerContext, request: RequestContext, message: Any, codes: dict[RequestRow, int]
 ) -> dict[RequestRow, OffsetCommit]:
-    """Return what can be committed, by row of the request; what cannot gets its code.
+    """Return the offsets that can be committed, by row of the request. The other rows get their codes.
 
     A client that commits again meanwhile comes after: a connection's requests are handled one by one. The record's
     writer sees by the topic's id that a topic was deleted meanwhile.
@@ -133,11 +136,11 @@ def _has_ids(request: RequestContext) -> bool:
 def _missing(broker: BrokerContext, request: RequestContext, name: str, of_id: type[KafkaError]) -> int:
     """Return the error code for a topic or partition that is not there; of a topic that was named by its id, `of_id`.
 
-    It is INVALID_TOPIC_EXCEPTION, which clients take as final, if a topic of that name was deleted in the last minutes.
-    The partition may have gone with it, where a topic that was made since has fewer. Apache Kafka says
-    UNKNOWN_TOPIC_OR_PARTITION. Then kafka-python, aiokafka and Java's classic consumer repeat the commit that they make
-    before they join again. Their group waits for its rebalance until a session or rebalance timeout is over
-    (KAFKA-13310, KAFKA-20959).
+    It is INVALID_TOPIC_EXCEPTION, which clients take as final, if a topic of that name was deleted in the last
+    minutes. The partition may have gone with it, where a topic that was made since has fewer. Apache Kafka returns
+    UNKNOWN_TOPIC_OR_PARTITION. Then kafka-python, aiokafka and Java's classic consumer retry the commit that they make
+    before they rejoin. Their group waits for its rebalance until a session or rebalance timeout is over (KAFKA-13310,
+    KAFKA-20959).
     """
     if _has_ids(request):
         return of_id.code

@@ -1,4 +1,4 @@
-"""OffsetDelete 0: forget what a group committed for topics that it does not read (KIP-496)."""
+"""OffsetDelete 0: delete a group's committed offsets of topics that it does not read (KIP-496)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ API_KEY: Final = ApiKey.OFFSET_DELETE
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the tombstones are committed; what concerns the whole group has its own field."""
+    """Respond per partition once the tombstones are committed. An error of the whole group has its own field."""
     check_size(message)
     known: list[tuple[str, int]] = []
     allowed = await among(

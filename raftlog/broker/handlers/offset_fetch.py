@@ -1,6 +1,7 @@
-"""OffsetFetch 1-10: what a group committed; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
+"""OffsetFetch 1-10: a group's committed offsets; several groups since v8 (KIP-709), member epochs v9, topic ids v10.
 
-A client that requires stable offsets (KIP-447) is told to come again where an open transaction may still move one.
+A client that requires stable offsets (KIP-447) gets a retriable error where an open transaction may still move an
+offset.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ FIRST_BATCHED_VERSION: Final = 8
 FIRST_TOPIC_ID_VERSION: Final = 10
 
 MAX_OFFSETS: Final = 100_000
-"""Offsets in one answer, and those of the group that reaches it; who asks for more groups hears the rest later."""
+"""The limit of offsets in a response. The group that reaches it is still included; the client retries for the
+others."""
 
 TRANSACTIONS_PER_PART: Final = 200
-"""Open transactions of a group that are looked through for one offset: as much work as telling it."""
+"""Open transactions of a group that are checked for an offset: as much work as encoding the offset."""
 
 TopicKey = str | UUID | None
 Row = tuple[int, CommittedOffset, int]
@@ -48,7 +50,7 @@ Row = tuple[int, CommittedOffset, int]
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer with what is committed; -1 where nothing is."""
+    """Return the committed offsets, or -1 where there is none."""
     version = request.api_version
     make = response_builders(API_KEY, version)
     if version >= FIRST_BATCHED_VERSION:
@@ -71,7 +73,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> Iterator[Any]:
-    """A group or topic that is named twice is answered once."""
+    """Return a group or topic only once if it is named twice."""
     make = response_builders(API_KEY, request.api_version)
     told = OffsetCount()
     seen: set[Any] = set()
@@ -112,13 +114,13 @@ async def _group(
 
 
 class OffsetCount:
-    """How many offsets a response has so far."""
+    """The number of offsets in a response so far."""
 
     offsets = 0
 
 
 class OffsetRows:
-    """The offsets of one group as they are at one time, however many turns the response takes."""
+    """The offsets of one group at one point in time, however many turns the response takes."""
 
     def __init__(
         self, group: Group, visible: Callable[[str], bool], *, stable: bool, count: OffsetCount
@@ -150,9 +152,9 @@ class OffsetRows:
 def _asked(
     image: MetadataImage, request: RequestContext, asked: Any, group: Group, visible: Callable[[str], bool]
 ) -> Iterator[tuple[TopicKey, str | None, Iterable[int]]]:
-    """Yield each topic that is asked for: what the version calls it, its name, and which partitions.
+    """Yield each requested topic: its name or id as in this version, its name, and its partitions.
 
-    All of which something is committed if nothing is named.
+    Without topics in the request, yield all topics with committed offsets, and their partitions.
     """
     by_id = request.api_version >= FIRST_TOPIC_ID_VERSION
     if asked is None:
@@ -181,7 +183,7 @@ def _row(make: Any, row: Row) -> Any:
 
 
 def _failed(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Version 1 has no place for an error but the partitions."""
+    """Version 1 has an error code only per partition."""
     make = response_builders(API_KEY, request.api_version)
     if request.api_version >= FIRST_TOP_LEVEL_ERROR_VERSION:
         return make.OffsetFetchResponse(topics=(), error_code=error.code)

@@ -16,7 +16,7 @@ API_KEY: Final = 23
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer each partition with the largest epoch that is not above the one asked for, and its end."""
+    """Return each partition's largest epoch that is not above the requested epoch, and its end offset."""
     make = response_builders(API_KEY, request.api_version)
 
     def ends(topic: Any) -> Any:

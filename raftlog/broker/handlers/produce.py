@@ -1,7 +1,8 @@
 """Produce 0-13: one batch for each partition, appended while its bytes lie in the receive buffer (KIP-98, 516, 951).
 
-acks=1 is answered when the batches are in this broker's log, acks=-1 when they are committed or the client's timeout is
-over. acks=0 is never answered. Its errors close the connection, the only sign that such a client can see.
+acks=1 is acknowledged when the batches are in this broker's log. acks=-1 is acknowledged when they are committed, or
+fails after the client's timeout. acks=0 gets no response. Its errors close the connection, the only sign that such a
+client can see.
 
 A transaction's first batch in a partition waits until the transaction's coordinator has confirmed it (KIP-890). Later
 requests on the connection wait behind it, so batches are appended in the order in which they were sent.
@@ -85,16 +86,15 @@ BEFORE_THE_LOG: Final = (
     NotOneBatch,
     RecordListTooLarge,
 )
-"""Errors of a log that are answered without its start (Kafka: ReplicaManager.appendRecordsToLeader)."""
+"""Errors of a log that are returned without its start offset (Kafka: ReplicaManager.appendRecordsToLeader)."""
 
 BATCHES_AT_ONCE: Final = 100
 BYTES_AT_ONCE: Final = 8 * 1024 * 1024
-"""The bytes that are appended between two turns of the loop: 300 µs at most for a batch, which has 200 records then,
-and a millisecond for a megabyte.
-"""
+"""The bytes that are appended between two turns of the loop. That is 300 µs at most for a batch of 200 records, and a
+millisecond for a megabyte."""
 
 DONE: Final = object()
-"""Told by an iterator that has ended."""
+"""Returned by an iterator that has ended."""
 
 MAGIC_BYTE: Final = 16
 ATTRIBUTES_BYTE: Final = 22
@@ -107,7 +107,7 @@ SUSPECT_ATTRIBUTES: Final = TRANSACTIONAL_BIT | ZSTD
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Append, and answer or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
+    """Append, and respond or hang a slot on the partitions. Raises InvalidRequest for malformed bytes."""
     request = decode_produce(frame, position, header.api_version)
     pending = PendingProduce(connection, header, request)
     if connection.limits is not None:
@@ -156,7 +156,7 @@ def _refusal(connection: Connection, header: RequestHeader, request: ProduceRequ
 
 
 def _no_memory() -> KafkaError:
-    """Return a refusal after which every client tries again, without looking for another leader first."""
+    """Return an error that every client retries without first looking for another leader."""
     return NotEnoughReplicas("the memory for batches that wait to be appended is used up")
 
 
@@ -194,7 +194,7 @@ class BatchPosition(NamedTuple):
 
 
 class DeferredBatch(NamedTuple):
-    """A batch that is appended once its records were walked, and the place of its result."""
+    """A batch that is appended once its records were checked, and the index of its result."""
 
     topic: TopicKey
     partition: int
@@ -204,7 +204,7 @@ class DeferredBatch(NamedTuple):
 
 
 class PendingProduce(Slot):
-    """One produce request, from its first append to its response. It is what hangs on partitions (`CommitWaiter`)."""
+    """One produce request, from its first append to its response. It is the `CommitWaiter` on the partitions."""
 
     __slots__ = (
         "_is_kept",
@@ -233,19 +233,19 @@ class PendingProduce(Slot):
         self._open: dict[Partition, BatchPosition] = {}
         """The batches that are not committed."""
         self.unlooked: dict[tuple[TopicKey, int], DeferredBatch] = {}
-        """Batches whose records cannot be walked in one go."""
+        """Batches that need several turns to check their records."""
         self._leaders: set[int] = set()
         self._ticket = NOTHING
         self._settling = True
         self._kept_bytes = 0
         self._is_kept = False
         self._no_memory: KafkaError | None = None
-        """Why what is left is refused, if there was no memory to keep it for later."""
+        """Why the remaining batches are refused, if there was no memory to keep them for later."""
         self._unverified: dict[tuple[TopicKey, int], KafkaError] = {}
-        """The batches that were not appended because their transaction was not confirmed, and why."""
+        """The batches that were not appended because their transaction was not verified, and why."""
 
     def refuse_denied(self) -> None:
-        """Refuse the topics to which the sender may not write; what is left is dealt with as if they were not there."""
+        """Refuse the topics to which the sender may not write. The rest is handled as if they were not there."""
         wanted, allowed, denied = self._wanted.topics, [], set()
         for topic, batches in wanted:
             name = refused_topic(self.connection, Operation.WRITE, topic)
@@ -260,7 +260,7 @@ class PendingProduce(Slot):
             note_refusal(self.connection, Operation.WRITE, TOPIC, denied)
 
     def begin_verification(self) -> bool:
-        """Say whether a transaction may have to be confirmed first; then all is appended and answered later."""
+        """Return whether a transaction may need verification first. Then all is appended and completed later."""
         wanted = self._wanted
         assert wanted.transactional_id is not None
         asked = VerificationRequests(self.connection.server.broker.verifier, wanted.transactional_id)
@@ -287,7 +287,7 @@ class PendingProduce(Slot):
         await self.append_in_turns(self.append())
 
     def keep_batches(self) -> None:
-        """Keep what is to be appended later; without memory for it only what it takes to refuse it later."""
+        """Keep what is to be appended later. Without memory, keep only what it takes to refuse it later."""
         self._is_kept = True
         account = self.connection.server.memory.unappended
         keep: Callable[[memoryview], memoryview] = self.connection.lasting
@@ -304,26 +304,26 @@ class PendingProduce(Slot):
             batches[:] = [(index, None if records is None else keep(records)) for index, records in batches]
 
     def _keep(self, records: memoryview) -> memoryview:
-        """Return the records as they stay until they are appended; the account knows of them."""
+        """Return the records in memory that stays valid until they are appended; it is counted in the account."""
         self.connection.server.memory.unappended.take(len(records))
         self._kept_bytes += len(records)
         return self.connection.lasting(records)
 
     def _let_go(self) -> None:
-        """Forget what was kept: this may wait for a commit for long, even when its connection has gone."""
+        """Release the kept records: this may wait for a commit for long, even after its connection has closed."""
         self.unlooked.clear()
         size, self._kept_bytes = self._kept_bytes, 0
         self.connection.server.memory.unappended.give(size)
 
     async def append_in_turns(self, steps: Iterator[None]) -> None:
-        """Go on with what `append` or `refuse` began, then look at what could not be looked at in one go."""
+        """Continue what `append` or `refuse` began, then check batches that need several turns."""
         while self.connection.is_open and next(steps, DONE) is not DONE:
             await self.connection.server.broker.env.turns.next()
         if self.connection.is_open:
             await self.look()
 
     def append(self) -> Iterator[None]:
-        """Append each batch; yield where others should have their turn, before what is left.
+        """Append each batch; yield between slices of work.
 
         With acks=-1 what was appended stays open until it is committed.
         """
@@ -387,12 +387,12 @@ class PendingProduce(Slot):
                 )
 
     async def look(self) -> None:
-        """Append what could not be looked at in one go."""
+        """Append batches that need several turns."""
         for each in self.unlooked.values():
             await self._append_unlooked(each)
 
     def go_on_later(self, work: Coroutine[None, None, None]) -> None:
-        """Answer after this work; what comes on this connection behind it waits, to stay in order."""
+        """Respond after this work. Later requests on this connection wait, to stay in order."""
         self.overlaps = False
         self.connection.spawn(self._conclude(work))
 
@@ -447,14 +447,14 @@ class PendingProduce(Slot):
         )
 
     def _check_attributes(self, attributes: int) -> None:
-        """Refuse what this API's version forbids; the log's laws are the partition's business."""
+        """Refuse what this API's version forbids; the partition checks the rules of the log."""
         if attributes & TRANSACTIONAL_BIT and not self._wanted.transactional_id:
             raise TransactionalIdAuthorizationFailed("a transactional batch needs a transactional id")
         if attributes & CODEC_MASK == ZSTD and self.header.api_version < FIRST_ZSTD_VERSION:
             raise UnsupportedCompressionType("zstd needs Produce version 7 (KIP-110)")
 
     def refuse(self, error: KafkaError) -> Iterator[None]:
-        """Give each partition the same error, and append nothing; yield as `append` does."""
+        """Fail each partition with the same error, and append no records; yield as `append` does."""
         left = BATCHES_AT_ONCE
         for topic, batches in self._wanted.topics:
             if left <= 0:
@@ -466,7 +466,7 @@ class PendingProduce(Slot):
             self.topics.append((topic, refused))
 
     def settle(self) -> tuple[bytes] | None:
-        """Return the response, or None: something is not committed yet."""
+        """Return the response if all records are committed, otherwise None."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
         for partition, appended_at in tuple(self._open.items()):
@@ -478,7 +478,7 @@ class PendingProduce(Slot):
         return None
 
     def committed(self, partition: Partition) -> None:
-        """The partition's high watermark passed what this request appended."""
+        """Note that the partition's high watermark passed this request's records."""
         try:
             if self._open.pop(partition, None) is not None and not self._open and not self._settling:
                 self._respond()
@@ -486,14 +486,14 @@ class PendingProduce(Slot):
             self.connection.crash("committed")
 
     def failed(self, partition: Partition, error: KafkaError) -> None:
-        """It may be committed later, or never."""
+        """Note that a partition failed: its records may be committed later, or never."""
         appended_at = self._open.get(partition)
         if appended_at is not None:
             self.connection.run_guarded(self._fail, appended_at, error)
             self.committed(partition)
 
     def expired(self) -> None:
-        """The client's timeout is over."""
+        """Complete after the client's timeout."""
         self._ticket = NOTHING
         for appended_at in self._open.values():
             self._fail(appended_at, RequestTimedOut())
@@ -522,10 +522,12 @@ class PendingProduce(Slot):
         *,
         log: Partition | None = None,
     ) -> ProducedPartition:
-        """Return the result of a batch that was not appended. If it may come again, what its producer sent after it
-        waits: it would be taken for the producer's first where this broker leads a moment later.
+        """Return the result of a batch that was not appended.
+
+        If its producer may retry it, later batches of the producer must wait. Otherwise a new leader would take them
+        for the producer's first.
         """
-        passes = error.retriable and error.code != CorruptMessage.code  # then it is unknown of whom it was
+        passes = error.retriable and error.code != CorruptMessage.code  # then the producer is unknown
         if records is not None and (passes or (topic, index) in self._unverified):
             broker = self.connection.server.broker
             replica = find_replica(broker, topic, index)
@@ -538,7 +540,10 @@ class PendingProduce(Slot):
     def _failure(
         self, topic: TopicKey, index: int, error: KafkaError, *, log: Partition | None = None
     ) -> ProducedPartition:
-        """Return the response for an error. It says where the log starts that judged the batch, if there is one."""
+        """Return the response for an error.
+
+        It includes the start of the log that rejected the batch, if there is such a log.
+        """
         leader = None
         if error.code in MOVED and self.header.api_version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(self.connection.server.broker, topic, index)

@@ -19,7 +19,7 @@ API_KEY: Final = ApiKey.PUSH_TELEMETRY
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Take the metrics in turns of the loop, or say why not."""
+    """Store the metrics in turns of the loop, or return the error."""
     instance_id = message.client_instance_id
     if instance_id is None:
         raise InvalidRequest("a push needs the id that GetTelemetrySubscriptions gave")
@@ -37,7 +37,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         at_once=1,
         goes_on=lambda: (
             request.is_awaited or message.terminating
-        ),  # a client that ends may not wait for the answer
+        ),  # a client that ends may not wait for the response
     )
     return build_response(API_KEY, request.api_version)
 

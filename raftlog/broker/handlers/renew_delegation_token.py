@@ -1,4 +1,4 @@
-"""RenewDelegationToken 1-2: the owner of a token, or a renewer, has it hold on (KIP-48)."""
+"""RenewDelegationToken 1-2: the owner of a token, or a renewer, extends it (KIP-48)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ API_KEY: Final = ApiKey.RENEW_DELEGATION_TOKEN
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller renew a token, and wait until this broker goes by that."""
+    """Have the controller renew a token, and wait until this broker applies that."""
     proof, period_ms = bytes(message.hmac), message.renew_period
     expires_ms = await change_end(broker, request, proof, change=RenewToken, period_ms=period_ms)
     make = response_builders(API_KEY, request.api_version)

@@ -16,7 +16,10 @@ API_KEY: Final = ApiKey.SASL_AUTHENTICATE
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Take one message. A login that fails is answered late, so that guessing is slow, and ends the connection."""
+    """Handle one message.
+
+    The response to a failed login is delayed, so that guessing is slow, and the connection is closed.
+    """
     connection = request.connection
     make = response_builders(API_KEY, request.api_version)
     if connection is None or connection.login is None:

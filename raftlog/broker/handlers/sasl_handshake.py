@@ -1,7 +1,7 @@
-"""SaslHandshake 1: a client chooses how it will prove who it is (KIP-12, KIP-43).
+"""SaslHandshake 1: a client chooses its authentication mechanism (KIP-12, KIP-43).
 
-Version 0 is listed, and refused. Old versions of librdkafka (kcat of Debian 12 has one) do not log in at a broker that
-does not list it, although they then send version 1.
+Version 0 is listed, and refused. Old versions of librdkafka (such as kcat's in Debian 12) need it in the list to log
+in, although they then send version 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ API_KEY: Final = ApiKey.SASL_HANDSHAKE
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Begin a login, or list the mechanisms that there are, late; the dispatcher then ends the connection."""
+    """Begin a login, or list the supported mechanisms after a delay; the dispatcher then closes the connection."""
     connection = request.connection
     login = None if connection is None else connection.login
     error_code, mechanisms = NONE, () if login is None else login.mechanisms

@@ -17,13 +17,13 @@ from raftlog.security.acls import READ_GROUP
 API_KEY: Final = ApiKey.SYNC_GROUP
 
 FIRST_MANDATORY_PROTOCOL_VERSION: Final = 5
-"""From it on a member says which protocol its group has chosen, by type and name (KIP-559)."""
+"""From it on a member sends the protocol that its group has chosen, by type and name (KIP-559)."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Awaitable[Any]:
-    """Answer with the member's own assignment once it is committed. The request is not kept until then.
+    """Return the member's own assignment once it is committed. The request is not kept until then.
 
-    While the coordinator loads, a member has to join again, as in Kafka up to 3.9: COORDINATOR_LOAD_IN_PROGRESS in a
+    While the coordinator loads, a member has to join again, as in Kafka up to 3.9. COORDINATOR_LOAD_IN_PROGRESS in a
     sync ends Java's and aiokafka's consumers.
     """
     if request.api_version >= FIRST_MANDATORY_PROTOCOL_VERSION and None in (

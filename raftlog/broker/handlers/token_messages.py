@@ -1,4 +1,4 @@
-"""Delegation tokens between the wire's fields and values, for the four APIs about them (KIP-48, KIP-373)."""
+"""Converts delegation tokens between wire fields and values, for the four token APIs (KIP-48, KIP-373)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from raftlog.metadata.image import MetadataImage
 from raftlog.security.acls import ANONYMOUS
 
 NEWS_S: Final = 0.25
-"""How long a token is waited for that another broker may have made a moment ago."""
+"""How long to wait for a token that another broker may just have created, in seconds."""
 
 
 def demand_password_login(request: RequestContext) -> None:
-    """Raise DelegationTokenRequestNotAllowed for who is no user that logged in, or logged in with a token.
+    """Raise DelegationTokenRequestNotAllowed for an anonymous client, or for a login with a token.
 
-    A token makes no token, so that whoever stole one has it for its own lifetime only.
+    A token cannot create tokens, so a stolen token is only useful for its own lifetime.
     """
     login = None if request.connection is None else request.connection.login
     is_user = request.principal != ANONYMOUS and request.principal.startswith(f"{USER}:")
@@ -36,7 +36,7 @@ def demand_password_login(request: RequestContext) -> None:
 
 
 def demand_enabled(broker: BrokerContext) -> None:
-    """Raise DelegationTokenAuthDisabled where there are no tokens."""
+    """Raise DelegationTokenAuthDisabled if tokens are not enabled."""
     if not broker.token_key.is_set:
         raise DelegationTokenAuthDisabled(
             "there are no delegation tokens without delegation.token.secret.key"
@@ -77,9 +77,9 @@ async def change_end(
     change: type[RenewToken | ExpireToken],
     period_ms: int,
 ) -> int:
-    """Have the controller say anew when the token with this HMAC ends, and return that in wall milliseconds.
+    """Have the controller set a new expiry for the token with this HMAC, and return it in wall milliseconds.
 
-    Returns once this broker goes by it.
+    Returns once this broker applies it.
     """
     demand_password_login(request)
     token_id = await find_token_id(broker, proof)
@@ -89,7 +89,7 @@ async def change_end(
 
 
 def shows(image: MetadataImage, token_id: str, times: TokenTimes) -> bool:
-    """Whether an image has a token that expires as the controller answered, or has it no more."""
+    """Return whether an image has the token with the controller's expiry time, or no longer has the token."""
     token = image.tokens.get(token_id)
     return token is None or token.expires_ms == times.expires_ms
 

@@ -35,7 +35,7 @@ FIRST_ADDING_VERSION: Final = 5
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Answer per partition once the offsets are in the transaction."""
+    """Respond per partition once the offsets are in the transaction."""
     make = response_builders(API_KEY, request.api_version)
 
     def topic(asked: Any, partitions: Iterator[Any]) -> Any:
@@ -85,7 +85,7 @@ def _dialect(version: int) -> ProducerApiLevel:
 async def _commits(
     broker: BrokerContext, request: RequestContext, message: Any, codes: dict[RequestRow, int]
 ) -> dict[RequestRow, OffsetCommit]:
-    """Return what can be committed, by row of the request; what cannot gets its code at once."""
+    """Return the offsets that can be committed, by row of the request. The other rows get their codes immediately."""
     commits: dict[RequestRow, OffsetCommit] = {}
     image = broker.image()
     now_ms = broker.env.ages.latest_ms()

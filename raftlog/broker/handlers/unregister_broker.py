@@ -1,4 +1,4 @@
-"""UnregisterBroker 0: forget a broker, which takes no part until its process starts anew (KIP-500)."""
+"""UnregisterBroker 0: remove a broker, which stays out until its process restarts (KIP-500)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _RESULTS_UNTIL: Final = 1
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Have the controller change the levels, and wait until this broker tells them."""
+    """Have the controller change the levels, and wait until this broker reports them."""
     version = request.api_version
     if len(message.feature_updates) > MAX_UPDATES:
         raise InvalidRequest(f"feature_updates has at most {MAX_UPDATES} features")
@@ -53,7 +53,10 @@ def _update(version: int, wanted: Any) -> FeatureUpdate:
 
 
 def _response(version: int, results: tuple[FeatureResult, ...]) -> Any:
-    """An error is one of the whole request in every version, as Apache Kafka's; single results say that all is done."""
+    """An error applies to the whole request in every version, as in Apache Kafka.
+
+    Single results mean that all succeeded.
+    """
     make = response_builders(API_KEY, version)
     failed = next((each for each in results if each.error_code), None)
     because = failed and truncate_message(

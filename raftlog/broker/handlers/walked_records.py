@@ -1,4 +1,4 @@
-"""A produced batch whose records have to be looked at: off the loop or in turns of it, within a budget of memory."""
+"""Validates a produced batch record by record, off the loop or in turns, within a memory budget."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class WalkedBatch(NamedTuple):
 
 
 async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, memory: Account) -> WalkedBatch:
-    """Look at each record of a batch, a few at a time, and give the batch its topic's codec.
+    """Check each record of a batch, a few at a time, and recompress the batch with its topic's codec.
 
-    Raises what is wrong with the batch for a topic with this config. `memory` bounds and counts what the batch is
-    decompressed to: all of it until the end, though only a few pieces exist at once, and compressed anew.
+    Raises the error of a batch that is invalid for a topic with this config. `memory` limits and counts the
+    decompressed and the recompressed batch. All of it counts until the end, though only a few pieces exist at once.
     """
     header = validate_produced(records, config.max_message_bytes)
     laws = RecordRules.of(config, env.ages.latest_ms())

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers 1-2: a transaction's coordinator has its end written by the leaders of its partitions (KIP-98, 890).
+"""WriteTxnMarkers 1-2: a transaction's coordinator has the partition leaders write its markers (KIP-98, 890).
 
-From other brokers only. Each partition is answered once its marker is committed; one that was written already is not
-written again. In `__consumer_offsets` the group coordinator writes it, and its offsets count from then on, or never.
+Only other brokers send it. A partition succeeds once its marker is committed. A marker that exists already is not
+written again. In `__consumer_offsets` the group coordinator writes it, which commits or aborts the offsets.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from raftlog.security.acls import BrokersOnly
 API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
 
 Codes = dict[tuple[int, TopicPartition], int]
-"""By marker (its place in the request) and partition."""
+"""By marker (its index in the request) and partition."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
-    """Write all markers, then answer when all are committed or the time is up."""
+    """Write all markers, then respond when all are committed or at the timeout."""
     codes: Codes = {}
     waiting: dict[asyncio.Future[int], tuple[int, TopicPartition]] = {}
 
     def write(number: int, asked: Any, tp: TopicPartition) -> None:
         if not request.is_awaited:
-            return  # it is asked again elsewhere, is done by now, and the next transaction may have begun
+            return  # the coordinator retried elsewhere, so it is done by now, and the next transaction may have begun
         try:
             waiting[_write(broker, _marker(message, asked), tp)] = (number, tp)
         except KafkaError as error:
@@ -58,7 +58,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
-    """Say the same of each partition."""
+    """Return the same error for each partition."""
     return _response(request, message, {}, otherwise=error.code)
 
 
@@ -83,7 +83,7 @@ def _marker(message: Any, asked: Any) -> TxnMarker:
 
 
 def _write(broker: BrokerContext, marker: TxnMarker, tp: TopicPartition) -> asyncio.Future[int]:
-    """Append one marker; the future gives the error code at commit."""
+    """Append one marker; the future has the error code at commit."""
     waiter = PendingMarker()
     partition = locate(broker, *tp)
     if tp.topic == CONSUMER_OFFSETS_TOPIC:
@@ -109,7 +109,7 @@ class PendingMarker:
         self._settle(error.code)
 
     def answered(self, future: asyncio.Future[None]) -> None:
-        """The group coordinator has, or has not, ended the transaction."""
+        """Note that the group coordinator has, or has not, ended the transaction."""
         error = None if future.cancelled() else future.exception()
         if isinstance(error, KafkaError):
             self._settle(error.code)
@@ -122,7 +122,7 @@ class PendingMarker:
 
 
 def _response(request: RequestContext, message: Any, codes: Codes, *, otherwise: int) -> Any:
-    """Answer each partition with its code, and with `otherwise` where there is none."""
+    """Return each partition's code, or `otherwise` where there is none."""
     make = response_builders(API_KEY, request.api_version)
 
     def partitions(number: int, topic: Any) -> Iterator[Any]:

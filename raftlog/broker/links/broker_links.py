@@ -1,9 +1,9 @@
-"""How a broker asks others: one Kafka request, one answer, on connections that proved the cluster secret.
+"""Broker-to-broker requests: one Kafka request and its response, on connections authenticated by the cluster secret.
 
-Nobody is followed on these connections, so they neither end a follower's connection nor are heard as one. Each API has
-its own connection to each broker, and a second one for slow requests. So an answer that waits for a commit holds up
-only requests of its own kind. A new connection ends the one before of its kind, so that nothing that was asked on it is
-heard later.
+These connections carry no replication, so they neither end a follower's connection nor count as one. Each API has its
+own connection to each broker, and a second one for slow requests. So a response that waits for a commit delays only
+requests of its own kind. A new connection closes the previous connection of its kind, so a request sent on the old one
+can no longer take effect.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from raftlog.protocol.codec import (
 )
 
 ANSWER_S: Final = 10.0
-"""How long an answer may take unless the caller says otherwise."""
+"""Default timeout for a response, in seconds."""
 
 PAUSE_S: Final = 0.1
-"""After a failure to connect, asks fail at once for so long."""
+"""After a failure to connect, requests fail immediately for this many seconds."""
 
 LARGE_BYTES: Final = 64 * 1024
-"""A larger answer is decoded in turns: all transactional ids of a broker take a third of a second."""
+"""A larger response is decoded in turns: all transactional ids of a broker take a third of a second."""
 
 CLIENT_ID: Final = "raftlog"
 
@@ -52,17 +52,17 @@ ServeOwn = Callable[[int, int, Any], Awaitable[Any]]
 
 
 class Lane(NamedTuple):
-    """A queue of questions to a broker with a connection of its own: the slow ones hold up only each other."""
+    """A queue of requests to a broker on its own connection. Slow requests delay only each other."""
 
     broker_id: int
     is_slow: bool = False
 
 
 class BrokerLinks:
-    """Connections are made when somebody asks, and again after they were lost."""
+    """Connects on the first request, and reconnects on the first request after a connection was lost."""
 
     def __init__(self, env: Env, node_id: int, connect: Connect, serve_own: ServeOwn) -> None:
-        """`serve_own` handles what this broker asks itself, see `dispatch.serve_own`."""
+        """`serve_own` handles this broker's requests to itself, see `dispatch.serve_own`."""
         self._env = env
         self._node_id = node_id
         self._connect = connect
@@ -79,11 +79,13 @@ class BrokerLinks:
         timeout_s: float = ANSWER_S,
         is_slow: bool = False,
     ) -> Any:
-        """Return the decoded response. Raises BrokerNotAvailable, RequestTimedOut: it may have been carried out.
+        """Return the decoded response.
 
-        This broker itself is asked without a connection; it may raise what its handler raises. A request on the
-        connection for what `is_slow` that is not answered may be heard until something else is asked on that one.
-        Nothing but a KafkaError is raised, whatever the other broker says and wherever a handler of ours fails.
+        Raises BrokerNotAvailable, or RequestTimedOut, after which the request may have been carried out.
+
+        A request to this broker itself needs no connection, and raises what its handler raises. An unanswered request
+        on the `is_slow` connection may still take effect until another request is sent on that connection. Only a
+        KafkaError is raised, whatever the other broker sends and wherever a local handler fails.
         """
         kind = broker_id, api_key, is_slow
         try:
@@ -102,13 +104,13 @@ class BrokerLinks:
             raise RequestTimedOut(f"broker {broker_id} did not answer within {timeout_s:g} s") from None
 
     def close(self) -> None:
-        """Drop all connections; whoever waits hears BrokerNotAvailable."""
+        """Close all connections. Pending requests raise BrokerNotAvailable."""
         for link in self._links.values():
             link.hang_up()
 
 
 class _Link:
-    """One connection to one broker for one kind of asking, as long as it holds."""
+    """One connection to one broker for one kind of request, as long as it lasts."""
 
     def __init__(self, broker_id: int, hello: int, connect: Connect, env: Env) -> None:
         self._broker_id = broker_id
@@ -142,7 +144,7 @@ class _Link:
             ) from error
 
     def hang_up(self) -> None:
-        """Begin again on a new connection: this one may be silent for ever."""
+        """Close this connection, which may be silent for ever, and start again with a new one."""
         if self._channel is not None:
             self._channel.close()
 

@@ -1,14 +1,14 @@
 """How a broker proves to another that it knows the cluster secret, on a connection to an ordinary listener.
 
-It is a private API that is not advertised. Its steps are those of `base.handshake`:
+It is a private API that is not advertised, with the steps of `base.handshake`:
 
 - hello (id, epoch, nonce) → challenge (id, nonce)
 - the client's proof → verdict (an error, or the server's proof)
 
-The secret never travels. Without TLS the bytes that follow on the connection are neither encrypted nor signed: the
-network must keep out anyone who can alter packets between brokers. Over TLS proofs are bound to the listener's
-certificate, see `handshake.bound_secret`. From a level of the metadata on (`BOUND_SINCE`), they are also bound to the
-cluster's id: a restored copy of a cluster knows the secret, and must not get records of the original.
+The secret never travels. Without TLS the bytes that follow on the connection are neither encrypted nor signed. The
+network must keep out anyone able to alter packets between brokers. Over TLS proofs are bound to the listener's
+certificate, see `handshake.bound_secret`. From a metadata level on (`BOUND_SINCE`), they are also bound to the
+cluster's id. A restored copy of a cluster knows the secret, and must not receive records of the original.
 """
 
 from __future__ import annotations
@@ -40,15 +40,16 @@ VERSION: Final = 1
 FRAME_BYTES: Final = 256
 """Longest frame of a step; the longest in use has less than a hundred bytes."""
 HELLO: Final = 1
-"""Of a follower, which will fetch."""
+"""The hello of a follower, which will fetch."""
 PROOF: Final = 2
 FIRST_ASKING_HELLO: Final = 16
-"""Of a broker that asks by one API: this plus the API's key. On that connection it is not heard as a follower."""
+"""A connection for requests of a single API sends this plus the API's key as its hello. Such a connection does not
+count as a follower."""
 FIRST_SLOW_HELLO: Final = 128
-"""Likewise, for what is expected to be answered late: it must not hold up the rest."""
+"""Likewise, for APIs with slow responses, which must not delay the others."""
 LAST_HELLO: Final = 255
 ADMIN_HELLO: Final = LAST_HELLO
-"""Of a node's admin API: it gets a broker's places, as many as it likes, but no broker's rights."""
+"""The hello of a node's admin API. It gets a broker's places, as many as it likes, but not a broker's rights."""
 
 BOUND_SINCE: Final = 1
 """The level of the metadata from which on the secret is bound to the cluster's id."""
@@ -95,22 +96,22 @@ class ServerHandshake:
         self._transcript = Transcript(secret, _NAME, hello, self.challenge)
 
     def admit(self, step: bytes) -> ReplicaId | None:
-        """Return which broker is at the other end, or None if the proof of its second step is wrong."""
+        """Return the id of the broker at the other end, or None if the proof of its second step is invalid."""
         proof = _PROOF.unpack(step)[1]
         return self._claims if self._transcript.is_proof(CONNECTOR, proof) else None
 
     @staticmethod
     def is_proof(step: bytes) -> bool:
-        """Whether these are the bytes of a second step, with a right proof or a wrong one."""
+        """Return whether these bytes are the second step of a handshake, with a valid or an invalid proof."""
         return len(step) == _PROOF.size and step[0] == PROOF
 
     def welcome(self) -> bytes:
-        """Return the verdict for a client whose proof was right: our own proof."""
+        """Return the verdict for a client with a valid proof: our own proof."""
         return _VERDICT.pack(NONE, self._transcript.proof(LISTENER))
 
     @staticmethod
     def refusal() -> bytes:
-        """Return the verdict for a client whose proof was wrong, or whose connection is not the newest."""
+        """Return the verdict for a client with an invalid proof, or with a connection that is not its newest."""
         return _VERDICT.pack(SaslAuthenticationFailed.code, b"")
 
 
@@ -131,7 +132,7 @@ async def prove_membership(
     """The connecting side: prove to be broker `own`, and have the other prove to be broker `server_id`.
 
     `ask` sends one request frame (length in front) and returns the response without its length. Raises
-    SaslAuthenticationFailed when the other end is not the broker that it should be, or refuses us.
+    SaslAuthenticationFailed if the other end is not the expected broker, or refuses us.
     """
     said = _HELLO.pack(hello, own.broker_id, own.broker_epoch, nonce(NONCE_BYTES))
     challenge = (await ask(_request(0, said)))[_LENGTH.size :]

@@ -1,11 +1,11 @@
-"""A connection to another broker's listener: whole answer frames in order, received in place.
+"""A connection to another broker's listener: complete response frames in order, received in place.
 
-A frame is a view of the receive buffer, valid only during the call that gets it: followers write it to their logs
-right there, without a copy. Memory is bounded by the largest frame allowed, follows what arrived of it, and what a
-burst needed is given back. Only short frames are taken until the other end has proved to be a broker (`adopt`).
+A frame is a view of the receive buffer, valid only during the `on_frame` call. Followers write it to their logs right
+there, without a copy. Memory is bounded by the largest frame allowed and grows with the bytes that arrive. Memory for
+a burst is released. Only short frames are accepted until the other end is authenticated as a broker (`adopt`).
 
-A failure over the other broker's bytes costs this connection only. Nothing is written to a transport that has closed,
-which some loops do without telling.
+An error in the other broker's bytes costs this connection only. Writes to a closed transport are skipped, since some
+event loops ignore them silently.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog.base.log import get_logger
 
 USUAL_BYTES: Final = 64 * 1024
 SHRINK_AFTER_FRAMES: Final = 256
-"""Frames in a row that fit into the usual buffer, after which a larger one is given back."""
+"""The number of consecutive small frames after which a larger buffer is released."""
 _LENGTH = Struct(">i")
 _LENGTH_BYTES: Final = 4
 
@@ -28,7 +28,7 @@ log = get_logger(__name__)
 
 
 class PeerChannel(asyncio.BufferedProtocol, Guard):
-    """`on_frame` gets each answer without its length; `on_lost` is told once that there will be no more."""
+    """`on_frame` receives each response without its length. `on_lost` is called once, when the connection has ended."""
 
     def __init__(
         self, *, max_frame_bytes: int, on_lost: Callable[[Exception | None], None] = lambda _error: None
@@ -43,9 +43,9 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         self._small_frames = 0
 
     def adopt(self, on_lost: Callable[[Exception | None], None]) -> None:
-        """The other end has proved to be a broker: take long frames, and tell `on_lost` of the end from now on.
+        """Trust the other end as an authenticated broker, and accept long frames.
 
-        Raises ConnectionResetError if that has come already.
+        The new `on_lost` is called when the connection ends. Raises ConnectionResetError if it has ended already.
         """
         if self._transport is None:
             raise ConnectionResetError("the peer closed the connection right after its answer")
@@ -53,12 +53,12 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         self._on_lost = on_lost
 
     def send(self, frame: bytes) -> None:
-        """Write one request frame; lost silently if the connection is (`on_lost` tells)."""
+        """Write one request frame. It is dropped silently if the connection is lost, which `on_lost` reports."""
         if self._transport is None:
             return
         try:
             self._transport.write(frame)
-        except RuntimeError:  # uvloop closed it without a word
+        except RuntimeError:  # uvloop closed it without a notification
             self.connection_lost(None)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         log.exception("peer_channel_crashed", what=what)
 
     async def ask(self, frame: bytes) -> bytes:
-        """Send one frame and wait for one answer: for the handshake, before frames are received in place."""
+        """Send one frame and wait for one response. This is for the handshake, before frames are received in place."""
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         lost, self._on_lost = self._on_lost, lambda error: _fail(answer, error)
         self.on_frame = lambda view: _give(answer, bytes(view))
@@ -131,7 +131,7 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         self._make_room(position, 0)
 
     def _make_room(self, position: int, needed: int) -> None:
-        """Keep what begins at `position`, in a buffer for `needed` bytes, or twice what has arrived of them."""
+        """Keep the bytes from `position`, in a buffer for `needed` bytes, or twice what has arrived of them."""
         rest = self._buffer[position : self._filled]
         size = max(min(needed, 2 * len(rest)), USUAL_BYTES)
         if len(self._buffer) < size or (

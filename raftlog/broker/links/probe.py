@@ -1,8 +1,10 @@
-"""Is a broker that went quiet gone? One connection, one ApiVersions request, one word.
+"""Checks whether a silent broker is gone.
 
-A dead process refuses at once. A machine that is gone stays silent, or the network says that it cannot be reached. For
-a process that stands still, or is only slow, its kernel accepts, but no answer comes. A live one answers.
-A peer that answers in another protocol is somebody else at what is no longer the broker's address.
+It opens one connection, sends one ApiVersions request, and returns one word.
+
+A dead process refuses at once. A host that is down stays silent, or the network reports it as unreachable. A suspended
+or slow process still has a kernel that accepts connections, but sends no response. A live process responds. A peer
+that responds in another protocol is a different program at the broker's former address.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ _CORRELATION_ID = bytes(4)
 """The bytes after the length of a response."""
 
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
-"""The beginnings of an alert and of a handshake's message: a broker may refuse this hello, and yet be alive."""
+"""The beginnings of a TLS alert and of a handshake message: a broker may refuse this hello, and yet be alive."""
 
 
 async def probe(host: str, port: int, *, patience_s: float = 0.3, tls: bool = False) -> ProbeResult:
     """Ask the broker at an address for its API versions and wait at most `patience_s` seconds.
 
-    With `tls` ask to begin TLS. The answer proves no more and no less, and asks nobody whom to believe.
+    With `tls` ask to begin TLS. The response proves only that a broker is alive. No authentication takes place.
     """
     loop = asyncio.get_running_loop()
     accepted = False
@@ -43,7 +45,7 @@ async def probe(host: str, port: int, *, patience_s: float = 0.3, tls: bool = Fa
         return "accepted" if accepted else "silent"
     except (ConnectionError, RuntimeError):  # RuntimeError: uvloop's, where the connection has ended
         return "refused"
-    except (OSError, ValueError):  # ValueError: a host that is none
+    except (OSError, ValueError):  # ValueError: an invalid host name
         return "unreachable"
 
 

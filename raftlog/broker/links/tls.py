@@ -1,6 +1,6 @@
 """The certificates of a node, from the stores that settings name to contexts of TLS; and TLS towards other brokers.
 
-Files are looked at by their times and sizes, never on the event loop. Files that cannot be used change nothing.
+Files are checked by their times and sizes, never on the event loop. Unusable files have no effect.
 
 Private keys reach OpenSSL through memory (memfd), so that none is written to a disk.
 """
@@ -22,10 +22,10 @@ from raftlog.base.log import get_logger
 
 HANDSHAKE_S: Final = 5.0
 SHUTDOWN_S: Final = 2.0
-"""How long the two ends may take to agree at the beginning, and at the end."""
+"""The timeout of the TLS handshake, and of its end."""
 
 MAX_STORE_BYTES: Final = 4 << 20
-"""The largest file that is read; hundreds of authorities need less than one."""
+"""The largest file that is read. Hundreds of certificate authorities need less."""
 
 PEM_BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LINE: Final = 64
@@ -34,17 +34,17 @@ log = get_logger(__name__)
 
 
 class TlsUnusable(ValueError):
-    """Files or texts of which no context can be made; the message names the setting and never shows a secret."""
+    """Raised for files or texts that do not make a context. The message names the setting and never shows a secret."""
 
 
 class Material(NamedTuple):
     """The content of a listener's stores, as PEM."""
 
     chain: bytes
-    """Empty: the settings name none, since this node only connects to that listener."""
+    """Empty if the settings name none, since this node only connects to that listener."""
     key_password: str
     believed: str
-    """Empty: the settings name none."""
+    """Empty if the settings name none."""
 
     def __repr__(self) -> str:
         return "Material()"
@@ -68,7 +68,7 @@ class ListenerContexts:
             self.newest = self._make(self._tls, read_material(self._tls))
         except TlsUnusable:
             raise
-        except Exception as error:  # of libraries: nodes go on whatever these make of a file
+        except Exception as error:  # from libraries: nodes go on whatever these raise
             why = f"listener {self._tls.listener}: the certificates cannot be used"
             raise TlsUnusable(f"{why} ({type(error).__name__}: {error})") from error
         self._stamps = stamps
@@ -77,8 +77,8 @@ class ListenerContexts:
     def renew(self) -> ssl.SSLContext | None:
         """Return a new context if the files have changed.
 
-        Files that cannot be used are tried again, since it may be for want of descriptors. Raises TlsUnusable, once for
-        each state of the files and reason.
+        Unusable files are retried, since the reason may be a lack of descriptors. Raises TlsUnusable, once for each
+        state of the files and reason.
         """
         stamps = self._look()
         if stamps == self._stamps:
@@ -112,11 +112,11 @@ class PeerTls:
         self._turn = asyncio.Lock()
 
     async def open(self, offload: Offload) -> None:
-        """Read the files before anybody connects. Raises TlsUnusable."""
+        """Read the files before the first connection. Raises TlsUnusable."""
         await offload(self._contexts.load)
 
     async def options(self, offload: Offload) -> dict[str, Any]:
-        """Return the options of `create_connection`. Raises ConnectionError where there never were usable files."""
+        """Return the options of `create_connection`. Raises ConnectionError if there were never usable files."""
         async with self._turn:
             try:
                 await offload(self._contexts.renew)
@@ -139,12 +139,12 @@ def make_client_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
 
 
 def load_context(context: ssl.SSLContext, tls: ListenerTls, material: Material) -> None:
-    """Give a context its certificate, and whom it believes. Raises TlsUnusable."""
+    """Give a context its certificate and the certificate authorities that it trusts. Raises TlsUnusable."""
     versions = sorted(ssl.TLSVersion[each.replace(".", "_")] for each in tls.ssl_enabled_protocols)
     context.minimum_version, context.maximum_version = versions[0], versions[-1]
     context.verify_flags |= (
         ssl.VERIFY_X509_PARTIAL_CHAIN
-    )  # as in Java, whatever the truststore has is believed
+    )  # as in Java, all certificates in the truststore are trusted
     if material.chain:
         _load_chain(context, tls, material)
     if material.believed:
@@ -207,11 +207,11 @@ def read_material(tls: ListenerTls) -> Material:
 
 
 def _pem(text: str) -> str:
-    """Return the blocks of PEM in a text, with lines again where a .properties file has made one line of them."""
+    """Return the blocks of PEM in a text, with the line breaks that a .properties file has removed."""
     found = []
     for kind, body in PEM_BLOCK.findall(text):
         lines = [body.strip()]
-        if ":" not in body:  # else it has headers, whose lines are to stay
+        if ":" not in body:  # else it has headers, which keep their lines
             joined = "".join(body.split())
             lines = [joined[start : start + _LINE] for start in range(0, len(joined), _LINE)]
         found += [f"-----BEGIN {kind}-----", *lines, f"-----END {kind}-----", ""]
@@ -219,7 +219,7 @@ def _pem(text: str) -> str:
 
 
 def _unpack(setting: str, raw: bytes, password: str, *, with_key: bool) -> bytes:
-    """Return what a PKCS12 store holds, as PEM."""
+    """Return the contents of a PKCS12 store as PEM."""
     try:
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.serialization import pkcs12
@@ -261,7 +261,7 @@ def _stamp(path: str) -> tuple[int, ...] | None:
 
 
 def keystore_of(tls: ListenerTls) -> str:
-    """Return the setting of a listener's own certificate, and its file, for a person."""
+    """Return the setting of a listener's own certificate, and its file, for a message."""
     location = tls.ssl_keystore_location
     return f"{tls.names['ssl_keystore_location']}: {location}" if location else tls.names["ssl_keystore_key"]
 
@@ -274,10 +274,8 @@ def _truststore(tls: ListenerTls) -> str:
 
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[str]:
-    """Yield a path under which OpenSSL reads some bytes that are on no disk."""
-    if not hasattr(
-        os, "memfd_create"
-    ):  # not on Linux: a file that this user alone can read, and only meanwhile
+    """Yield a path where OpenSSL can read bytes that are on no disk."""
+    if not hasattr(os, "memfd_create"):  # not on Linux: a temporary file that only this user can read
         with NamedTemporaryFile() as temporary:
             temporary.write(content)
             temporary.flush()

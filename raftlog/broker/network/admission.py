@@ -1,18 +1,17 @@
-"""Admission of connections: places for clients, places that only brokers get, and a hall where a broker can prove to
-be one.
+"""Admission of connections: places for clients, places for brokers, and a hall where brokers can authenticate.
 
 Every new connection is a stranger. Strangers have at most max.connections places, fewer where the process may open
-fewer files or has less memory. An address and a listener may have fewer places. A broker that proves the cluster secret
-leaves the strangers and counts nowhere, so clients never take a broker's place. `connection_rates` says how fast
-strangers may come.
+fewer files or has less memory. An address and a listener may have fewer places. A broker that proves the cluster
+secret leaves the strangers and counts nowhere, so clients never take a broker's place. `connection_rates` says how
+fast strangers may come.
 
-A stranger for whom there is no place waits in the hall, where nothing but the handshake of brokers is handled, in
-short frames. It is refused with its first other frame, after HALL_LOOKS seconds, or if a newer one needs its place
-among HALL_PLACES (`base.places`).
+A stranger without a place waits in the hall, which handles only the handshake of brokers, in short frames. It is
+refused at its first other frame, after HALL_LOOKS seconds, or if a newer stranger needs its place among HALL_PLACES
+(`base.places`).
 
-A listener of SASL has a gate: before its login, a client may ask for versions, log in, or prove to be a broker. Any
-other request ends its connection, and so does a login that takes too long. Its frames are short until then, so that
-strangers cannot make a broker keep much (CVE-2022-34917).
+A SASL listener has a gate: before its login, a client may only get API versions, log in, or authenticate as a broker.
+Any other request ends its connection, and so does a login that takes too long. Its frames are short until then, so
+that strangers cannot fill a broker's memory (CVE-2022-34917).
 """
 
 from __future__ import annotations
@@ -37,17 +36,17 @@ if TYPE_CHECKING:
     from raftlog.broker.network.connection_rates import ConnectionRates
 
 CONNECTION_BYTES: Final = 4 * 1024
-"""The cost of an idle connection at most, in our memory and the transport's; half of it was measured."""
+"""The maximum cost of an idle connection, in our memory and the transport's; half of it was measured."""
 
 TLS_CONNECTION_BYTES: Final = 64 * 1024
-"""The same over TLS, whose session and buffers have 50 KiB."""
+"""The same over TLS. Its session and buffers take 50 KiB."""
 
 HALL_PLACES: Final = 256
 HALL_LOOKS: Final = 3
-"""Seconds that a connection may stay in the hall: looks of `watch`."""
+"""Seconds that a connection may stay in the hall, in looks of `watch`."""
 
 LOGIN_LOOKS: Final = 30
-"""Seconds that a connection may stay without a login: looks of `idle_connections`."""
+"""Seconds that a connection may stay without a login, in looks of `idle_connections`."""
 
 _OPEN_APIS: Final = frozenset(
     {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, peer_auth.API_KEY}
@@ -73,24 +72,27 @@ def dispatch_before_login(connection: Connection, frame: memoryview) -> None:
 
 
 class Gate:
-    """The gate of one connection. It does not refer to the connection, or only the collector could free both."""
+    """The gate of one connection.
+
+    It does not refer to the connection, or only the garbage collector could free both.
+    """
 
     __slots__ = ("_looks", "_timer")
 
     def __init__(self) -> None:
         self._looks = 0
-        """How often the connection was looked at while it had no login."""
+        """How many looks the connection has been without a login."""
         self._timer: TimerHandle | None = None
         """Closes the gate at the end of a login."""
 
     def open(self, connection: Connection) -> None:
-        """Have the connection handle everything."""
+        """Let the connection handle all requests."""
         connection.dispatch = connection.server.dispatch
         self._looks = 0
         connection.limit_frames(connection.server.request_max_bytes)
 
     def open_for(self, connection: Connection, lifetime_ms: int) -> None:
-        """Open it for the lifetime of a login; 0 is for ever."""
+        """Open it for the lifetime of a login; 0 means for ever."""
         self.open(connection)
         self.cancel()
         if lifetime_ms and connection.is_open:
@@ -99,14 +101,14 @@ class Gate:
             )
 
     def close(self, connection: Connection) -> None:
-        """Have the connection handle nothing but what belongs to a login."""
+        """Restrict the connection to requests that belong to a login."""
         server = connection.server
         connection.dispatch = dispatch_before_login
         connection.limit_frames(min(server.request_max_bytes, server.config.sasl_server_max_receive_size))
         server.watch.add(connection)
 
     def enter_hall(self, connection: Connection) -> None:
-        """Have the connection handle nothing but the handshake of brokers."""
+        """Restrict the connection to the handshake of brokers."""
         connection.dispatch = dispatch_in_hall
         connection.limit_frames(peer_auth.FRAME_BYTES)
         connection.server.watch.add(connection)
@@ -121,7 +123,7 @@ class Gate:
                 connection.cut("login_too_slow")
 
     def cancel(self) -> None:
-        """Forget when a login ends."""
+        """Cancel the expiry of a login."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -152,7 +154,10 @@ class Admission:
         rates: ConnectionRates,
         nodes: NodeMachines,
     ) -> None:
-        """`sockets`: how many clients the process has file descriptors for. `nodes`: from where nodes came before."""
+        """`sockets`: how many clients the process has file descriptors for.
+
+        `nodes` are the addresses that nodes connected from before.
+        """
         self._config_in_force = config_in_force
         self._possible = min(sockets, memory.limit // CONNECTION_BYTES)
         self._memory = memory
@@ -169,7 +174,7 @@ class Admission:
 
     @property
     def most_strangers(self) -> int:
-        """How many strangers there may be. Those beyond a limit that was lowered stay until they leave."""
+        """Return the maximum number of strangers. Those beyond a limit that was lowered stay until they leave."""
         return min(self._config_in_force().max_connections, self._possible)
 
     @property
@@ -203,7 +208,7 @@ class Admission:
             connection.server.quotas.mute(connection, delay.limit, delay.seconds)
 
     def prove(self, connection: Connection) -> None:
-        """A connection turned out to be a broker's."""
+        """Release the place of a connection that authenticated as a broker."""
         connection.gate.open(connection)
         self._leave(connection)
         connection.standing = ConnectionStanding.BROKER
@@ -217,7 +222,7 @@ class Admission:
             self._memory.give(_cost(connection))
 
     def look(self, connection: Connection) -> None:
-        """Once a second: refuse who has been in the hall for too long."""
+        """Refuse connections that have been in the hall for too long; called once a second."""
         looks = self._looks.get(connection)
         if looks is None:
             return
@@ -226,13 +231,13 @@ class Admission:
             self.refuse(connection)
 
     def refuse(self, connection: Connection) -> None:
-        """Close a connection that is in the hall and is no broker's."""
+        """Close a connection that is in the hall and is not a broker's."""
         self._leave_hall(connection)
         connection.server.counters.refused += 1
         connection.close("connection_refused", limit=self._limit_for(connection) or CONNECTION)
 
     def _limit_for(self, connection: Connection) -> str | None:
-        """Return the setting that leaves no place for one more stranger."""
+        """Return the setting that leaves no place for another stranger."""
         if self.strangers >= self.most_strangers or self._has_no_memory(connection):
             return "max.connections"
         config, host = self._config_in_force(), connection.peer_host

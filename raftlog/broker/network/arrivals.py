@@ -15,18 +15,18 @@ from raftlog.broker.links.peer_auth import API_KEY as GREETING
 from raftlog.protocol.frames import PREFIX_BYTES, api_key_at
 
 TURN_S: Final = 0.02
-"""A turn ends after the first read that is handled past this."""
+"""A turn ends after the first read that exceeds this time."""
 
 FREE_READS: Final = 4
-"""So many reads of connections are handled before the time counts, since most turns of the loop have no more."""
+"""This many reads are handled before the time counts, since most turns of the loop have no more."""
 
 HANDLED_AT_ONCE: Final = 16
-"""Requests of one connection that are handled as they arrive; a large one counts as several. Those behind them wait for
-a turn of the loop (`TurnQueue`), so a client that sends thousands of small ones at once holds up nobody."""
+"""Requests of a connection that are handled as they arrive. A large request counts as several. Later requests wait for
+a turn of the loop (`TurnQueue`), so thousands of small requests from one client delay no others."""
 
 
 class Arrivals:
-    """A connection that reads something counts that in `reads`; beyond FREE_READS it asks how much it may handle."""
+    """A connection counts what it reads in `reads`. Beyond FREE_READS it checks how many requests it may handle."""
 
     __slots__ = ("_ends_at", "_is_timed", "_line", "_loop", "_stopwatch", "reads")
 
@@ -55,7 +55,10 @@ class Arrivals:
         return int(size > PREFIX_BYTES and api_key_at(read, 0, size - PREFIX_BYTES) == GREETING)
 
     def wait(self, handle: Callable[[], None]) -> None:
-        """Have `handle`, which raises nothing, called in its turn. Only after `limit` said that it has to wait."""
+        """Have `handle`, which never raises, called in its turn.
+
+        Call this only after `limit` returned that the connection has to wait.
+        """
         self._line.append(handle)
 
     def _begin_turn(self) -> None:

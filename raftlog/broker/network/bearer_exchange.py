@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from raftlog.broker.network.token_keys import TokenKeys
 
 REFUSED: Final = '{"status":"invalid_token"}'
-"""The answer to every refused token, whatever was wrong with it, as Kafka writes it."""
+"""The response to every rejected token, whatever the reason, in Kafka's format."""
 
 
 class BearerExchange:

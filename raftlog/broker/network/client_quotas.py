@@ -1,8 +1,8 @@
-"""Client quotas in force: what clients of this broker used of late, and the muting of those that used too much.
+"""Client quotas in force: recent usage by this broker's clients, and muting of clients that exceed a quota.
 
-The answer to a request leaves at once and says for how long its connection is not read (throttle_time_ms, KIP-219). An
-answer to a fetch has no records then, and what it would have had does not count. The quotas are the newest image's;
-`follow` is told of them. Brokers have none, nor has the admin API.
+The response to a request leaves immediately. It says how long its connection is muted (throttle_time_ms, KIP-219). A
+throttled fetch response has no records, and does not count. The quotas are the newest image's, which `follow` applies.
+Brokers have none, nor has the admin API.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from raftlog.broker.network.inbox import Inbox
 
 MAX_LIMITS: Final = 10_000
-"""Clients with limits that are remembered. Clients choose their ids, so there is a bound."""
+"""The maximum number of clients with limits that are kept. Clients choose their ids, so there is a bound."""
 
 NOTHING_SET: Final[Quotas] = {}
 _PERCENT: Final = 100.0
@@ -46,7 +46,7 @@ class LimitedConnection(Protocol):
 
     @property
     def peer(self) -> object | None:
-        """The broker at the other end, if it is one."""
+        """The broker at the other end, or None for a client."""
 
     @property
     def login(self) -> object | None:
@@ -67,15 +67,15 @@ class Limit:
         self.limit = limit
         self.rate = rate
         self.burst = limit * span.least_s
-        """Nobody waits who has used no more than that of late."""
+        """A client that used no more than this recently is not throttled."""
 
     def throttle_s(self, now: float) -> float:
-        """Return how many seconds those who share it have to wait."""
+        """Return the throttle time of the clients that share this quota, in seconds."""
         return self.rate.throttle_s(self.limit, now) if self.rate.used > self.burst else 0.0
 
 
 class ClientLimits:
-    """The limits of one user with one client id. The calls that each request costs are in the call budget."""
+    """The limits of one user with one client id. The CPU cost of each request is in the call budget."""
 
     __slots__ = ("_clock", "_fetch", "_produce", "_quotas", "_request", "fetch_max_bytes", "mutations")
 
@@ -86,9 +86,9 @@ class ClientLimits:
         self._fetch = limits.get(FETCH)
         self._request = limits.get(REQUEST)
         self.mutations = mutations
-        """Whether the controller is to be asked before topics are created or deleted."""
+        """Whether topic creation and deletion need the controller's quota."""
         self.fetch_max_bytes = INT_MAX
-        """The most that one answer may have: that many bytes pass when nothing was fetched of late."""
+        """The maximum size of a fetch response, in bytes. It is allowed if the client fetched no records recently."""
         if self._fetch is not None:
             self.fetch_max_bytes = int(min(INT_MAX, self._fetch.burst))
 
@@ -104,9 +104,10 @@ class ClientLimits:
         return self._throttle_for_time(connection, now)
 
     def fetched(self, connection: LimitedConnection, size: int) -> int:
-        """Count an answer to a fetch as `produced` does, but not one that is throttled: that has no records.
+        """Count a fetch response as `produced` does, unless it is throttled and has no records.
 
-        An answer that is larger than any window allows passes when nothing was fetched of late. Else it never would.
+        A response that is larger than any window allows passes if the client fetched no records recently. Otherwise it
+        would never pass.
         """
         limit, request, now = self._fetch, self._request, self._clock()
         is_over_time = request is not None and request.rate.used > request.burst
@@ -124,15 +125,15 @@ class ClientLimits:
         return 0
 
     def answered(self, connection: LimitedConnection) -> int:
-        """Return the throttle time of any other request as `produced` does, or for how long it is muted already."""
+        """Return the throttle time of any other request as `produced` does, or the time that it is muted already."""
         return max(self._throttle_for_time(connection, self._clock()), self._quotas.muted_ms(connection))
 
     def mutated(self, connection: LimitedConnection, throttle_ms: int) -> None:
-        """Mute for as long as the controller said after it had counted (see `mutation_quota`)."""
+        """Mute for as long as the controller requested after it had counted (see `mutation_quota`)."""
         self._quotas.mute(connection, MUTATION, throttle_ms / 1000)
 
     def took(self, seconds: float) -> None:
-        """Count the time that a request of this client took of the event loop; its next answer tells."""
+        """Count the event loop time of a request of this client. Its next response includes the throttle time."""
         if self._request is not None:
             self._request.rate.use(seconds * _PERCENT, self._clock())
 
@@ -144,7 +145,7 @@ class ClientLimits:
         """Mute for the longer of `wait_s`, which is for `limit`, and the wait for the time that requests took."""
         request = self._request
         if request is not None:
-            # at most a window, as in Kafka: a wait for time that went by says little of what the next request takes
+            # at most a window, as in Kafka: a longer wait for past time says little about the next request
             for_time_s = min(request.throttle_s(now), self._quotas.span.seconds)
             if for_time_s > wait_s:
                 limit, wait_s = request, for_time_s
@@ -170,10 +171,10 @@ class ClientQuotas:
         self._counters = counters
         self._loop = loop
         self._muted: dict[LimitedConnection, asyncio.TimerHandle] = {}
-        """With the end of it."""
+        """With the time when muting ends."""
         self._quotas = NOTHING_SET
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
-        """By principal and client id, of those that were asked for since quotas changed."""
+        """By principal and client id, for clients looked up since quotas changed."""
         self._rates: Rates[tuple[str, CountedAs]] = Rates(span)
         self.clock = loop.time
         self.span = span
@@ -181,7 +182,7 @@ class ClientQuotas:
         """Whether any quota is set for users or client ids."""
 
     def follow(self, quotas: Quotas) -> None:
-        """Go by these quotas from now on. Earlier use counts."""
+        """Apply these quotas from now on. Earlier use counts."""
         if quotas is self._quotas:
             return
         self._quotas = quotas
@@ -193,7 +194,7 @@ class ClientQuotas:
         return self._quotas
 
     def limits_of(self, connection: LimitedConnection, client_id: str | None) -> ClientLimits | None:
-        """Return what holds for the client at the other end of a connection; None: there is no limit."""
+        """Return the limits of the client at the other end of a connection, or None without limits."""
         if connection.peer is not None:
             return None
         if connection.login is not None and connection.principal == ANONYMOUS:
@@ -209,7 +210,7 @@ class ClientQuotas:
         return limits
 
     def mute(self, connection: LimitedConnection, key: str, seconds: float) -> int:
-        """Mute a connection for a quota of some kind; return for how many ms."""
+        """Mute a connection for a kind of quota; return the time in ms."""
         throttle_ms = max(1, round(seconds * 1000))
         self._counters.throttled[key] += 1
         self._counters.throttle_ms[key] += throttle_ms
@@ -223,7 +224,7 @@ class ClientQuotas:
         return throttle_ms
 
     def muted_ms(self, connection: LimitedConnection) -> int:
-        """Return for how many more ms a connection is muted."""
+        """Return how many more ms a connection is muted."""
         timer = self._muted.get(connection)
         return 0 if timer is None else max(1, round((timer.when() - self.clock()) * 1000))
 

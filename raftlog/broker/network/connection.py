@@ -1,11 +1,11 @@
 """One client's connection: bytes in, frames cut in place, responses out in the order of the requests.
 
-Knows nothing of what a request is for. A frame is a view of the workspace that all connections receive into, valid only
-while it is handled: `lasting` is for those who need its bytes later.
+It does not know what a request is for. A frame is a view of the workspace that all connections receive into, valid
+only while it is handled. `lasting` returns bytes that are needed later.
 
 Memory is bounded for each connection: one frame that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response
 beyond `ANSWERS_HIGH_BYTES`. The accounts of `inbox.py` and `outbox.py` bound all connections together. Past a limit it
-stops handling frames, then reading. `idle_connections.py` ends it if nothing moves.
+stops handling frames, then reading. `idle_connections.py` closes it if it makes no progress.
 
 An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
 """
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from raftlog.replication.replica_host import ReplicaId
 
 MAX_OPEN_SLOTS: Final = 128
-"""Requests of one connection whose responses are not written yet."""
+"""The maximum number of requests of a connection without a written response."""
 
 ANSWERS_HIGH_BYTES: Final = 1024 * 1024
-"""Response bytes that wait, for their turn or for the client, at which a connection stops handling requests."""
+"""The size of waiting response bytes at which a connection stops handling requests."""
 
 COUNTED_BYTES: Final = 1024
 """A request other than Produce counts once more for each of these."""
 
 UNKNOWN: Final = ("unknown", "unknown")
-"""Name and version of the software of a client that has not said them (KIP-511)."""
+"""Name and version of the client software if it sent none (KIP-511)."""
 
 PLAIN_MAX_BYTES: Final = 1 << 28
-"""A frame up to this is certainly no other protocol's beginning, so its length needs no second look."""
+"""A frame of at most this size cannot be the beginning of another protocol, so its length is not checked again."""
 
 _LENGTH = Struct(">i")
 _PRODUCE: Final = 0
@@ -106,14 +106,14 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.to_controller = listener in server.config.controller_listener_names
         """Whether the other end came to the controller's listener, where only some APIs are served (KIP-919)."""
         self.number = 0
-        """Counts up in the order in which connections were accepted."""
+        """A number in the order in which connections were accepted."""
         self.peer_host = ""
         self.peer_port = 0
         self.software = UNKNOWN
         self.peer: ReplicaId | None = None
         """The broker at the other end, once it proved the cluster secret."""
         self.is_follower = False
-        """Whether that broker came to fetch as a replica; else it only asks."""
+        """Whether that broker fetches as a replica; otherwise it sends only other requests."""
         self.lane = 0
         self.handshake: ServerHandshake | None = None
         self.session_ids: tuple[int, ...] = ()
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.principal = ANONYMOUS
         self.tls_session: ssl.SSLObject | None = None
         self.limits: ClientLimits | None = None
-        """The quotas for the request being handled."""
+        """The quotas for the current request."""
         self.login = server.login_for(listener)
         self.gate = Gate()
         self.dispatch: Callable[[Connection, memoryview], None] = dispatch_before_login
@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._quiet_sweeps = 0
         self._arrived_at = 0.0
         self.api_key = 0
-        """Of the request being handled."""
+        """Of the current request."""
         self._transport: asyncio.Transport | None = None
 
     # Called by the transport.
@@ -153,7 +153,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             if self.login is None:
                 self.gate.open(self)
             else:
-                self.gate.close(self)  # not before: over TLS many a client is never heard of again
+                self.gate.close(self)  # not before: over TLS many clients never complete the handshake
             self.inbox.open(self._transport)
             self.outbox.open(self._transport)
             self.server.tune(transport)
@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.run_guarded(self._let_go)
         self.run_guarded(self.server.connection_closed, self)
 
-    # Called by those who handle requests.
+    # Called by the request handlers.
 
     @property
     def is_open(self) -> bool:
@@ -220,18 +220,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     @property
     def broker_id(self) -> int | None:
-        """The broker whose rights the requests of this connection have; None: a client's."""
+        """The broker whose rights the requests of this connection have, or None for a client."""
         return None if self.peer is None or self.lane == ADMIN_HELLO else self.peer.broker_id
 
     def lasting(self, part: memoryview) -> memoryview:
-        """Return bytes of the frame being handled that stay as they are for as long as anybody refers to them."""
+        """Return bytes of the current frame that stay unchanged for as long as they are referenced."""
         if self.inbox.rest is None:
             return memoryview(bytes(part))
         self.inbox.rest.keep()
         return part
 
     def respond(self, buffers: Sequence[Buffer]) -> None:
-        """Answer the request being handled, at once."""
+        """Respond to the current request immediately."""
         server = self.server
         server.counters.latencies[self.api_key].observe(server.stopwatch() - self._arrived_at)
         if self._slots:
@@ -242,7 +242,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._out_bytes += sum(map(len, buffers))
 
     def hold(self, slot: Slot) -> None:
-        """Keep the place of the request being handled until `slot.answer`."""
+        """Keep the place of the current request until `slot.answer`."""
         if slot.buffers is not None:
             return self.respond(slot.buffers)
         slot.api_key, slot.arrived_at = self.api_key, self._arrived_at
@@ -251,14 +251,14 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._waiting_for = slot
 
     def overlap(self, slot: Slot) -> None:
-        """From now on, requests behind that one may be handled while it is open."""
+        """Allow later requests to be handled while this slot is open."""
         slot.overlaps = True
         if slot is self._waiting_for:
             self._waiting_for = None
             self._go_on()
 
     def answered(self, slot: Slot) -> None:
-        """A slot has its response: send it and those it held back."""
+        """Send the response of a slot, and later responses that it held back."""
         server = self.server
         server.counters.latencies[slot.api_key].observe(server.stopwatch() - slot.arrived_at)
         if slot is self._waiting_for:
@@ -288,25 +288,25 @@ class Connection(asyncio.BufferedProtocol, Guard):
         task.add_done_callback(server.tasks.discard)
 
     def took(self, api_key: int, seconds: float) -> None:
-        """Note how long a turn of the loop took that dealt with a request of this connection."""
+        """Record the length of a turn that handled a request of this connection."""
         self.server.long_turns.note(api_key, seconds)
         if self.limits is not None:
             self.limits.took(seconds)
 
     def close(self, event: str, **facts: object) -> None:
-        """Close and say why in one log line; what was written leaves, if the client takes it soon."""
+        """Close and log the reason in one line. Written bytes are still sent, if the client reads them soon."""
         if not self._closing:
             self._close()
             self._say(event, facts)
 
     def cut(self, event: str, **facts: object) -> None:
-        """Close at once and say why in one log line; what is not sent is lost."""
+        """Close immediately and log the reason in one line. Unsent bytes are lost."""
         if not self._closing:
             self.abort()
             self._say(event, facts)
 
     def crash(self, what: str) -> None:
-        """Close at once and log the exception being handled, which is our fault."""
+        """Close immediately and log the exception being handled, which is a bug of ours."""
         self.server.counters.closed_by_broker["request_crashed"] += 1
         self.abort()
         self.server.broker.env.on_bug()
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     # Called by the server.
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
-        """Close if nothing came for `max_quiet_sweeps` (0: never) sweeps."""
+        """Close if no bytes came for `max_quiet_sweeps` (0: never) sweeps."""
         if self._active or self._slots:
             self._active = False
             self._quiet_sweeps = 0
@@ -326,17 +326,17 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._close()
 
     def tell_failed_login(self) -> None:
-        """Count a login that failed and say why, in one log line; fine if that was done before."""
+        """Count a failed login and log the reason, once."""
         failure = None if self.login is None else self.login.take_failure()
         if failure is not None:
             self.server.login_failed(self, failure)
 
     def described(self) -> dict[str, Any]:
-        """Return who is at the other end, for a line of the audit log."""
+        """Return a description of the other end for the audit log."""
         return {"principal": self.principal, "address": self.peer_host, "listener": self.listener}
 
     def logged_in(self, principal: str) -> int:
-        """The client proved who it is; returns for how many milliseconds that holds, 0 for ever."""
+        """Note a successful login. Return its lifetime in milliseconds, or 0 if it never expires."""
         assert self.login is not None
         self.principal = principal
         self.gate.open_for(self, self.login.lifetime_ms)
@@ -344,22 +344,22 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return self.login.lifetime_ms
 
     def finish(self, *, answers_all: bool = False) -> None:
-        """Handle no more requests; close as soon as the open ones are answered: Produce alone, or `answers_all`."""
+        """Handle no more requests. Close once the open Produce requests, or all with `answers_all`, are completed."""
         self._finishing, self._answers_all = True, answers_all
         self._close_if_finished()
 
     def abort(self) -> None:
-        """Close now; what is not sent is lost."""
+        """Close immediately; unsent bytes are lost."""
         self._closing = True
         self._let_go()
         if self._transport is not None:
             self._transport.abort()
             self.server.watch.add_aborted(self)
 
-    # Called by those who look after memory and time.
+    # Called by the modules that manage memory and time.
 
     def memory_freed(self) -> None:
-        """There is room for answers again."""
+        """Continue, since there is room for responses again."""
         self._go_on()
 
     def unmute(self) -> None:
@@ -370,14 +370,17 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     @property
     def is_watched(self) -> bool:
-        """Whether there is something to look at once a second (see `watch`)."""
+        """Return whether the connection needs a look once a second (see `watch`)."""
         if self._lost:
             return False
         holds = self.inbox.rest is not None or self.outbox.waiting_bytes > 0
         return holds or self._closing or self.dispatch is not self.server.dispatch
 
     def look(self, *, crowded: bool) -> None:
-        """End this connection if it holds bytes that do not move. `crowded`: half of the memory for answers is used."""
+        """Close this connection if it holds bytes that do not move.
+
+        With `crowded`, half of the memory for responses is used.
+        """
         self.server.admission.look(self)
         self.gate.look(self)
         if self.inbox.look():
@@ -426,16 +429,16 @@ class Connection(asyncio.BufferedProtocol, Guard):
             or self._finishing
         ):
             return True
-        # brokers must not wait for clients, and the answer to a Produce is small
+        # brokers must not wait for clients, and a Produce response is small
         if self.peer is not None or api_key == _PRODUCE or not self.server.memory.answers.is_full:
             return False
         self.server.memory.answers.wait(self)
         return True
 
     def _handle_frames(self, view: memoryview, filled: int, arrived_at: float | None = None) -> None:
-        """Handle complete frames at the start of `view` as far as limits allow, send the answers, keep the rest.
+        """Handle complete frames at the start of `view` as far as limits allow, send the responses, and keep the rest.
 
-        `arrived_at`: when, by the stopwatch, if they have waited for this turn of the loop since then.
+        `arrived_at` is the stopwatch time of arrival, if the frames have waited for this turn of the loop since then.
         """
         inbox, position = self.inbox, 0
         inbox.needed_bytes = PREFIX_BYTES
@@ -451,7 +454,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         answers = self.server.memory.answers
         try:
             while filled - position >= PREFIX_BYTES:
-                # The length is judged before one byte is kept for it: it is the first thing that a stranger says.
+                # The length is checked before one byte is kept for it: it is the first thing that a stranger sends.
                 size = _LENGTH.unpack_from(view, position)[0]
                 if not 0 < size <= self._plain_max_bytes:
                     size = frame_length(view, position, self._frame_max_bytes)
@@ -459,12 +462,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 if end > filled:
                     inbox.needed_bytes = PREFIX_BYTES + size
                     break
-                # Responses leave in the order of requests. A fetch that waits for records would hold up this request,
-                # so it answers with what it has.
+                # Responses leave in the order of requests. A fetch that waits for records would delay this request, so
+                # it completes with what it has.
                 if self._waiting_for is not None:
                     self._waiting_for.hurry()
-                # A whole frame that may not be handled now is kept, and reading stops: the client then feels the limit
-                # as a full socket, without a message.
+                # A whole frame that may not be handled now is kept, and reading stops. The limit then reaches the
+                # client as a full socket, without a message.
                 if handled >= limit or (
                     (
                         self._slots
@@ -478,8 +481,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 ):
                     inbox.is_blocked = True
                     break
-                # The view may be of a buffer that all connections share: whoever needs the bytes after this call asks
-                # for lasting ones (`lasting`).
+                # The view may be of a buffer that all connections share. Code that needs the bytes after this call
+                # uses `lasting`.
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
                 handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
                 if self._out_bytes >= ANSWERS_HIGH_BYTES:
@@ -489,7 +492,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._lose_framing(lost)
         finally:
             self._handling = False
-        # What was answered at once leaves in one write, before the rest is copied.
+        # Responses that are ready leave in one write, before the rest is copied.
         if self._out:
             self._flush()
         if position < filled or inbox.rest is not None:
@@ -498,19 +501,19 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._go_on(in_line=limit < HANDLED_AT_ONCE)
 
     def _lose_framing(self, lost: FramingLost) -> None:
-        self.inbox.is_blocked = bool(self._slots)  # what came before is answered first
+        self.inbox.is_blocked = bool(self._slots)  # earlier requests are completed first
         if not self._slots:
             self.close("framing_lost", reason=str(lost))
 
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
-        """Keep what lies from `position` to `filled`, and stop reading while that cannot be handled or completed."""
+        """Keep the bytes from `position` to `filled`, and stop reading while they cannot be handled or completed."""
         self.inbox.keep(view, position, filled)
         if self.inbox.rest is not None:
             self.server.watch.add(self)
             self._read_or_stop()
 
     def _take_rest(self, arrived_at: float | None = None) -> None:
-        """Handle the frame that more has arrived of, if it is complete."""
+        """Handle the partial frame, if it is complete now."""
         rest = self.inbox.rest
         if rest is None or self._closing:
             return
@@ -523,7 +526,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.inbox.read_or_stop(needs_grant=self.peer is None)  # brokers do not wait for clients
 
     def _go_on(self, *, in_line: bool = False) -> None:
-        """Handle what a limit held back; `in_line`: the limit for this turn of the loop (see `arrivals`)."""
+        """Handle frames that a limit held back; `in_line` is the limit for this turn of the loop (see `arrivals`)."""
         if self._finishing:
             self._close_if_finished()
         elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
@@ -536,7 +539,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     async def _handle_in_turn(self) -> None:
         if self.broker_id is None:
             await self.server.broker.env.turns.next()
-        else:  # brokers must not wait for what clients have made long
+        else:  # brokers must not wait in a queue that clients have made long
             await asyncio.sleep(0)
         self._handle_rest(self.server.stopwatch())
 

@@ -1,7 +1,7 @@
 """How many connections a second clients make: of one address (KIP-612's quota), of a listener, of all (KIP-612).
 
-An address beyond its quota is not let in: its connection waits in the hall, unread, and is refused with its first
-request. Beyond the rate of a listener or of the broker a client is let in, and read only when its turn has come.
+A connection beyond its address's quota waits in the hall, unread, and is refused with its first request. Beyond the
+rate of a listener or of the broker, a client is admitted, but read only when its turn has come.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RATE_SETTING: Final = "max.connection.creation.rate"
 
 
 class Delay(NamedTuple):
-    """For how long a new connection is not read; `limit` is the quota or setting that says so."""
+    """How long a new connection is not read; `limit` is the quota or setting that requires it."""
 
     limit: str
     seconds: float
@@ -47,7 +47,7 @@ class ConnectionRates:
         """By name; "" is all of them."""
 
     def delay_of_address(self, host: str) -> Delay | None:
-        """Count a connection of an address, or return how long one has to wait that made too many."""
+        """Count a connection of an address, or return how long an address with too many connections has to wait."""
         quotas = self._quotas()
         limit = quota_for_address(quotas, host) if quotas else None
         if limit is None:
@@ -63,7 +63,7 @@ class ConnectionRates:
         return None
 
     def delay_of_listener(self, listener: str) -> Delay | None:
-        """Count a connection that is let in, and return for how long it waits."""
+        """Count an admitted connection, and return how long it waits."""
         config = self._config_in_force()
         limits = {listener: _limit_of_listener(config, listener)}
         if not _is_brokers_own(config, listener):
@@ -86,6 +86,6 @@ def _limit_of_listener(config: NodeConfig, listener: str) -> int:
 
 
 def _is_brokers_own(config: NodeConfig, listener: str) -> bool:
-    """Whether brokers have this listener, and clients have others."""
+    """Return whether brokers have this listener, and clients have others."""
     names = {each.name for each in config.listeners} - set(config.controller_listener_names)
     return listener == config.inter_broker_listener_name and len(names) > 1

@@ -1,8 +1,10 @@
-"""Kafka clients of the controllers' listener (KIP-919): which of them get in. Their requests are judged by `rights`.
+"""Kafka clients of the controllers' listener (KIP-919): which clients are admitted.
+
+Their requests are authorized by `rights`.
 
 There are no logins on that listener, so a client gets in by a certificate that the listener demands, or where
-`raftlog.controller.anonymous.clients` says so. It gets in only as far as the cluster's brokers would let it in. A node
-that is no broker has none of their settings, so it goes by their registrations and by the rules.
+`raftlog.controller.anonymous.clients` says so. It is admitted only if the cluster's brokers would admit it. A node
+that is not a broker lacks their settings, so it uses their registrations and the ACLs.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def why_refused(broker: BrokerContext) -> str | None:
 
 
 def _strangers_are_refused(config: NodeConfig, image: MetadataImage) -> bool:
-    """Whether a client needs a login or a certificate at a listener of this node, or of a broker that registered."""
+    """Return whether clients need a login or a certificate at a listener of this node, or of a registered broker."""
     if config.logins or any(demands_certificate(config.tls, each) for each in config.tls):
         return True
     return any(map(_refuses_strangers, image.brokers.values()))

@@ -1,4 +1,4 @@
-"""The counts of a broker's listeners. Plain integers that only grow, but for `open_connections`."""
+"""The counts of a broker's listeners. Plain integers that only grow, except for `open_connections`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConnectionCounters:
         self.refused = 0
         self.idle_closed = 0
         self.closed_by_broker: defaultdict[str, int] = defaultdict(int)
-        """By log event: why the broker closed connections."""
+        """By log event, which is the reason why the broker closed connections."""
         self.failed_logins: defaultdict[tuple[str, str], int] = defaultdict(int)
         """By mechanism and reason."""
         self.bytes_received = 0
@@ -44,6 +44,6 @@ class ConnectionCounters:
         self.long_turns: defaultdict[int, int] = defaultdict(int)
         """By API key: turns of the event loop that requests held for longer than `LONG_TURN_S`."""
         self.throttled: defaultdict[str, int] = defaultdict(int)
-        """By the key of a quota: answers that said that it was used up, or connections that were refused for it."""
+        """Throttled responses, or connections refused for a quota, by the key of the quota."""
         self.throttle_ms: defaultdict[str, int] = defaultdict(int)
-        """By the key of a quota: the throttle times of those."""
+        """By the key of a quota: the throttle times of these responses."""

@@ -1,6 +1,6 @@
 """Deadlines of requests that wait: many, mostly removed before they are due, so they share one timer of the loop.
 
-They are kept in buckets of `GRAIN_MS`; what is due expires up to one bucket late, never early.
+They are kept in buckets of `GRAIN_MS`, so a waiter expires up to one bucket late, never early.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ _SLACK: Final = 64
 
 
 class DeadlineWaiter(Protocol):
-    """A waiter until a deadline, for a connection. If it fails, that one is closed; no other deadline is missed."""
+    """A waiter with a deadline, on behalf of a connection.
+
+    If it fails, that connection is closed; no other deadline is missed.
+    """
 
     @property
     def connection(self) -> Guard: ...
@@ -37,13 +40,13 @@ class Deadlines:
         self._buckets: dict[int, dict[DeadlineWaiter, None]] = {}
         self._order: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0  # uvloop gives a handle that cannot tell when for a time that is past
+        self._timer_at = 0.0  # uvloop gives a handle without `when` for a time in the past
 
     def __len__(self) -> int:
         return sum(map(len, self._buckets.values()))
 
     def add(self, waiter: DeadlineWaiter, wait_ms: int) -> int:
-        """Expire `waiter` after `wait_ms`; return the ticket by which it can be removed."""
+        """Expire `waiter` after `wait_ms`; return the ticket to remove it with."""
         ticket = int(self._loop.time() * _PER_SECOND + wait_ms / GRAIN_MS) + 1
         bucket = self._buckets.get(ticket)
         if bucket is None:
@@ -53,7 +56,7 @@ class Deadlines:
         return ticket
 
     def remove(self, waiter: DeadlineWaiter, ticket: int) -> None:
-        """Forget a waiter; fine if it expired already."""
+        """Remove a waiter; no effect if it expired already."""
         bucket = self._buckets.get(ticket)
         if bucket is not None:
             bucket.pop(waiter, None)
@@ -98,7 +101,7 @@ class Deadlines:
 
     def _expire_bucket(self, ticket: int) -> None:
         bucket = self._buckets.get(ticket)
-        while bucket:  # one may remove another while it expires
+        while bucket:  # a waiter may remove another while it expires
             waiter = next(iter(bucket))
             self.remove(waiter, ticket)
             waiter.connection.run_guarded(waiter.expired)

@@ -1,7 +1,7 @@
-"""Fetch sessions (KIP-227): what a fetching client wants, kept between its requests, and what may be new of it.
+"""Fetch sessions (KIP-227): the partitions of a fetching client, kept between requests, with their changes.
 
-Both sessions and their partitions are bounded. A client for which there is no room is answered without a session, as
-Kafka's are. Sessions of brokers are always kept, and no client's session puts one out.
+Both sessions and their partitions are bounded. A client without room for a session gets full responses, as in Kafka.
+Sessions of brokers are always kept, and no client's session evicts them.
 
 A session knows for each partition whether it is *dry*: read, found empty, and parked on the partition until that wakes
 it. Only the others are read by the next fetch, so a fetch costs what moved, not what is subscribed. A fetch without a
@@ -35,22 +35,22 @@ NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 BROKEN_EPOCH: Final = -2
-"""Of a session that failed: no request continues it."""
+"""The id of a session that failed: no request continues it."""
 _MAX_ID: Final = 2**31 - 1
 
 EVICTION_S: Final = 120.0
-"""Kafka's min.incremental.fetch.session.eviction.ms: how long a session is safe from newer, larger ones, and after
-which idle time it may go for any."""
+"""Kafka's min.incremental.fetch.session.eviction.ms, in seconds. A session is safe from newer, larger sessions for
+this long, and can be evicted by any after this idle time."""
 
 ENTRY_BYTES: Final = 640
-"""About what a partition takes in a session."""
+"""The approximate size of a partition in a session, in bytes."""
 
 HIGH_WATERMARKS_S: Final = 0.1
-"""How often a follower is told at most of high watermarks that moved in partitions without records for it. It needs
+"""The shortest interval between high watermark updates to a follower, for partitions without new records. It needs
 them for little but to lead later, and then its own followers bring it up to date."""
 
 MAX_SHARE: Final = 4
-"""One session has at most this part of the partitions of all."""
+"""A session may have at most this part, a fourth, of the partitions of all sessions."""
 
 EntryKey = tuple[TopicKey, int]
 
@@ -58,7 +58,7 @@ log = get_logger(__name__)
 
 
 class SessionPartition:
-    """One partition of a session: the client's position in it, and what it was last told."""
+    """One partition of a session: the client's position in it, and what the last response said."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -91,13 +91,13 @@ class SessionPartition:
             self.max_bytes,
         ) = wanted
         self.moved = True
-        """The client gave a position that was not looked at yet."""
+        """Whether the client sent a position that was not read yet."""
         self.partition: Partition | None = None
         self.image: MetadataImage | None = None
         self.parked = False
         self.dry = False
         self.held = False
-        """Nothing is read from it for now: the client catches up, and faster than it may."""
+        """Whether it is not read for now, since the client's catch-up is throttled."""
         self.read: PartitionRead | None = None
         self.seen_bytes = 0
         self.sent_high_watermark = -1
@@ -116,16 +116,16 @@ class SessionPartition:
         self.moved = True
 
     def differs(self, read: PartitionRead) -> bool:
-        """Say whether a read without records is more than the client knows."""
+        """Return whether a read without records has news for the client."""
         return (
             read.high_watermark != self.sent_high_watermark
             or read.log_start_offset != self.sent_log_start_offset
         )
 
     def is_news(self, read: PartitionRead) -> bool:
-        """Say whether an incremental response must tell this read; if so, note that it does."""
+        """Return whether an incremental response must include this read; if so, note it as sent."""
         if read.error_code or read.diverging is not None:
-            self.sent_high_watermark = -1  # so that it is told again once the error is over
+            self.sent_high_watermark = -1  # so that it is sent again once the error is over
             return True
         if not read.records and not self.differs(read):
             return False
@@ -147,8 +147,8 @@ class WaitingFetch(Protocol):
 class FetchSession(Guard):
     """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`).
 
-    Partitions wake it from inside other connections' requests, so a failure of it ends the session and the fetch that
-    waits on it, nothing else.
+    Partitions wake it during other connections' requests. So a failure ends only the session and the fetch that waits
+    on it.
     """
 
     __slots__ = (
@@ -173,25 +173,25 @@ class FetchSession(Guard):
     def __init__(self, *, replica: bool, by_id: bool, owner: str = "") -> None:
         self.session_id = NO_SESSION
         self.owner = owner
-        """The principal and the address that opened it; nobody else may continue or end it."""
+        """The principal and the address that opened it. No other client may continue or end it."""
         self.epoch = INITIAL_EPOCH
         self.replica = replica
         self.by_id = by_id
         self.entries: dict[EntryKey, SessionPartition] = {}
         self.ready: dict[SessionPartition, None] = {}
-        """Entries that may have something to tell, in the order in which they get their turn."""
+        """Entries that may have changed, in the order of their turns."""
         self.untold: dict[SessionPartition, None] = {}
-        """Of a follower: entries of which only the high watermark is new, told together (HIGH_WATERMARKS_S)."""
+        """For a follower: entries with only a new high watermark, sent together (HIGH_WATERMARKS_S)."""
         self.high_watermarks_told_at = NEVER
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
         self.isolation_level = 0
-        """By which its partitions were found dry."""
+        """The isolation level with which its partitions were found dry."""
         self.rules: object = None
-        """The rules by which its partitions were last looked at all together."""
+        """The ACLs at the last check of all its partitions."""
         self.created_at = self.used_at = 0.0
         self.counted = 0
-        """Partitions that the account of all sessions knows of."""
+        """How many of its partitions are in the account of all sessions."""
 
     def crash(self, what: str) -> None:
         fetch = self.fetch
@@ -203,11 +203,11 @@ class FetchSession(Guard):
 
     def abort(self) -> None:
         self.epoch = BROKEN_EPOCH
-        with suppress(Exception):  # what is broken may break again
+        with suppress(Exception):  # a broken partition may break again
             self.close()
 
     def want(self, request: FetchRequest) -> None:
-        """Take what a request adds and moves."""
+        """Apply what a request adds and moves."""
         entries, ready = self.entries, self.ready
         if (
             request.isolation_level != self.isolation_level
@@ -223,7 +223,7 @@ class FetchSession(Guard):
                     entry = entries[topic, wanted[0]] = SessionPartition(topic, wanted)
                 else:
                     entry.update(wanted)
-                    if self.replica:  # with two fetches under way it may have dropped what it was told
+                    if self.replica:  # with two fetches in flight it may have dropped a response
                         entry.sent_high_watermark = -1
                 ready[entry] = None
 
@@ -242,7 +242,7 @@ class FetchSession(Guard):
             self.attach(entry, None)
 
     def attach(self, entry: SessionPartition, partition: Partition | None) -> None:
-        """This replica serves the entry from now on."""
+        """Set the replica that serves the entry from now on."""
         if entry.partition is not None:
             if entry.parked:
                 self._unpark(entry, entry.partition)
@@ -265,13 +265,16 @@ class FetchSession(Guard):
         partition.unpark(self)
 
     def wake(self, partition: Partition) -> None:
-        """There is more in a partition, or it no longer serves. A session nobody waits on is woken only once."""
+        """Note that a partition has more data, or is no longer served.
+
+        A session without a waiting fetch is woken only once.
+        """
         try:
             entry = self.by_partition.get(partition)
             if entry is None:
                 return
             self._unpark(entry, partition)
-            entry.dry = False  # also for a fetch that has read it already, but is not answered yet
+            entry.dry = False  # also for a fetch that has read it already, but is not completed yet
             self.ready[entry] = None
             if self.fetch is not None:
                 self.fetch.wake_soon()
@@ -279,7 +282,7 @@ class FetchSession(Guard):
             self.crash("wake")
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """A follower hears of it with records of this partition, or with all other high watermarks that moved."""
+        """A follower gets it with records of this partition, or with all other high watermarks that moved."""
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
@@ -288,7 +291,7 @@ class FetchSession(Guard):
             self.crash("high_watermark_moved")
 
     def tell_high_watermarks(self, now: float) -> bool:
-        """Have the next answer tell all high watermarks that moved, if it is time to."""
+        """Include all changed high watermarks in the next response, if it is time to."""
         if now - self.high_watermarks_told_at < HIGH_WATERMARKS_S:
             return False
         if self.untold:
@@ -299,7 +302,7 @@ class FetchSession(Guard):
         return True
 
     def log_start_moved(self, partition: Partition) -> None:
-        """A follower hears of the new log start with its next answer."""
+        """Include the new log start offset in a follower's next response."""
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
@@ -309,7 +312,7 @@ class FetchSession(Guard):
             self.crash("log_start_moved")
 
     def estimate_new_bytes(self, enough: int) -> int:
-        """Return about how many bytes are new in `ready`; `enough` if a partition there no longer leads."""
+        """Return the approximate size of new data in `ready`, or `enough` if a partition there no longer leads."""
         total = 0
         for entry in self.ready:
             partition = entry.partition
@@ -329,7 +332,7 @@ class FetchSession(Guard):
 
 
 class FetchSessions:
-    """The sessions of one broker: at most `slots` of clients, and those of authenticated brokers.
+    """The sessions of one broker: at most `slots` sessions of clients, and those of authenticated brokers.
 
     A broker's sessions end with its connection, so they are bounded by the connections.
     """
@@ -337,7 +340,7 @@ class FetchSessions:
     __slots__ = ("_memory", "_random", "_sessions", "_slots", "evicted", "of_clients")
 
     def __init__(self, slots: int, random: Random, memory: Account) -> None:
-        """`memory`: what partitions in sessions may take, ENTRY_BYTES each."""
+        """`memory` is the memory for partitions in sessions, ENTRY_BYTES each."""
         self._slots = slots
         self._random = random
         self._memory = memory
@@ -354,10 +357,10 @@ class FetchSessions:
     def open(
         self, request: FetchRequest, version: int, *, replica: bool, now: float, owner: str = ""
     ) -> FetchSession:
-        """Return the session a request continues or starts, with what it wants taken in.
+        """Return the session that a request continues or starts, updated by the request.
 
-        `owner` is who asks, and from where; a session of another one is as if it were not there.
-        Raises FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
+        `owner` is the client's principal and address. A session of another owner is treated as missing. Raises
+        FetchSessionIdNotFound, InvalidFetchSessionEpoch or FetchSessionTopicIdError.
         """
         known = self._sessions.get(request.session_id)
         if known is not None and known.owner != owner:
@@ -373,7 +376,7 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        """Forget a session; fine if there is none."""
+        """Remove a session; no effect if there is none."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._let_go(session)
@@ -393,7 +396,7 @@ class FetchSessions:
             session.forget(request.forgotten)
         if not self._count(session):
             self.end(request.session_id)
-            raise FetchSessionIdNotFound()  # the client names everything again, and is answered without a session
+            raise FetchSessionIdNotFound()  # the client names all partitions again, without a session
         session.epoch = 1 if session.epoch == _MAX_ID else session.epoch + 1
         session.used_at = now
         del self._sessions[request.session_id]
@@ -418,7 +421,7 @@ class FetchSessions:
         self._sessions[session.session_id] = session
 
     def _has_room(self, session: FetchSession) -> bool:
-        """Whether a new session can be kept beside the others."""
+        """Return whether a new session can be kept beside the others."""
         return session.replica or (
             self.of_clients < self._slots
             and self._may_grow_to(len(session.entries))
@@ -429,7 +432,7 @@ class FetchSessions:
         return entries * ENTRY_BYTES <= self._memory.limit // MAX_SHARE
 
     def _count(self, session: FetchSession) -> bool:
-        """Have the account know how many partitions a session has; False: a client's session has got too many."""
+        """Count the partitions of a session in the account. Return False if a client's session has too many."""
         more = len(session.entries) - session.counted
         if more < 0:
             self._memory.give(-more * ENTRY_BYTES)
@@ -451,7 +454,7 @@ class FetchSessions:
         session.counted = 0
 
     def _evict(self, newcomer: FetchSession, now: float) -> bool:
-        """KIP-227: first what was idle for long; else the smallest that had its time, if smaller than the newcomer."""
+        """KIP-227: evict the longest idle; else the smallest old session, if smaller than the new session."""
         others = [session for session in self if not session.replica]
         if not others or not self._may_grow_to(len(newcomer.entries)):
             return False

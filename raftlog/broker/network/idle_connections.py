@@ -1,8 +1,8 @@
-"""Frees what connections hold that make no progress: frames that never end, answers that nobody takes.
+"""Frees the memory of connections without progress: frames that never end, and responses that are never read.
 
-A look a second, only while some connection holds something; `progress.py` says what is too slow. Connections with slow
-answers go sooner while more than half of the memory for answers is used, those with the most bytes first. A connection
-that was closed sends the rest within FAREWELL_LOOKS seconds.
+A look a second, only while some connection holds something; `progress.py` says what is too slow. Slow connections are
+closed sooner while more than half of the memory for responses is used. The largest are closed first. A connection that
+was closed sends the rest within FAREWELL_LOOKS seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAREWELL_LOOKS: Final = 5
 
 
 class IdleConnectionWatch:
-    """The connections that hold something. They add themselves, and are dropped once they hold nothing."""
+    """The connections that hold bytes. They add themselves, and are dropped once they hold none."""
 
     __slots__ = ("_answers", "_connections", "_farewell_looks", "_loop", "_timer")
 
@@ -68,11 +68,15 @@ class IdleConnectionWatch:
                 self._farewell_looks.pop(connection, None)
         if crowded:
             self._make_room()
-        # The fired timer stood until here, so that a connection which adds itself as it ends starts no second one.
+        # The fired timer stayed set until here, so that a connection which adds itself as it ends starts no second
+        # timer.
         self._timer = self._loop.call_later(LOOK_S, self._look) if self._connections else None
 
     def _look_at_the_end(self, connection: Connection) -> None:
-        """A client that takes nothing keeps a transport from closing; one that is gone may never say so (uvloop)."""
+        """Abort a closing connection that does not finish.
+
+        A client that reads no data keeps a transport from closing, and uvloop may not report a lost client.
+        """
         looks = self._farewell_looks.get(connection, 0) + 1
         self._farewell_looks[connection] = looks
         if looks == FAREWELL_LOOKS:
@@ -81,7 +85,7 @@ class IdleConnectionWatch:
             connection.connection_lost(None)
 
     def _make_room(self) -> None:
-        """Abort those whose answers stand still, the largest first, until half of the memory is free."""
+        """Abort connections whose responses make no progress, the largest first, until half of the memory is free."""
         stuck = [each for each in self._connections if each.outbox.stands_still]
         stuck.sort(key=lambda each: -each.outbox.waiting_bytes)
         for connection in stuck:

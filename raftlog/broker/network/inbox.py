@@ -1,8 +1,8 @@
-"""The incoming bytes of one connection that are not handled yet, and whether it reads on.
+"""The incoming bytes of one connection that are not handled yet, and whether it is read.
 
-Holds the beginning of a frame that is still under way, or whole frames that a limit holds back (`is_blocked`). All
-of it counts in the memory for requests (`request_memory.py`), which may stop the reading until there is room.
-Knows nothing of responses, nor of the limits that block a frame.
+It holds the beginning of an incomplete frame, or whole frames that a limit holds back (`is_blocked`). All of it counts
+in the memory for requests (`request_memory.py`), which may stop the reading until there is room. It knows neither
+responses nor the limits that block a frame.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Inbox:
         self.needed_bytes = PREFIX_BYTES
         """The length of the first frame, or of its length field while that is cut off."""
         self.is_muted = False
-        """Whether nothing is to be read for now, though there is room (KIP-219)."""
+        """Whether reading is paused for now, though there is room (KIP-219)."""
         self.is_blocked = False
-        """Whether what is held begins with a complete frame."""
+        """Whether the held bytes begin with a complete frame."""
         self.granted = 0
 
     def open(self, transport: asyncio.ReadTransport) -> None:
@@ -49,7 +49,7 @@ class Inbox:
         self._transport = transport
 
     def close(self) -> None:
-        """Drop what is held, and leave the transport alone from now on."""
+        """Drop the held bytes, and leave the transport alone from now on."""
         self._transport = None
         self._drop()
 
@@ -58,7 +58,7 @@ class Inbox:
         return 0 if self.rest is None else self.rest.size
 
     def mute(self) -> None:
-        """Read nothing until `is_muted` is taken back."""
+        """Stop reading until `is_muted` is cleared."""
         self.is_muted = True
         self._pause()
 
@@ -68,13 +68,13 @@ class Inbox:
         return self.rest.room(self.needed_bytes)
 
     def received(self, count: int) -> None:
-        """So many bytes came into `room`."""
+        """Note that this many bytes came into `room`."""
         assert self.rest is not None
         self.rest.size += count
         self._requests.arrived(self, count)
 
     def keep(self, view: memoryview, start: int, end: int) -> None:
-        """Hold what lies from `start` to `end`, and nothing else; nothing at all if that is empty or after `close`."""
+        """Keep only the bytes from `start` to `end`. Keep none if that is empty, or after `close`."""
         if start == end or self._transport is None:
             self._drop()
             self._resume()
@@ -90,7 +90,7 @@ class Inbox:
                 self._requests.give(start)
 
     def read_or_stop(self, *, needs_grant: bool) -> None:
-        """Read on, unless a frame is blocked, or `needs_grant` and memory is short: then wait for a grant."""
+        """Resume reading, unless a frame is blocked, or `needs_grant` and memory is short: then wait for a grant."""
         if self.is_blocked or self.is_muted:
             self._pause()
         elif self.rest is not None and needs_grant and self._requests.is_short and not self.granted:
@@ -100,12 +100,12 @@ class Inbox:
             self._resume()
 
     def read_on(self) -> None:
-        """There is room for the rest of the frame that is under way."""
+        """Resume, since there is room for the rest of the incomplete frame."""
         self._progress = None
         self._resume()
 
     def look(self) -> bool:
-        """Say whether an incomplete frame arrives too slowly; called once a second while one is held (see `watch`)."""
+        """Return whether an incomplete frame arrives too slowly; called once a second while held (see `watch`)."""
         if self.rest is None or self.is_blocked or self.is_muted or self._requests.is_waiting(self):
             self._progress = None
             return False

@@ -1,8 +1,8 @@
-"""The logins of a connection (SASL): which mechanism, what has been proved, and until when it holds.
+"""The logins of a connection (SASL): mechanism, authenticated principal, and lifetime.
 
-One `Login` belongs to one connection of a SASL listener. It answers what clients of SaslHandshake and SaslAuthenticate
-say; the handlers of these APIs only pass it on. A failed login says one thing whatever was wrong, late, and ends the
-connection. A second login (KIP-368) may not change the principal.
+One `Login` belongs to one connection of a SASL listener. It handles the messages of SaslHandshake and
+SaslAuthenticate; the handlers of these APIs only pass them on. A failed login always gets the same error message,
+delayed, and ends the connection. A second login (KIP-368) may not change the principal.
 """
 
 from __future__ import annotations
@@ -29,18 +29,19 @@ from raftlog.security.tokens import EXTENSION, DelegationToken, TokenKey
 PLAIN: Final = "PLAIN"
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024
-"""Of one message of a mechanism; tokens are the longest."""
+"""The maximum size of a message of a mechanism; tokens are the longest."""
 
 
 class LoginStep(NamedTuple):
-    """The bytes for the client, and its `principal` once it has proved who it is."""
+    """The bytes for the client, and its `principal` once it is authenticated."""
 
     answer: bytes
     principal: str | None = None
     lifetime_ms: int = 0
-    """For how long at most that holds; 0: as long as the listener says."""
+    """The maximum lifetime of the login; 0 leaves it to the listener."""
     refused: SaslAuthenticationFailed | None = None
-    """Set if the answer tells the client that it is refused; it then says one thing more, and hears the failure."""
+    """Set if the response reports the rejection to the client. The client then sends one more message, and gets the
+    failure."""
 
 
 class TokenExchange(Protocol):
@@ -51,7 +52,7 @@ class TokenExchange(Protocol):
 
 
 class LoginFailure(NamedTuple):
-    """A failed login, for the operator: `reason` is one of a few words, `advice` says what to mend."""
+    """A failed login, for the operator: `reason` is a short fixed phrase, `advice` says how to fix it."""
 
     mechanism: str
     reason: str
@@ -59,20 +60,20 @@ class LoginFailure(NamedTuple):
 
 
 class Credentials(NamedTuple):
-    """The sources of credentials, and of chance."""
+    """The sources of credentials and random bytes."""
 
     image: Callable[[], MetadataImage]
     """Has the credentials of users, and the delegation tokens."""
     token_key: TokenKey
     wall_clock_ms: Callable[[], int]
     secret: bytes
-    """Keys what is made up for unknown users."""
+    """The key for made-up credentials of unknown users."""
     lookup: CredentialLookup
     nonce: Callable[[], str]
 
 
 class Login:
-    """The logins of one connection, one after the other."""
+    """The logins of a connection, one by one."""
 
     __slots__ = (
         "_bearer",
@@ -108,19 +109,19 @@ class Login:
         self._failure: LoginFailure | None = None
         self._has_failed = False
         self._kept: ScramCredential | None = None
-        """The credential of the exchange's user; None: there is no such user."""
+        """The credential of the exchange's user, or None for an unknown user."""
         self._token: DelegationToken | None = None
-        """The token of the exchange."""
+        """The delegation token of the exchange."""
         self.principal: str | None = None
-        """Of the last login that succeeded."""
+        """The principal of the last successful login."""
         self.token_id: str | None = None
-        """The delegation token of that login, if it was with one."""
+        """The delegation token of that login, if it used a token."""
         self.lifetime_ms = 0
-        """For how long that login holds; 0: as long as the connection."""
+        """The lifetime of that login; 0 means as long as the connection."""
         self.mechanism = ""
-        """The mechanism of the last login that succeeded."""
+        """The mechanism of the last successful login."""
         self.failed = ""
-        """The mechanism of the login that failed; the connection is about to close."""
+        """The mechanism of the failed login; the connection is about to close."""
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ class Login:
         return self._logins.mechanisms
 
     def take_failure(self) -> LoginFailure | None:
-        """Return why the login failed, once, for whoever tells the operator."""
+        """Return why the login failed, once, for the operator's log."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -145,16 +146,16 @@ class Login:
         self._exchange = self._bearer = self._token = None
 
     def refuse_version_0(self) -> None:
-        """Fail the login: its messages would come outside of Kafka's frames. Raises IllegalSaslState."""
+        """Fail the login, since its messages would come outside of Kafka's frames. Raises IllegalSaslState."""
         self.failed = "unknown"
         advice = "the client sent SaslHandshake 0; logins need version 1 (Kafka 1.0 or newer)"
         self._fail("unsupported_handshake", advice)
         raise IllegalSaslState(advice)
 
     async def go_on(self, message: bytes) -> LoginStep:
-        """Take the next message of the mechanism. Waits only if a token's key must be fetched.
+        """Handle the next message of the mechanism. Waits only if a token's key must be fetched.
 
-        Raises IllegalSaslState without a mechanism, SaslAuthenticationFailed if it proves nothing.
+        Raises IllegalSaslState without a mechanism, and SaslAuthenticationFailed if authentication fails.
         """
         if not self._mechanism or self.failed:
             raise IllegalSaslState("SaslHandshake comes first, and names a mechanism")
@@ -193,7 +194,7 @@ class Login:
         self._mechanism, self.mechanism = "", self._mechanism
 
     def _fail(self, reason: str, advice: str) -> None:
-        """Note the first failure: what comes of it later tells nothing new."""
+        """Note the first failure; later failures follow from it."""
         if not self._has_failed:
             self._has_failed = True
             self._failure = LoginFailure(self.failed or self._mechanism, reason, advice)
@@ -242,7 +243,7 @@ class Login:
         return credentials.token_key.credential(mechanism, token_id, credentials.image().tokens)
 
     def _valid_token(self, token_id: str) -> DelegationToken | None:
-        """Return a token that one can log in with now."""
+        """Return a token that is valid for a login now."""
         credentials = self._credentials
         token = credentials.image().tokens.get(token_id)
         if token is None or not credentials.token_key.is_set:

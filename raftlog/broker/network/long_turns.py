@@ -1,7 +1,7 @@
-"""Turns of the event loop that one request held for too long, by API: counted for the metrics, told in the log.
+"""Event loop turns that a request held for too long, by API: counted in the metrics and logged.
 
-While one request is handled no other is, and no heartbeat leaves: a turn as long as broker.session.timeout.ms gets this
-node fenced. So a turn of LONG_TURN_S is a fault of ours, whatever the request asked for.
+While a request is handled no other is, and no heartbeat leaves: a turn as long as broker.session.timeout.ms gets this
+node fenced. So a turn of LONG_TURN_S is a bug of ours, whatever the request.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Result = TypeVar("Result")
 LONG_TURN_S: Final = 0.05
 
 LOG_EVERY_S: Final = 10.0
-"""The log tells of one long turn of an API in so many seconds; the metrics count all."""
+"""The log reports at most one long turn of an API in this many seconds; the metrics count all."""
 
 log = get_logger(__name__)
 
 
 class LongTurns:
-    """Notes them in `counts`, by API key. `clock` is in seconds; a simulation's stands still during a turn."""
+    """Records long turns in `counts`, by API key. `clock` is in seconds; a simulation's stands still during a turn."""
 
     __slots__ = ("_clock", "_counts", "_logged_at")
 
@@ -49,13 +49,16 @@ class LongTurns:
     def timed(
         self, api_key: int, work: Awaitable[Result], note: Callable[[int, float], None] | None = None
     ) -> Awaitable[Result]:
-        """Return work for a request, to be awaited: each of its steps is a turn of its own, which `note` is told of."""
+        """Return work for a request, to be awaited.
+
+        `note` is called with the duration of each step, which is a turn of its own.
+        """
         return _Timed(self, api_key, work, note or self.note)
 
     def steps_of(
         self, api_key: int, work: Awaitable[Result], note: Callable[[int, float], None]
     ) -> Generator[Any, Any, Result]:
-        """Drive work from one wait to the next, and note how long each step took."""
+        """Drive work from one wait to the next, and record how long each step took."""
         steps, clock = work.__await__(), self._clock
         step: Callable[[Any], Any] = steps.send
         given: Any = None
@@ -70,12 +73,12 @@ class LongTurns:
             try:
                 given = yield waits_for
                 step = steps.send
-            except BaseException as error:  # cancellations too: they are the work's to deal with
+            except BaseException as error:  # cancellations too: the work handles them
                 step, given = steps.throw, error
 
 
 class _Timed:
-    """Work whose steps are timed."""
+    """Work with timed steps."""
 
     __slots__ = ("_api_key", "_note", "_turns", "_work")
 

@@ -1,9 +1,9 @@
-"""The memory for the objects that large requests are decoded into, and for those of their answers.
+"""The memory for the objects of large decoded requests and their responses.
 
-A request of five megabytes becomes ninety megabytes of objects, so a few of them at once would take what a node has.
-Those that do not fit together go one after the other. A request goes the later the larger it is, but only by seconds,
-so small ones overtake it and none waits for ever. One always goes, however large. Requests up to SMALL_BYTES have room
-of their own beside the account, so they wait for no backlog of large ones.
+A request of five megabytes becomes ninety megabytes of objects, so a few of them at once would exhaust a node's
+memory. Requests that do not fit together are handled one by one. A larger request waits longer, but only by seconds.
+So small requests overtake it and no request waits for ever. One request always goes, however large. Requests up to
+SMALL_BYTES have room of their own beside the account, so they never wait behind large requests.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from raftlog.base.memory import Account
 from raftlog.protocol.reader import MAX_OBJECT_BYTES, OBJECT_BYTES_PER_RECEIVED_BYTE
 
 ANSWER_SHARE: Final = 2
-"""Objects of a request and of its answer together take so many times those of the request."""
+"""The objects of a request and its response together, as a multiple of the request's objects."""
 
 PART_BYTES: Final = 1024
-"""A part of a request, with its answer, takes no more than this in objects."""
+"""A part of a request, with its response, takes no more than this in objects."""
 
 BYTES_PER_SECOND: Final = 16 << 20
-"""A request is overtaken by smaller ones for its size at this rate."""
+"""A request is delayed by its size at this rate, while smaller requests overtake it."""
 
 SMALL_BYTES: Final = 1 << 20
 SMALL_SHARE: Final = 8
 """Objects up to the first get one such part of the account beside it."""
 
 HELD_S: Final = 10.0
-"""A request that takes longer waits for something else than memory, and others no longer wait for it."""
+"""A request that takes longer waits for something other than memory, and others no longer wait for it."""
 
 
 def expected_bytes(received: int, parts_max: int) -> int:
-    """Return what a request of `received` bytes and at most so many parts may take in objects until it is answered."""
+    """Return the maximum size of the objects of a request of `received` bytes, with its response.
+
+    The request has at most `parts_max` parts.
+    """
     objects = min(OBJECT_BYTES_PER_RECEIVED_BYTE * received, MAX_OBJECT_BYTES)
     return min(ANSWER_SHARE * objects, PART_BYTES * parts_max)
 
@@ -49,11 +52,11 @@ class ObjectMemory:
         self._small_bytes = 0
         self._order = count()
         self._waiting: list[tuple[float, int, int, asyncio.Future[None]]] = []
-        """A heap of (due time, number, bytes, turn); a cancelled turn is passed over."""
+        """A heap of (due time, number, bytes, turn); cancelled turns are skipped."""
 
     @asynccontextmanager
     async def room(self, size: int) -> AsyncIterator[None]:
-        """Wait until there is room for `size` bytes, and keep it for the body of the `async with`, HELD_S at most."""
+        """Wait until there is room for `size` bytes, and hold it for the body of the `async with`, HELD_S at most."""
         if size <= SMALL_BYTES and self._small_bytes + size <= self._account.limit // SMALL_SHARE:
             self._small_bytes += size
             try:

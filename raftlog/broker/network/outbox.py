@@ -1,7 +1,7 @@
 """The outgoing bytes of one connection: given to its transport in pieces, and counted as long as they wait.
 
-Ordering law: buffers leave in the order in which they are sent. The transport is given the next piece only once the
-kernel has taken the one before, so that memory is free as soon as its bytes have left, whatever the transport copies.
+Ordering law: buffers leave in the order in which they are sent. The transport gets the next piece only once the kernel
+has taken the last. So memory is free as soon as its bytes have left, whatever the transport copies.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from raftlog.broker.network.progress import (
 )
 
 PIECE_BYTES: Final = 256 * 1024
-"""Most that a transport is given at once: some join buffers, or copy what the kernel does not take."""
+"""The maximum size given to a transport at once: some join buffers, or copy what the kernel does not take."""
 
 
 class Outbox:
-    """`waiting_bytes` is what the account for answers knows of this connection; `update` tells it."""
+    """`waiting_bytes` is the size of this connection in the account for responses; `update` changes it."""
 
     __slots__ = (
         "_account",
@@ -45,36 +45,37 @@ class Outbox:
         self._account = account
         self._transport: asyncio.WriteTransport | None = None
         self._does_not_tell = False
-        """Whether the transport is asyncio's own, whose `writelines` since Python 3.12 does not say what it keeps."""
+        """Whether the transport is asyncio's own. Since Python 3.12 its `writelines` does not report what it
+        buffers."""
         self._queue: deque[Buffer] | None = None
         self._queued_bytes = 0
         self._held_bytes = 0
         self._sent_bytes = 0
         self.waiting_bytes = 0
-        """Held back by a response before them, queued here, or in the transport."""
+        """Bytes held back by an earlier response, queued here, or in the transport."""
         self.is_paused = False
         """Whether the transport holds bytes that the kernel did not take."""
         self._progress: ConnectionProgress | None = None
         self.stands_still = False
-        """By the last look: whether what waits moves too slowly for a memory that is half used."""
+        """At the last look: whether waiting bytes move too slowly while half of the memory is used."""
 
     def open(self, transport: asyncio.WriteTransport) -> None:
         """Send to this transport from now on."""
-        # So that it tells of what it keeps, but for a single byte. With 0 a transport of TLS would take that it keeps
-        # nothing for too much, and the end of nothing never comes.
+        # So that the transport reports what it buffers, except for a single byte. With 0, a TLS transport would pause
+        # writing on an empty buffer, and never resume it.
         transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
         self._does_not_tell = type(transport).__module__ == "asyncio.selector_events"
 
     def hold(self, size: int) -> None:
-        """Count `size` bytes that wait for a response before them; negative: as many that are sent now."""
+        """Count `size` bytes that wait for an earlier response. A negative size counts bytes that are sent now."""
         if self._transport is None:
-            return  # cleared: what was held is given back already
+            return  # cleared: the held bytes are released already
         self._held_bytes += size
         self.update()
 
     def send(self, buffers: list[Buffer], size: int) -> None:
-        """Write buffers of `size` bytes together, behind what was sent before."""
+        """Write buffers of `size` bytes together, behind earlier buffers."""
         transport = self._transport
         if transport is None:
             return
@@ -95,21 +96,21 @@ class Outbox:
             self.update()
 
     def resume(self) -> None:
-        """The kernel has taken all that the transport had."""
+        """Continue, since the kernel has taken all bytes of the transport."""
         self.is_paused = False
         if self._transport is not None:
             self._write_queue()
         self.update()
 
     def clear(self) -> None:
-        """Forget what waits: nobody will take it."""
+        """Drop the waiting bytes; they will not be read."""
         self._transport = None
         self._queue = None
         self._queued_bytes = self._held_bytes = 0
         self.update()
 
     def update(self) -> None:
-        """Tell the account what waits now."""
+        """Update the account with the bytes that wait now."""
         before, now = self.waiting_bytes, self._held_bytes + self._unsent_bytes
         if now > before:
             self._account.take(now - before)
@@ -118,7 +119,7 @@ class Outbox:
         self.waiting_bytes = now
 
     def look(self, *, crowded: bool) -> bool:
-        """Once a second: say whether what was sent leaves too slowly (see `watch`)."""
+        """Return whether sent bytes leave too slowly; called once a second (see `watch`)."""
         unsent = self._unsent_bytes
         self.stands_still = False
         if not unsent and not (crowded and self.waiting_bytes):

@@ -1,4 +1,4 @@
-"""The listening side of the handshake of brokers (`links.peer_auth`), as a client's connection meets it."""
+"""The listening side of the broker handshake (`links.peer_auth`), on a client's connection."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
-    """Handle a step of the handshake of a connection that waits in the hall (`admission`); refuse anything else.
+    """Handle a handshake step of a connection in the hall (`admission`); refuse any other request.
 
     `frame` is without its length. Never raises.
     """
@@ -43,7 +43,10 @@ def dispatch_in_hall(connection: Connection, frame: memoryview) -> None:
 
 
 def answer(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
-    """Serve one step of the handshake. A wrong proof ends the connection, a right one its older ones."""
+    """Serve one step of the handshake.
+
+    An invalid proof closes the connection, a valid proof the broker's older connections.
+    """
     server = connection.server
     if len(frame) > FRAME_BYTES:
         raise InvalidRequest(

@@ -1,15 +1,15 @@
 """How fast the bytes that a connection holds must move, and whether they do.
 
 Bytes are counted against time, so a large frame may take as long as it needs. Time is counted in looks
-(`idle_connections.py`), so a pause of our own loop is held against nobody.
+(`idle_connections.py`), so a pause of our own loop counts against no connection.
 
-| who | must move | may fall behind by |
+| what | must move | may fall behind by |
 |---|---|---|
 | an incomplete frame arrives | SLOWEST_BYTES each second | PATIENCE_S |
-| an answer that the transport holds leaves | SLOWEST_BYTES each second | PATIENCE_S |
+| a response that the transport holds leaves | SLOWEST_BYTES each second | PATIENCE_S |
 | the first, where requests' memory is short | PRESSED_BYTES each second | PRESSED_S |
 | the first, with a grant for which others wait | HOLDING_UP_BYTES each second | PRESSED_S |
-| any answer, where half of answers' memory is used | PRESSED_BYTES each second | PRESSED_S |
+| any response, where half of responses' memory is used | PRESSED_BYTES each second | PRESSED_S |
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HOLDING_UP_BYTES: Final = 1024 * 1024
 
 
 class ConnectionProgress:
-    """Whether a count of bytes grows fast enough. `is_stuck` is asked once a look."""
+    """Checks whether a count of bytes grows fast enough. `is_stuck` is called once a look."""
 
     __slots__ = ("_credit_s", "_seen")
 
@@ -37,7 +37,7 @@ class ConnectionProgress:
         self._credit_s = PATIENCE_S
 
     def is_stuck(self, count: int, *, slowest: int, patience_s: float) -> bool:
-        """Say whether the count, at `slowest` bytes a second, has fallen behind by more than `patience_s`."""
+        """Return whether the count, at `slowest` bytes a second, has fallen behind by more than `patience_s`."""
         gained_s = (count - self._seen) / slowest
         self._seen = count
         self._credit_s = min(self._credit_s + gained_s, patience_s) - LOOK_S
@@ -46,6 +46,6 @@ class ConnectionProgress:
 
 def pace_of_frame(requests: RequestMemory, reader: FrameReader) -> tuple[int, float]:
     """Return how many bytes of an incomplete frame must arrive each second, and how far they may fall behind."""
-    if requests.holds_up_others(reader):  # perhaps with what was promised to it alone
+    if requests.holds_up_others(reader):  # perhaps with bytes that were promised to it alone
         return HOLDING_UP_BYTES, PRESSED_S
     return (PRESSED_BYTES, PRESSED_S) if requests.is_short else (SLOWEST_BYTES, PATIENCE_S)

@@ -1,16 +1,16 @@
-"""The memory for requests: where bytes are received, and who may read on while much is held.
+"""The memory for requests: where bytes are received, and which connections may read while much is held.
 
-All connections receive into one window, so that an idle one holds nothing. A complete frame is handled where it lies.
-Only the beginning of one that is not complete yet is copied into a buffer of its connection, and the rest of that frame
-is received there, no further.
+All connections receive into one window, so an idle connection holds no memory. A complete frame is handled where it
+lies. Only the beginning of an incomplete frame is copied into a buffer of its connection. The rest of that frame is
+received there, no further.
 
-The rule: below three quarters of the account everybody reads. From there on a connection with the beginning of a
-frame stops reading and waits for a grant, which is room for the rest of that frame. Grants go to those that lack least,
-as long as all of them fit into the account. One is always given, however large, so there is progress. A connection that
-has nothing yet reads a small piece at a time, so the smallest requests are served as ever. For the rests of others up
-to SMALL_REST_BYTES there is room of their own beyond the account, so that they need not wait for a large one that comes
-slowly. One that has a grant and sends too slowly is closed (`progress.py`), all the sooner if others wait, so
-none waits for ever. Brokers read without a grant.
+The rule: below three quarters of the account all connections read. From there on a connection with the beginning of a
+frame stops reading. It waits for a grant, which is room for the rest of that frame. Grants go to the connections with
+the fewest missing bytes, as long as all grants fit into the account. One grant is always given, however large, so
+there is progress. A connection without a partial frame reads a small piece at a time, so the smallest requests are
+served as usual. The rests of other frames up to SMALL_REST_BYTES have room of their own beyond the account. They need
+not wait for a large frame that comes slowly. A connection that has a grant and sends too slowly is closed
+(`progress.py`), sooner if others wait. So no connection waits for ever. Brokers read without a grant.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from raftlog.base.memory import Account
 
 WINDOW_BYTES: Final = 256 * 1024
-"""Most bytes that a connection receives at once."""
+"""The maximum size that a connection receives at once."""
 
 SMALL_WINDOW_BYTES: Final = 4 * 1024
 """The same while three quarters of the account are used."""
@@ -37,14 +37,14 @@ LARGE_BYTES: Final = 64 * 1024
 """The part of a frame that has arrived lies in a mapping of its own from here on."""
 
 MAPPING_BYTES: Final = 5 << 18
-"""The usual mapping: a batch of Kafka's default message.max.bytes, and what a request has around it."""
+"""The usual mapping: a batch of Kafka's default message.max.bytes, with the rest of its request."""
 
 SPARE_MAPPINGS: Final = 2
-"""Usual mappings that are kept for the next large frames: their pages need not be asked of the system again."""
+"""The number of usual mappings kept for the next large frames, to reuse their pages."""
 
 
 class FrameMappings:
-    """Memory for large frames, whose pages the system gives as they are written to."""
+    """Memory for large frames. The system allocates its pages as they are written to."""
 
     __slots__ = ("spares",)
 
@@ -52,34 +52,36 @@ class FrameMappings:
         self.spares: list[mmap] = []
 
     def take(self, size: int) -> mmap:
-        """Return a mapping for so many bytes; what it holds is of frames before."""
+        """Return a mapping for this many bytes; it still holds bytes of earlier frames."""
         if size <= MAPPING_BYTES and self.spares:
             return self.spares.pop()
-        # private, since pages of a shared mapping are those of a file, which cost more to make and to drop
+        # private, since pages of a shared mapping belong to a file, and cost more to create and to drop
         return mmap(-1, max(size, MAPPING_BYTES), flags=MAP_PRIVATE | MAP_ANONYMOUS)
 
     def give_back(self, mapping: mmap) -> None:
-        """Nobody reads it any more."""
+        """Take back a mapping that is no longer read."""
         if len(mapping) == MAPPING_BYTES and len(self.spares) < SPARE_MAPPINGS:
             self.spares.append(mapping)
 
 
 class FrameRest:
-    """Bytes that were received and are not handled: their memory follows what arrived, not what was announced.
+    """Bytes that were received and are not handled.
 
-    The missing part of the frame is received behind them. Those of a large frame lie in a mapping of its whole length:
-    nothing is copied as it grows, twice the memory is never needed, and the heap keeps no hole of that size.
+    Their memory grows with what arrived, not with what was announced.
+
+    The missing part of the frame is received behind them. A large frame lies in a mapping of its whole length:
+    no bytes are copied as it grows, twice the memory is never needed, and the heap keeps no hole of that size.
     """
 
     __slots__ = ("_buffer", "_mappings", "is_kept", "size")
 
     def __init__(self, first: memoryview, needed: int, mappings: FrameMappings) -> None:
-        """`needed` bytes make the first frame."""
+        """The first frame has `needed` bytes."""
         self._mappings = mappings
         self._buffer: bytearray | mmap = bytearray()
         self.size = len(first)
         self.is_kept = False
-        """Whether somebody refers to the bytes for longer than this lives."""
+        """Whether the bytes are referenced for longer than this object lives."""
         if self.size < LARGE_BYTES or self.size >= needed:
             self._buffer += first
         else:
@@ -87,7 +89,10 @@ class FrameRest:
             self._buffer[: self.size] = first
 
     def room(self, needed: int) -> memoryview:
-        """Return where to receive what comes next, at most to the end of the first frame; `size` is to follow."""
+        """Return where to receive the next bytes, at most to the end of the first frame.
+
+        The caller then adds the number of bytes received to `size`.
+        """
         size = self.size
         if size == len(self._buffer):
             self._grow(max(needed, size + 1))
@@ -105,24 +110,24 @@ class FrameRest:
         self._buffer = grown
 
     def view(self) -> memoryview:
-        """Return the bytes. They stay as they are until `free`, and for as long as anybody refers to them if kept."""
+        """Return the bytes. They stay unchanged until `free`, and if kept for as long as they are referenced."""
         return memoryview(self._buffer)[: self.size]
 
     def keep(self) -> None:
-        """Somebody refers to the bytes for longer than this lives."""
+        """Keep the bytes valid for longer than this object lives."""
         if not self.is_kept:
             self.is_kept = True
             self.trim()
 
     def trim(self) -> None:
-        """Give the pages back that frames before have left behind the bytes of this one."""
+        """Release the pages that earlier frames used beyond the bytes of this frame."""
         if type(self._buffer) is mmap:
             begin = -(-self.size // PAGESIZE) * PAGESIZE
             if begin < len(self._buffer):
                 self._buffer.madvise(MADV_DONTNEED, begin)
 
     def free(self) -> None:
-        """The bytes were handled, or will never be."""
+        """Free the bytes, which were handled or never will be."""
         if type(self._buffer) is mmap and not self.is_kept:
             self._mappings.give_back(self._buffer)
 
@@ -134,7 +139,7 @@ class FrameReader(Protocol):
     """Bytes that it may still receive under its grant."""
 
     def read_on(self) -> None:
-        """It has a grant: read again."""
+        """Resume reading with a grant."""
 
 
 class RequestMemory:
@@ -160,19 +165,19 @@ class RequestMemory:
         self.window = self.workspace
         """The buffer of a connection without a grant: the workspace, or a part of it."""
         self._promised = 0
-        """Of all grants, what has not arrived."""
+        """The bytes of all grants that have not arrived."""
         self._small: dict[FrameReader, int] = {}
-        """The connections that have a grant in the room for small rests, and of how many bytes."""
+        """The connections with a grant in the room for small rests, and its size in bytes."""
         self._small_bytes = 0
         self._waiting: dict[FrameReader, int] = {}
         """With the number of its place in the queue."""
         self._queue: list[tuple[int, int, FrameReader]] = []
-        """(missing bytes, number, reader); a place whose reader left is passed over."""
+        """(missing bytes, number, reader); an entry is skipped if its reader left."""
         self._order = count()
 
     @property
     def is_short(self) -> bool:
-        """Whether reading on takes a grant."""
+        """Return whether reading on needs a grant."""
         return self._account.is_short
 
     @property
@@ -181,17 +186,17 @@ class RequestMemory:
 
     @property
     def waiting(self) -> int:
-        """How many connections wait for a grant."""
+        """Return the number of connections that wait for a grant."""
         return len(self._waiting)
 
     def take(self, size: int) -> None:
-        """Count `size` bytes that are held from now on."""
+        """Count `size` bytes that are now held."""
         self._account.take(size)
         if self._account.is_short:
             self.window = self.workspace[:SMALL_WINDOW_BYTES]
 
     def give(self, size: int) -> None:
-        """Count `size` bytes that are no longer held, and let others read for them."""
+        """Count `size` bytes that are no longer held, and let other connections read."""
         self._account.give(size)
         if not self._account.is_short:
             self.window = self.workspace
@@ -211,7 +216,7 @@ class RequestMemory:
                 self._grant()
 
     def wait(self, reader: FrameReader, missing: int) -> None:
-        """Have `reader.read_on` called once there is room for so many bytes, perhaps at once."""
+        """Have `reader.read_on` called once there is room for this many bytes, perhaps immediately."""
         number = next(self._order)
         self._waiting[reader] = number
         heappush(self._queue, (missing, number, reader))
@@ -221,11 +226,14 @@ class RequestMemory:
         return reader in self._waiting
 
     def holds_up_others(self, reader: FrameReader) -> bool:
-        """Whether it has a grant while others wait for one."""
+        """Return whether it has a grant while other connections wait for a grant."""
         return bool(reader.granted and self._waiting)
 
     def leave(self, reader: FrameReader) -> None:
-        """Its frame is complete, or it is gone: it neither waits nor has a grant. Fine if it never did."""
+        """Remove a reader with a complete frame or a closed connection: it neither waits nor has a grant.
+
+        No effect if it is not there.
+        """
         self._waiting.pop(reader, None)
         self._promised -= reader.granted
         reader.granted = 0

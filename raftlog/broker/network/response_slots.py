@@ -1,7 +1,7 @@
 """A response's place in the order of its connection.
 
 Ordering law: responses leave a connection in the order of its requests, however they become ready. Only Produce
-requests overlap; any other open request holds back the ones behind it, as Kafka's brokers do for all of them.
+requests overlap. Any other open request delays later requests, as all requests do in Kafka's brokers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """One response that is not ready yet, or waits for the ones before it."""
+    """One response that is not ready yet, or waits for earlier responses."""
 
     __slots__ = ("api_key", "arrived_at", "buffers", "connection", "overlaps")
 
@@ -24,26 +24,26 @@ class Slot:
         self.connection = connection
         self.buffers: Sequence[Buffer] | None = None
         self.overlaps = False
-        """Whether requests behind this one may be handled while it is open."""
+        """Whether later requests may be handled while it is open."""
         self.api_key = 0
         self.arrived_at = 0.0
         """Set by the connection that holds it, for its latency."""
 
     def answer(self, buffers: Sequence[Buffer]) -> None:
-        """Give the whole response frame, once; empty if there is none after all."""
+        """Set the whole response frame, once; empty if there is no response."""
         assert self.buffers is None, "a response slot is answered once"
         self.buffers = buffers
         self.connection.answered(self)
 
     def hurry(self) -> None:
-        """Another request arrived behind this one: if this only waits for something better to say, say it now."""
+        """Complete now if this only waits for more data, since another request has arrived behind it."""
 
     def abandoned(self) -> None:
-        """The connection is gone: stop waiting, nobody reads the answer."""
+        """Stop waiting: the connection is closed, and the response will not be read."""
 
 
 class ReadySlot(Slot):
-    """A response that was ready at once but is not the first in line."""
+    """A response that was ready immediately but is not the first in line."""
 
     __slots__ = ()
 

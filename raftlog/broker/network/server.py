@@ -1,6 +1,6 @@
-"""A broker's listeners: accepts connections, and owns what they share. Knows nothing of how topics come to be.
+"""A broker's listeners: accepts connections, and owns what they share. It does not know how topics are created.
 
-Ordering law of the end: listeners close, then connections finish their open produce requests, then the rest goes.
+Ordering law of a stop: listeners close, then connections finish their open produce requests, then the rest closes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from raftlog.replication.replica_host import ReplicaId
 
 TCP_KEEPIDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
-"""The latter is its name on macOS."""
+"""The latter is the name on macOS."""
 
 KEEPALIVE: Final = (
     (SOL_SOCKET, SO_KEEPALIVE, 1),
@@ -69,7 +69,7 @@ KEEPALIVE: Final = (
     (IPPROTO_TCP, TCP_KEEPINTVL, 5),
     (IPPROTO_TCP, TCP_KEEPCNT, 3),
 )
-"""A client that went without a word, or whose word was lost in a flood of connections, is noticed within a minute."""
+"""A client that vanished silently, or a close lost in a flood of connections, is noticed within a minute."""
 
 SWEEPS_PER_IDLE_TIME: Final = 8
 """An idle connection is closed up to an eighth of connections.max.idle.ms late."""
@@ -98,15 +98,15 @@ log = get_logger(__name__)
 
 
 Dispatch = Callable[[Connection, memoryview], None]
-"""Handle the frame of one request, see `broker.dispatch`: what handles requests is built on this room."""
+"""Handle the frame of one request, see `broker.dispatch`, which builds on this package."""
 
 
 class ListenerUnavailable(Exception):
-    """A listener's address cannot be bound; the message says which and why."""
+    """Raised if a listener's address cannot be bound; the message has the address and the reason."""
 
 
 class BrokerServer:
-    """All client listeners of one broker. `start` before anything else, `stop` once."""
+    """All client listeners of one broker. Call `start` before anything else, and `stop` once."""
 
     def __init__(
         self, broker: BrokerContext, dispatch: Dispatch, loop: asyncio.AbstractEventLoop | None = None
@@ -116,22 +116,23 @@ class BrokerServer:
         self.config = broker.config
         self.loop = loop or asyncio.get_running_loop()
         self.stopwatch = time.perf_counter if broker.env.threads else self.loop.time
-        """Seconds that requests take; a simulation has no other time than its loop's."""
+        """Measures the duration of requests; a simulation has only its loop's time."""
         self.nonce = broker.env.unguessable.randbytes
         """Source of the peer handshake's nonces."""
         self.log = LimitedLog(log, self.loop.time)
-        """For what a client can cause at will."""
+        """For log lines that clients can trigger at will."""
         self.request_max_bytes = self.config.socket_request_max_bytes
         self.fetch_max_bytes = self.config.fetch_max_bytes
         self.schemas_loaded: set[tuple[int, int]] = set()
-        """(API key, version) of which a request was decoded already."""
+        """(API key, version) of requests that were decoded before."""
         self.counters = ConnectionCounters()
         self.nodes = NodeMachines()
-        """From where nodes have proved the cluster secret, to this server or to the controller's listener."""
+        """Addresses of nodes that have authenticated by the cluster secret, at this server or the controller's
+        listener."""
         self.tls = self._tls()
-        """By listener, for those that speak TLS."""
+        """By listener, for TLS listeners."""
         self.token_keys: dict[str, TokenKeys] = {}
-        """By listener, for those that offer OAUTHBEARER, once it is bound."""
+        """By listener, for bound listeners with OAUTHBEARER."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
@@ -165,7 +166,7 @@ class BrokerServer:
         self.endpoints: tuple[Endpoint, ...] = ()
         """The addresses on which the listeners listen, once started; port 0 is resolved."""
         self._peers: dict[tuple[int, int], Connection] = {}
-        """By broker and by what the connection is for."""
+        """By broker and by the purpose of the connection."""
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -177,7 +178,7 @@ class BrokerServer:
     ) -> tuple[Endpoint, ...]:
         """Bind and accept; by default all listeners that are not the controller's. Raises ListenerUnavailable.
 
-        Without `serve` clients are refused until `serve()`, as if nobody listened.
+        Without `serve` clients are refused until `serve()`, as if the port were closed.
         """
         if listeners is None:
             controllers = self.config.controller_listener_names
@@ -194,7 +195,7 @@ class BrokerServer:
         return self.endpoints
 
     async def serve(self) -> None:
-        """Accept clients on what was bound. Raises ListenerUnavailable."""
+        """Accept clients on the bound addresses. Raises ListenerUnavailable."""
         for server, endpoint in zip(self._servers, self.endpoints, strict=True):
             name, host, port = endpoint.listener, endpoint.host, endpoint.port
             try:
@@ -230,7 +231,7 @@ class BrokerServer:
         self.log.flush()
 
     def adopt(self, transport: asyncio.Transport, received: bytes) -> None:
-        """Serve a client that came to the controller's listener (KIP-919), with the limits of all clients."""
+        """Serve a client of the controller's listener (KIP-919), with the limits of all clients."""
         from raftlog.broker.network.controller_clients import why_refused
 
         reason = "this node stops" if self._stopped else why_refused(self.broker)
@@ -275,7 +276,10 @@ class BrokerServer:
         return Endpoint(listener.name, listener.host, port, listener.security_protocol)
 
     async def secure(self, listener: Listener) -> Callable[[Accept], Accept]:
-        """Return what puts a listener's TLS, if it has it, before its protocols. Raises ListenerUnavailable."""
+        """Return the wrapper that puts a listener's TLS, if it has it, before its protocols.
+
+        Raises ListenerUnavailable.
+        """
         tls = self.tls.get(listener.name)
         if tls is None:
             return _accept_plain
@@ -288,7 +292,7 @@ class BrokerServer:
         return tls.accepting
 
     async def _open_keys(self, listener: Listener) -> None:
-        """Read the keys that logins by OAUTHBEARER need. Raises ListenerUnavailable."""
+        """Read the keys for logins by OAUTHBEARER. Raises ListenerUnavailable."""
         oauth = self.config.oauth.get(listener.name)
         if oauth is None:
             return
@@ -307,7 +311,7 @@ class BrokerServer:
         self.token_keys[listener.name] = keys
 
     async def keep_certificates(self) -> None:
-        """Take new certificates from changed files for as long as this runs."""
+        """Load new certificates from changed files for as long as this runs."""
         if self.tls:
             from raftlog.broker.network.tls import keep_fresh
 
@@ -316,7 +320,7 @@ class BrokerServer:
     # Called by connections.
 
     def login_for(self, listener: str) -> Login | None:
-        """Return what a new connection logs in with; None where clients need no login."""
+        """Return the login of a new connection, or None if clients need no login."""
         logins = self.config.logins.get(listener)
         if logins is None:
             return None
@@ -346,7 +350,7 @@ class BrokerServer:
         )
 
     def end_logins(self, old: MetadataImage, new: MetadataImage) -> None:
-        """End the connections that logged in with a delegation token that is gone."""
+        """Close the connections that logged in with a delegation token that no longer exists."""
         if old.tokens is new.tokens:
             return
         for connection in tuple(self.connections):
@@ -355,9 +359,10 @@ class BrokerServer:
                 connection.cut("delegation_token_gone", token_id=token_id)
 
     def send_clients_elsewhere(self) -> None:
-        """End the connections of clients, so that they look for brokers that know more than this one.
+        """Close the connections of clients, so that they look for brokers with newer metadata than this broker's.
 
-        Their fetch sessions end, too: a session leaves out what has no news, so it would not tell of the change.
+        Their fetch sessions end, too: an incremental response leaves out unchanged partitions, so it would not show
+        the change.
         """
         for connection in tuple(self.connections):
             if connection.peer is None:
@@ -367,7 +372,7 @@ class BrokerServer:
                 self.sessions.end(session.session_id)
 
     def connection_opened(self, connection: Connection) -> None:
-        """Note a connection, and give it a place."""
+        """Register a connection, and give it a place."""
         counters = self.counters
         counters.connections += 1
         connection.number = counters.connections
@@ -377,7 +382,7 @@ class BrokerServer:
         self.admission.enter(connection)
 
     def take_certificate(self, connection: Connection) -> None:
-        """Give the client the name in its certificate, where there is no other login."""
+        """Set the client's principal from its certificate, if there is no other login."""
         if connection.tls_session is None or connection.login is not None:
             return
         try:
@@ -391,18 +396,20 @@ class BrokerServer:
             connection.abort()
 
     def login_failed(self, connection: Connection, failure: LoginFailure) -> None:
-        """Count a login that failed and say why; whoever calls this closes the connection."""
+        """Count a failed login and log the reason; the caller closes the connection."""
         mechanism, reason, advice = failure
         self.count_closed("login_failed")
         self.counters.failed_logins[mechanism, reason] += 1
         self.broker.audit.login_failed(mechanism, reason, advice=advice, **connection.described())
 
     def take_peer(self, connection: Connection, peer: ReplicaId, lane: int) -> bool:
-        """Have another broker's newest connection in a lane be its only one there; False: this one is older than that.
+        """Make another broker's newest connection in a lane its only connection there.
 
-        A client that gave a connection up may still be heard on it, later than on the next: the kernel sends what it
-        has taken. A fetch offset that comes so late takes back what was proved since, or proves what was cut since; a
-        marker ends a transaction that began since.
+        Return False if this connection is older than that.
+
+        Bytes of an abandoned connection may still arrive after those of the next: the kernel sends what it has taken.
+        A fetch offset that comes so late could undo newer progress, or cover records truncated since. A late marker
+        could end a newer transaction.
         """
         if lane == ADMIN_HELLO:
             self._take_node(connection)
@@ -412,13 +419,13 @@ class BrokerServer:
             return False
         self._peers[peer.broker_id, lane] = connection
         if before is not None:
-            self._end_sessions(before)  # now: a fetch that waits must not read once more
+            self._end_sessions(before)  # now: a fetch that waits must not read again
             before.abort()
         self._take_node(connection)
         return True
 
     def _take_node(self, connection: Connection) -> None:
-        """Let a connection out of the places of strangers, since its other end proved to be a node."""
+        """Release a connection's place among the strangers, since its other end has authenticated as a node."""
         self.nodes.add(connection.peer_host)
         self.admission.prove(connection)
 
@@ -429,7 +436,7 @@ class BrokerServer:
         return peer_secret(self.config.cluster_secret, self.broker.image(), shown)
 
     def tune(self, transport: asyncio.BaseTransport) -> None:
-        """Set the socket's options. Buffer sizes only if the operator gave them: the kernel's own tuning is better."""
+        """Set the socket's options. Buffer sizes are set only if configured: the kernel's own tuning is better."""
         socket = transport.get_extra_info("socket")
         if socket is None:
             return
@@ -492,7 +499,7 @@ class BrokerServer:
         }
 
     def count_closed(self, event: str) -> None:
-        """Count a connection that was closed, by the log event that says why."""
+        """Count a closed connection, by the log event of the reason."""
         self.counters.closed_by_broker[event] += 1
 
     def _config_in_force(self) -> NodeConfig:
@@ -522,8 +529,8 @@ class BrokerServer:
         self.broker.audit.flush()
         env = self.broker.env
         if env.threads:
-            env.collect_garbage()  # here, since what it frees may belong to the loop
-            env.offload(env.trim_memory)  # after a burst it takes some tens of milliseconds
+            env.collect_garbage()  # here, since the loop may own what it frees
+            env.offload(env.trim_memory)  # after a burst it takes tens of milliseconds
         self._schedule_sweep()
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
@@ -536,7 +543,7 @@ def _accept_plain(accept: Accept) -> Accept:
 
 
 def _feed(connection: Connection, received: memoryview) -> None:
-    """Have a connection receive what another protocol has read for it."""
+    """Pass bytes that another protocol has read to a connection."""
     while received and connection.is_open:
         window = connection.get_buffer(len(received))
         size = min(len(received), len(window))

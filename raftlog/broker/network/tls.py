@@ -1,6 +1,7 @@
-"""TLS of a broker's listeners: a new connection gets the newest context, one that is open keeps its own.
+"""TLS of a broker's listeners: a new connection gets the newest context, an open connection keeps its own.
 
-`links.tls` makes contexts of files. Here is what clients see of them, and who clients are by their certificates.
+`links.tls` creates contexts from files. This module has what clients see of them, and the principals of client
+certificates.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from raftlog.broker.network.tls_handshake import Accept, HandshakePlaces, TlsHan
 from raftlog.security.acls import ANONYMOUS
 
 LOOK_EVERY_S: Final = 3.0
-"""New files are found after so long at most."""
+"""The maximum time until new files are found, in seconds."""
 
 _VERIFY: Final = {
     "none": ssl.CERT_NONE,
@@ -65,7 +66,7 @@ _MENDING: Final = {
     21: _UNKNOWN_AUTHORITY,
     22: "it comes with too many others",
 }
-"""Advice by OpenSSL's numbers for what is wrong with a certificate (X509_V_ERR_...)."""
+"""Advice by OpenSSL's error numbers for certificates (X509_V_ERR_...)."""
 
 log = get_logger(__name__)
 
@@ -74,7 +75,7 @@ class ServerContext(ssl.SSLContext):
     """The context of connections that clients open."""
 
     certificate: bytes
-    """The one that it shows, in DER."""
+    """The certificate that it presents, in DER."""
 
 
 class ServerTls:
@@ -89,7 +90,7 @@ class ServerTls:
         *,
         is_for_nodes: bool = False,
     ) -> None:
-        """`is_for_nodes`: it is the controllers' listener, to which nodes connect rather than clients."""
+        """`is_for_nodes` means the controllers' listener, for connections of nodes rather than clients."""
         self._tls = tls
         self._handshakes = handshakes
         self._newest: ServerContext | None = None
@@ -115,7 +116,7 @@ class ServerTls:
         """Return a protocol factory that makes the protocols of `accept` for connections after their handshake.
 
         Each connection gets the newest context. Changing it later (`sni_callback`) would let a client resume a TLS 1.2
-        session of an authority that is no longer believed.
+        session of an authority that is no longer trusted.
         """
 
         def begin() -> TlsHandshake:
@@ -135,7 +136,7 @@ class ServerTls:
         self._handshakes.close()
 
     async def look(self, offload: Offload) -> None:
-        """Take new files, if there are."""
+        """Load new files, if there are any."""
         try:
             context = await offload(self._contexts.renew)
         except TlsUnusable as error:
@@ -151,7 +152,7 @@ class ServerTls:
             log.info("tls_renewed", listener=self._tls.listener)
 
     def principal_of(self, connection: ssl.SSLObject) -> str:
-        """Return who is at the other end, as `User:name`. Raises NoPrincipal."""
+        """Return the principal at the other end, as `User:name`. Raises NoPrincipal."""
         certificate = connection.getpeercert(binary_form=True)
         if not certificate:
             return ANONYMOUS
@@ -166,7 +167,7 @@ class ServerTls:
 
     @staticmethod
     def shown_certificate(session: ssl.SSLObject) -> bytes:
-        """Return the certificate that the client of a connection was shown, in DER."""
+        """Return the certificate that was presented to the client of a connection, in DER."""
         assert isinstance(session.context, ServerContext)
         return session.context.certificate
 
@@ -183,7 +184,7 @@ class ServerTls:
 
 
 async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
-    """Take new files as long as this runs."""
+    """Load new files for as long as this runs."""
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for each in servers:
@@ -206,7 +207,7 @@ def make_server_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
     """Return the context of connections that clients open. Raises TlsUnusable."""
     context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = _VERIFY[tls.ssl_client_auth]
-    # A session that is resumed brings the verdict of its beginning with it, whoever is believed today.
+    # A resumed session keeps the verdict of its beginning, whichever authorities are trusted today.
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     load_context(context, tls, material)
@@ -215,7 +216,7 @@ def make_server_context(tls: ListenerTls, material: Material) -> ssl.SSLContext:
 
 
 def _first_certificate(tls: ListenerTls, material: Material) -> bytes:
-    """Return the node's own certificate, which comes before those of authorities, in DER."""
+    """Return the node's own certificate, which comes before the authorities' certificates, in DER."""
     for kind, body in PEM_BLOCK.findall(material.chain.decode(errors="replace")):
         if kind == "CERTIFICATE":
             return base64.b64decode(body)

@@ -50,7 +50,7 @@ class HandshakePlaces:
         )
 
     def crash(self, what: str, handshake: TlsHandshake) -> None:
-        """Log the exception being handled, which is our fault."""
+        """Log the exception being handled, which is a bug of ours."""
         self.log.exception("tls_handshake_crashed", what=what, listener=handshake.listener)
 
     def close(self) -> None:
@@ -62,8 +62,8 @@ class HandshakePlaces:
 class TlsHandshake(asyncio.Protocol, Guard):
     """One connection, from its beginning to the end of its TLS handshake.
 
-    The listener accepts without TLS, since only so its address is known and it can be closed. The handshake happens on
-    a duplicate of its socket, with the listener's protocol.
+    The listener accepts without TLS. Otherwise the connection's address is unknown, and it cannot be closed. The
+    handshake happens on a duplicate of its socket, with the listener's protocol.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The keys of an identity provider, from a file or an address, kept fresh for logins by OAUTHBEARER.
 
-One task fetches; keys stay in force until newer ones have been read. A token whose key is unknown has them fetched out
-of turn, but at most once in a while: made-up tokens must not make a broker flood its identity provider.
+One task fetches; keys stay in force until newer keys have been read. An unknown key triggers an extra fetch, but only
+now and then. Made-up tokens must not make a broker flood its identity provider.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from raftlog.security.bearer_tokens import (
 )
 
 FETCH_S: Final = 10.0
-"""How long an identity provider may take to give its keys."""
+"""The timeout of a fetch from an identity provider, in seconds."""
 
 LOGIN_WAITS_S: Final = 5.0
-"""How long a login waits for keys; the fetch goes on without it."""
+"""The maximum wait of a login for keys, in seconds; the fetch goes on without it."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _OK: Final = 200
@@ -42,11 +42,14 @@ log = get_logger("authentication")
 
 
 class KeysUnavailable(Exception):
-    """Keys that cannot be fetched; the message says why."""
+    """Raised if keys cannot be fetched; the message has the reason."""
 
 
 class TokenKeys:
-    """The keys for one listener, and what verifies tokens with them. `keep_fresh` runs for as long as it listens."""
+    """The keys for one listener, and the verification of tokens with them.
+
+    `keep_fresh` runs for as long as it listens.
+    """
 
     def __init__(self, oauth: ListenerOauth, env: Env, clock: Callable[[], float]) -> None:
         self._oauth = oauth
@@ -61,7 +64,7 @@ class TokenKeys:
         )
         self._keys: VerificationKeys | None = None
         self._failures = 0
-        """Fetches that have failed since the last one that succeeded."""
+        """Fetches that have failed since the last successful fetch."""
         self._is_fetching = False
         self._began_at: float | None = None
         self._wanted = asyncio.Event()
@@ -69,16 +72,16 @@ class TokenKeys:
         """Of the fetch that runs, or the next; each has its own."""
 
     async def open(self) -> None:
-        """Read the file of keys, where they are in one. Raises KeysUnavailable: without them nobody could log in.
+        """Read the keys, if they are in a file. Raises KeysUnavailable, since no login could succeed without them.
 
-        An address may answer later: logins are refused until then.
+        A URL may become available later: logins are refused until then.
         """
         if self._oauth.jwks_path is not None:
             self._began_at = self._clock()
             self._keys = await self._read()
 
     async def keep_fresh(self) -> None:
-        """Fetch the keys now and then for as long as this runs."""
+        """Fetch the keys periodically for as long as this runs."""
         while True:
             try:
                 async with asyncio.timeout(self._pause_s()):
@@ -89,9 +92,9 @@ class TokenKeys:
             await self._fetch()
 
     async def verify(self, token: str, *, may_fetch: bool = True) -> tuple[VerifiedToken, int]:
-        """Return what a token claims, and for how many milliseconds it holds still. Raises TokenRefused.
+        """Return a token's claims, and its remaining lifetime in milliseconds. Raises TokenRefused.
 
-        Waits if the key is unknown and newer ones may have it, unless `may_fetch` forbids to ask for those.
+        Waits for a fetch if the key is unknown and newer keys may include it, unless `may_fetch` is False.
         """
         try:
             verified = self._verify(token)
@@ -100,7 +103,7 @@ class TokenKeys:
                 raise
             verified = self._verify(token)
         left_ms = verified.expires_ms - self._env.wall_clock_ms()
-        if left_ms <= 0:  # it is taken all the same because clocks may differ, and for no longer
+        if left_ms <= 0:  # it is accepted all the same because clocks may differ, and for no longer
             left_ms += self._rules.skew_s * 1000
         return verified, max(left_ms, 1)
 
@@ -112,7 +115,7 @@ class TokenKeys:
         return verify_token(token, self._keys, self._rules, now_ms=self._env.wall_clock_ms())
 
     async def _renew(self) -> bool:
-        """Have the keys fetched out of turn, unless that was done a moment ago; return whether they were."""
+        """Fetch the keys out of turn, unless that was done a moment ago. Return whether they were fetched."""
         if not self._is_fetching:
             least_s = self._oauth.oauth_jwks_retry_max_ms / 1000
             if self._began_at is not None and self._clock() - self._began_at < least_s:
@@ -140,7 +143,7 @@ class TokenKeys:
         except KeysUnavailable as error:
             self._failures += 1
             self._say_failed(str(error))
-        except Exception:  # whatever an identity provider answers, the node goes on
+        except Exception:  # the node goes on, whatever an identity provider returns
             self._failures += 1
             log.exception("token_keys_crashed", listener=self._oauth.listener)
         else:
@@ -176,7 +179,7 @@ class TokenKeys:
             raise KeysUnavailable(f"{self._oauth.oauth_jwks_url}: {error}") from None
 
     async def _download(self) -> bytes:
-        """Get the JWKS from its address: uncompressed, so that what arrives is what is counted, and not redirected."""
+        """Get the JWKS from its URL: uncompressed, so that the size limit holds, and without redirects."""
         await self._env.offload(partial(import_module, "aiohttp"))
         import aiohttp
 

@@ -1,4 +1,4 @@
 """This broker's replicas: their log directories, flushing, fetching from leaders, cleaning and ISR changes.
 
-Kafka calls this the ReplicaManager. Nothing here knows a client's connection or request.
+Kafka calls this the ReplicaManager. Nothing in this package knows about client connections or requests.
 """

@@ -1,7 +1,7 @@
-"""Runs the cleanings of compacted logs beside everything else: which log is next, and who has the loop meanwhile.
+"""Schedules the cleaning of compacted logs beside all other work: which log is next, and when to yield the loop.
 
-The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. A log whose
-cleaning fails, for whatever reason, is named as uncleanable and tried again later; the others go on.
+The storage room decides what a cleaning keeps; this module decides when it runs, and how it ends. If a cleaning fails,
+for whatever reason, its log is marked as uncleanable and retried later. The other logs go on.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from raftlog.storage.batch_reader import OffloadSteps
 
 CHORE: Final = "compaction"
-"""Its name among the failures."""
+"""The name of compaction among the failures."""
 TURN_S: Final = 0.001
-"""After so much work the loop does other things, for as long as it took."""
+"""After this much work the loop does other things, for as long as the work took."""
 TURN_STEPS: Final = 64
-"""So many steps at most, where no clock tells how long they took."""
+"""The maximum number of steps in a turn where no clock measures their time."""
 
 log = get_logger(__name__)
 
@@ -42,24 +42,24 @@ class LogCleaner:
         self._env = replicas.env
         self._failures = failures
         self.cleanings = 0
-        """Those that came to their end."""
+        """Completed cleanings."""
         self.failures = 0
-        """Those that met damage, a disk that refused, or a batch that could not be made anew."""
+        """Cleanings that failed: damage, a disk error, or a batch that could not be rebuilt."""
         self.seconds = 0.0
         self.bytes_before = 0
         self.bytes_after = 0
         self.records_removed = 0
-        # without a cleaner nobody empties a queue
+        # without a cleaner the queue would never be drained
         enabled = replicas.config.log_cleaner_enable
         self._touched = replicas.touched.queue() if enabled else TouchedQueue(TouchedPartitions())
         self._compacted: dict[Partition, None] = {}
         """All of this broker's replicas that are."""
 
     async def flush_closed(self, volume: LogVolume) -> list[Partition]:
-        """Return a volume's compacted logs with closed segments behind no checkpoint, once these are flushed.
+        """Return a volume's compacted logs with closed segments past their checkpoint, once these are flushed.
 
-        Only what lies before a recovery point is cleaned, and recurring checkpoints come once a minute. Kafka moves the
-        point when a segment rolls.
+        Only what lies before a recovery point is cleaned, and recurring checkpoints come once a minute. Kafka moves
+        the point when a segment rolls.
         """
         self._take_touched()
         compacted = self.compacted_on(volume)
@@ -71,10 +71,10 @@ class LogCleaner:
         return behind
 
     async def clean(self, volume: LogVolume) -> bool:
-        """Clean every log of a volume that is worth it, the dirtiest first; return whether any was cleaned."""
+        """Clean every log of a volume that needs it, the dirtiest first; return whether any was cleaned."""
         before = self.cleanings
         for partition in await self._due(volume):
-            bounds = self._bounds(partition)  # time has passed since they were put in order
+            bounds = self._bounds(partition)  # time has passed since they were sorted
             if bounds is not None and self._is_here(volume, partition):
                 await self._clean(volume, partition, bounds)
         return self.cleanings > before
@@ -107,12 +107,12 @@ class LogCleaner:
         return [partition for _, _, partition in sorted(found)]
 
     def _bounds(self, partition: Partition) -> LogToClean | None:
-        """Return what may be cleaned of a log; None: nothing, or that could not be found out."""
+        """Return the cleanable range of a log, or None if there is none or it could not be determined."""
         opened, now_ms = partition.log, self._env.ages.now_ms()
         try:
             bounds = find_log_to_clean(opened, end_limit=partition.last_stable_offset, now_ms=now_ms)
         except OSError:
-            return None  # whoever reads there next has to do with it
+            return None  # the next reader of this log handles the error
         except Exception as error:
             self._note_failure(partition, error)
             return None
@@ -144,7 +144,7 @@ class LogCleaner:
             with closing(cleaning.steps()) as steps:
                 await self._run(steps, volume, partition)
         except Exception as error:
-            # whose file was deleted or dropped under it says so, and is neither damage nor a failing disk
+            # a file that was deleted or dropped meanwhile raises too, and is neither damage nor a failing disk
             if self._is_here(volume, partition) and not cleaning.is_log_changed:
                 await self._fail(volume, partition, cleaning.position, error)
         self.seconds += now() - began_at
@@ -174,7 +174,7 @@ class LogCleaner:
         )
 
     async def _run(self, steps: OffloadSteps[None], volume: LogVolume, partition: Partition) -> None:
-        """Take the steps a millisecond's worth at a time, and those that wait for the disk away from the loop."""
+        """Take the steps a millisecond's worth at a time, and steps that wait for the disk away from the loop."""
         now = self._replicas.stopwatch
         answer: Any = None
         began_at, taken = now(), 0
@@ -200,7 +200,7 @@ class LogCleaner:
             await self._look(partition, position, error)
 
     async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
-        """Have the log look at what a cleaning found unsound, as a reader would, so that the replica is repaired."""
+        """Have the log check what a cleaning found damaged, as a reader would, so that the replica is repaired."""
         log.warning(
             "compaction_met_damage", topic=partition.topic, partition=partition.index, reason=str(error)
         )
@@ -213,5 +213,5 @@ class LogCleaner:
 
 
 def _is_behind(partition: Partition) -> bool:
-    """Whether a log has closed segments that no checkpoint covers."""
+    """Return whether a log has closed segments that no checkpoint covers."""
     return partition.log.recovery_point < partition.log.active_segment.base_offset

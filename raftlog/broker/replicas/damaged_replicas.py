@@ -1,4 +1,4 @@
-"""The replicas of one broker that have damaged logs, or failed rather than cut committed records."""
+"""The replicas of one broker that have damaged logs, or failed rather than truncate committed records."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class DamagedReplicas:
         self._replicas: dict[Partition, None] = {}
 
     def add(self, partition: Partition) -> bool:
-        """Take in a replica; returns whether that is news. A failure always is."""
+        """Add a replica. Returns whether that is news. A failure always is."""
         if partition in self._replicas and partition.failure is None:
             return False
         self._replicas[partition] = None
         return True
 
     def discard(self, partition: Partition) -> None:
-        """Forget a replica that leaves; fine if it is none of these."""
+        """Drop a replica that leaves this broker; no effect if it is not here."""
         self._replicas.pop(partition, None)
 
     def counted(self) -> tuple[tuple[UUID, int], ...]:
-        """Return (topic id, partition) of those that the metadata still counts on; repaired ones are forgotten."""
+        """Return (topic id, partition) of damaged replicas that the metadata still counts on; drop repaired ones."""
         if not self._replicas:
             return ()
         self._replicas = {

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 DELETED_KNOWN_S: Final = 600.0
-"""How long a deleted topic's name is known: clients look for what there is every five minutes, by default."""
+"""How long a deleted topic's name is kept. Clients refresh their metadata every five minutes, by default."""
 
 MAX_DELETED_TOPICS: Final = 10_000
-"""Names of deleted topics that are known; of more, the last."""
+"""The maximum number of names; the newest are kept."""
 
 
 class DeletedTopics:
@@ -21,7 +21,7 @@ class DeletedTopics:
         """By name, the oldest first."""
 
     def note(self, names: Iterable[str]) -> None:
-        """Remember topics that were deleted now."""
+        """Note topics that were just deleted."""
         known_until = self._now() + DELETED_KNOWN_S
         for name in sorted(names):
             self._known_until.pop(name, None)
@@ -30,5 +30,8 @@ class DeletedTopics:
             del self._known_until[next(iter(self._known_until))]
 
     def has(self, name: str) -> bool:
-        """Whether a topic of this name was deleted in the last minutes. Another one may have the name by now."""
+        """Return whether a topic of this name was deleted in the last minutes.
+
+        A new topic may have the same name by now.
+        """
         return self._now() < self._known_until.get(name, 0.0)

@@ -1,7 +1,7 @@
-"""Batches that came for partitions whose replica was not made yet, and were refused: they come again.
+"""Batches refused because the replica of their partition was not created yet. Producers retry them.
 
-A producer has several in flight: the next one may find the partition, and would be taken for the producer's first batch
-there. So the new replica hears what was refused before it was there.
+A producer has several batches in flight. The next batch may find the partition, and would be taken for the producer's
+first batch there. So the new replica learns which batches were refused before it existed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 EARLY_KNOWN_S: Final = 30.0
-"""A batch that was refused longer ago has come again, or will not: clients try again within seconds."""
+"""A batch that was refused longer ago was retried, or will not be: clients retry within seconds."""
 
 MAX_EARLY_PARTITIONS: Final = 1000
-"""Partitions that batches came too early for; of more, the last."""
+"""The maximum number of partitions with refused batches; the newest are kept."""
 
 
 class EarlyBatches:
@@ -32,7 +32,7 @@ class EarlyBatches:
         self._refused: dict[tuple[str | UUID, int], tuple[float, RefusedBatches]] = {}
 
     def note(self, topic: str | UUID, index: int, records: memoryview, error: KafkaError) -> None:
-        """Remember a batch that was refused because the replica is not here."""
+        """Note a batch that was refused because the replica is not here."""
         try:
             header = read_header(records)
         except CorruptMessage:
@@ -47,7 +47,7 @@ class EarlyBatches:
             del self._refused[next(iter(self._refused))]
 
     def hand_over(self, partition: Partition) -> None:
-        """Tell a new replica what was refused before it was there."""
+        """Report the batches that were refused before it existed to a new replica."""
         for topic in (partition.topic, partition.topic_id):
             known_until, refused = self._refused.pop((topic, partition.index), (0.0, RefusedBatches()))
             if self._now() < known_until:

@@ -1,10 +1,10 @@
 """Follows one leader broker: all partitions that it leads and we replicate, in one fetch at a time (KIP-227 sessions).
 
-A round is: the answer is appended to every log it touches, one flush, the next fetch, whose offsets thereby prove to
-the leader what is on disk here. A fetch names only what changed since the one before it.
+In a round, the response is appended to every log it names, then flushed once. The offsets of the next fetch prove to
+the leader what is on disk here. A fetch names only what changed since the previous fetch.
 
 If partitions come or go while a fetch waits at the leader, a second fetch follows at once. So a new leader does not
-wait for its followers until the long poll ends. An answer to a question that was superseded is dropped.
+wait for its followers until the long poll ends. A response to a superseded fetch is dropped.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ FETCH_VERSION = 17
 MIN_BACKOFF = 0.02
 """Seconds before the first retry, of a connection or of one partition; doubles up to replica.fetch.backoff.ms."""
 REFUSALS_SAID_FROM = 0.1
-"""Seconds of backoff from which a partition's refusals are said: a leader may take its role a little late."""
+"""Seconds of backoff from which a partition's errors are logged, since a new leader may be a little late."""
 REQUESTS_UNDER_WAY = 2
 HELD_BACK_S = 0.5
-"""How often a replica that is throttled looks whether it may go on, at least."""
+"""The longest interval, in seconds, in which a throttled replica checks whether it may continue."""
 SESSION_ERRORS = frozenset(
     {FetchSessionIdNotFound.code, InvalidFetchSessionEpoch.code, FetchSessionTopicIdError.code}
 )
@@ -57,7 +57,7 @@ _new = tuple.__new__
 
 
 class FetcherHost(Protocol):
-    """The questions of a fetcher to its broker."""
+    """The callbacks of a fetcher to its broker."""
 
     quota: ReplicationQuota
     """The rate at which throttled replicas may fetch as long as they catch up."""
@@ -75,7 +75,7 @@ class FetcherHost(Protocol):
 
 
 class FollowedPartition:
-    """One partition as this fetcher asks for it. `asked_*` is what the leader's session holds of it."""
+    """One partition as this fetcher requests it. `asked_*` is the state that the leader's session holds of it."""
 
     __slots__ = (
         "asked_epoch",
@@ -101,7 +101,7 @@ class FollowedPartition:
 
 @dataclass(slots=True)
 class _Session:
-    """The epoch of the session with the leader; 0 begins one."""
+    """The epoch of the session with the leader. Epoch 0 begins a new session."""
 
     session_id: int = 0
     epoch: int = 0
@@ -135,7 +135,8 @@ class LeaderFetcher:
         self._hung_up = False
         self._event: asyncio.Future[None] | None = None
         self._answered_at = 0.0
-        # an answer is due after the wait; a connection that was cut may stay silent long after the cut is healed
+        # A response is due after the wait. A connection that was cut may stay silent long after the network has
+        # recovered.
         due_ms = config.replica_fetch_wait_max_ms + config.broker_session_timeout_ms
         self._silence_most = min(config.replica_socket_timeout_ms, due_ms) / 1000
         self._backoff_most = config.replica_fetch_backoff_ms / 1000
@@ -158,7 +159,7 @@ class LeaderFetcher:
         self._hurry()
 
     def unfollow(self, partition: Partition) -> None:
-        """Fetch it no more; fine if it is not followed."""
+        """Stop fetching it; no effect if it is not followed."""
         followed = self._followed.pop((partition.topic_id, partition.index), None)
         if followed is None:
             return
@@ -168,7 +169,7 @@ class LeaderFetcher:
         self._hurry()
 
     def leader_changed(self) -> None:
-        """The leader's registration changed (it is back, or moved): try again now."""
+        """Retry now, since the leader's registration changed (it is back, or moved)."""
         self._signal()
 
     async def close(self) -> None:
@@ -185,7 +186,7 @@ class LeaderFetcher:
             self._channel.close()
 
     def _hurry(self) -> None:
-        """Ask soon, once for all that changes in this loop iteration, even behind a fetch that waits."""
+        """Fetch soon, once for all changes of this loop iteration, even behind a fetch that waits."""
         self._urgent = True
         if not self._advance_due:
             self._advance_due = True
@@ -198,14 +199,14 @@ class LeaderFetcher:
             self._forgotten[followed.key] = None
 
     def _pause(self, followed: FollowedPartition) -> None:
-        """Leave a partition out for a while: its leader does not serve it (yet), or its disk is full."""
+        """Skip a partition for a while: its leader does not serve it (yet), or its disk is full."""
         self._leave_session(followed)
         if followed.paused is None:
             followed.paused = self._loop.call_later(followed.backoff, self._resume_paused, followed)
             followed.backoff = min(2 * followed.backoff, self._backoff_most)
 
     def _is_held_back(self, followed: FollowedPartition, fetched: FetchedPartition, count: int) -> bool:
-        """KIP-73: count what a throttled replica got; while it catches up it pauses when the quota is used up."""
+        """KIP-73: count the bytes of a throttled replica. It pauses while it catches up and the quota is used up."""
         quota, partition = self._peers.quota, followed.partition
         listed = partition.config.follower_replication_throttled_replicas
         if not is_listed(listed, partition.index, self._config.node_id):
@@ -284,7 +285,7 @@ class LeaderFetcher:
     # -- rounds -------------------------------------------------------------------------------------------------
 
     async def _fetch_on(self, channel: PeerChannel) -> None:
-        """Answers bring the next fetch about; what is left to do here is to notice the end."""
+        """Wait until the connection ends. Each response triggers the next fetch."""
         channel.on_frame = self._take_answer
         self._sessionless = False
         self._begin_session()
@@ -296,7 +297,7 @@ class LeaderFetcher:
         raise self._error
 
     def _advance(self) -> None:
-        """Send the next fetch if it is time and what lies before its offsets is on disk; else when it is."""
+        """Send the next fetch if it is time and everything before its offsets is on disk, otherwise when it is."""
         self._advance_due = False
         channel = self._channel
         if channel is None or self._error is not None or self._flushing or not self._may_send():
@@ -310,14 +311,18 @@ class LeaderFetcher:
         self._advance()
 
     def _may_send(self) -> bool:
-        """One fetch at a time; a second only behind one that may wait long, and only within a session."""
+        """Return whether a fetch may be sent.
+
+        There is one at a time, or a second within a session while the first may wait long.
+        """
         if not self._under_way:
             return True
         return self._urgent and bool(self._session.session_id) and len(self._under_way) < REQUESTS_UNDER_WAY
 
     def _make_durable(self) -> bool:
-        """Have `_flushed` called when all is on disk; False: it is. A fetch offset is a promise that nothing before it
-        is missing there.
+        """Have `_flushed` called when everything is on disk; return False if it is already.
+
+        A fetch offset promises that everything before it is durable here.
         """
         dirty = False
         for followed in self._changed:
@@ -332,7 +337,7 @@ class LeaderFetcher:
             raise TimeoutError(f"no answer for {silent:.1f} s")
 
     async def _wait(self, seconds: float) -> None:
-        """Until something happens, at most `seconds`."""
+        """Wait for an event, at most `seconds`."""
         self._event = self._loop.create_future()
         timer = self._loop.call_later(seconds, self._signal)
         try:
@@ -346,7 +351,10 @@ class LeaderFetcher:
             self._event.set_result(None)
 
     def _send(self, channel: PeerChannel) -> None:
-        """Ask for what changed. Nothing to follow, or nothing new behind a waiting fetch: nothing is sent."""
+        """Send a fetch for what changed.
+
+        Send no fetch if there are no partitions to follow, or if no partition changed since a fetch that still waits.
+        """
         self._urgent = False
         config, session = self._config, self._session
         if (self._under_way or not session.session_id) and not self._changed and not self._forgotten:
@@ -359,7 +367,7 @@ class LeaderFetcher:
             return
         request.replica_id = config.node_id
         request.replica_epoch = self._peers.broker_epoch()
-        # the answer that brings the session comes at once, since only within a session a second fetch may follow
+        # The response that opens the session comes immediately, since a second fetch may follow only within a session.
         waits = session.session_id or self._sessionless
         request.max_wait_ms = config.replica_fetch_wait_max_ms if waits else 0
         request.min_bytes = config.replica_fetch_min_bytes
@@ -378,7 +386,7 @@ class LeaderFetcher:
         for followed in changed:
             role = followed.partition.role
             if type(role) is not FollowerRole:
-                continue  # its metadata is under way to us
+                continue  # the metadata has not arrived yet
             topic_id, index = followed.key
             offset, last_epoch, log_start = role.fetch_position()
             followed.asked_in = self._last_request
@@ -403,7 +411,7 @@ class LeaderFetcher:
     # -- answers ------------------------------------------------------------------------------------------------
 
     def _take_answer(self, frame: memoryview) -> None:
-        """Append what came, inside the call that received it: the frame is gone afterwards."""
+        """Append the records inside the call that received them, since the frame is gone afterwards."""
         self._answered_at = self._loop.time()
         try:
             self._take_response(decode_fetch_response(frame))
@@ -414,7 +422,7 @@ class LeaderFetcher:
 
     def _take_response(self, response: FetchResponse) -> None:
         if not self._under_way or response.correlation_id != self._under_way[0]:
-            return  # asked in a session that is no more
+            return  # requested in a session that has ended
         request = self._under_way.popleft()
         self.answers += 1
         if response.error_code in SESSION_ERRORS:
@@ -431,16 +439,16 @@ class LeaderFetcher:
                     self._take(followed, fetched)
         if not response.session_id:
             self._sessionless = True
-            self._begin_session()  # a leader that keeps no session for us is asked for everything each time
+            self._begin_session()  # a leader without a session for us gets a full fetch each time
 
     def _take(self, followed: FollowedPartition, fetched: FetchedPartition) -> None:
-        """One partition's part of an answer: append, truncate, start over, or leave it out for a while."""
+        """Apply one partition's part of a response: append, truncate, start over, or skip the partition for a while."""
         partition = followed.partition
         role = partition.role
         if type(role) is not FollowerRole:
             return
         if role.leader_epoch != followed.asked_epoch or partition.log.log_end_offset != followed.asked_offset:
-            self._changed[followed] = None  # asked as of before
+            self._changed[followed] = None  # requested with the previous position
             return
         try:
             self._apply(followed, role, fetched)
@@ -449,7 +457,7 @@ class LeaderFetcher:
             self._pause(followed)
         except KafkaError as error:
             if followed.backoff >= REFUSALS_SAID_FROM:
-                # a leader that is asked for the same again and again looks whether it is sound
+                # a leader checks its log when it gets the same fetch again and again
                 event = "leader_batch_refused" if isinstance(error, CorruptMessage) else "fetch_refused"
                 partition.host.log_event(event, partition, offset=followed.asked_offset, reason=str(error))
             self._pause(followed)

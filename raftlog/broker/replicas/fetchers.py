@@ -1,4 +1,4 @@
-"""The other brokers as this one follows them: a fetcher for each that leads something replicated here."""
+"""The other brokers that this broker follows: a fetcher for each leader of a partition replicated here."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 CONNECT_TIMEOUT = 2.0
-"""Seconds to connect to a leader and prove who we are."""
+"""The timeout to connect to a leader and authenticate, in seconds."""
 RESPONSE_OVERHEAD_BYTES = 1 << 20
 """The bytes that a fetch response may hold besides records."""
 
 
 class LeaderFetchers:
-    """Fetchers by leader, and which partition is with which."""
+    """Fetchers by leader, and the fetcher of each partition."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class LeaderFetchers:
         """Source of the handshake's nonces."""
         self.on_leader_lost: Callable[[int], None] = _ignore
         self.on_leader_found: Callable[[int], None] = _ignore
-        """A leader's connection ended, and not by us; there is one to it (again)."""
+        """Called when there is a connection to a leader again, after the last one ended unexpectedly."""
 
     @property
     def fetchers(self) -> dict[int, LeaderFetcher]:
@@ -73,7 +73,7 @@ class LeaderFetchers:
         return self._fetchers
 
     def follow(self, partition: Partition, leader: int | None) -> None:
-        """Fetch this partition from `leader` from now on; None or NO_BROKER: from nobody."""
+        """Fetch this partition from `leader` from now on. With None or NO_BROKER, stop fetching it."""
         before = self._leaders.pop(partition, None)
         if before is not None and before != leader:
             fetcher = self._fetchers[before]
@@ -88,13 +88,13 @@ class LeaderFetchers:
         self._fetchers[leader].follow(partition)
 
     def broker_changed(self, broker_id: int) -> None:
-        """Another broker registered, moved or was unfenced: try it now rather than after a pause."""
+        """Retry a broker that registered, moved or was unfenced, without a pause."""
         fetcher = self._fetchers.get(broker_id)
         if fetcher is not None:
             fetcher.leader_changed()
 
     def reconnect_all(self) -> None:
-        """Our own broker epoch changed: leaders must hear it on a new connection (KIP-903)."""
+        """Reconnect, since our own broker epoch changed and leaders must get it on a new connection (KIP-903)."""
         for fetcher in self._fetchers.values():
             fetcher.reconnect()
 
@@ -102,7 +102,7 @@ class LeaderFetchers:
         self.on_leader_lost(leader)
 
     async def close(self) -> None:
-        self._leaders.clear()  # a disk that fails from now on finds nothing to give up
+        self._leaders.clear()  # if the disk fails from now on, there are no fetchers to stop
         for leader in tuple(self._fetchers):
             self._drop(leader)
         await asyncio.gather(*self._closing)
@@ -115,7 +115,7 @@ class LeaderFetchers:
     async def connect(
         self, leader: int, *, on_lost: Callable[[Exception | None], None], hello: int = HELLO
     ) -> PeerChannel:
-        """Connect to another broker's inter-broker listener and have both sides prove the cluster secret."""
+        """Connect to another broker's inter-broker listener and authenticate both sides by the cluster secret."""
         state = self._image().brokers.get(leader)
         endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name)
         epoch = self.broker_epoch()
@@ -175,9 +175,9 @@ async def introduce(
     broker_id: int,
     certificate: bytes | None = None,
 ) -> None:
-    """Have a broker take a connection of this node's admin API for what it is. Raises KafkaError.
+    """Introduce a connection of this node's admin API to a broker as such. Raises KafkaError.
 
-    `certificate`: the one that the broker showed.
+    `certificate` is the certificate that the broker presented.
     """
     own = ReplicaId(config.node_id, NO_EPOCH)
     secret = peer_secret(config.cluster_secret, image, certificate)

@@ -1,16 +1,15 @@
 """Group commit: makes what was appended durable, in rounds, each dirty log once a round.
 
-One flusher per log directory. A round begins soon after something became dirty, and the next one when it ended, so that
-a busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
-same time. A follower's, which others wait for, need not wait.
+One flusher per log directory. A round begins soon after a log became dirty, and the next round when it ended. So a
+busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
+same time. A follower's round begins without that delay, since other brokers wait for it.
 
 The kernel syncs files beside the loop (`base/kernel_syncs.py`). A few threads sync the rest: the folders of a new log,
 and everything where the system refuses asynchronous syncs.
 
 Ordering law: `partition.note_flushed` is called after the sync ended, never before. A failed sync is never repeated
-(the kernel may have dropped the pages): the directory goes offline. A sync that was not begun, since the system had no
-descriptor for it, has lost nothing: its round goes on after a pause, up to GIVE_UP_S
-without any progress.
+(the kernel may have dropped the pages): the directory goes offline. A sync that could not start for want of a
+descriptor has lost no data. Its round goes on after a pause, for up to GIVE_UP_S without progress.
 """
 
 from __future__ import annotations
@@ -32,14 +31,15 @@ if TYPE_CHECKING:
     from raftlog.storage.flush import FlushTicket
 
 TURNS_FOR_OTHERS = 2
-"""Loop iterations until a leader's round: in the first, followers' fetches are answered; at its end, that is sent."""
+"""Loop iterations until a leader's round. Fetch responses to followers are written in the first iteration and sent at
+its end."""
 THREADS = 4
 """Threads that share one round's syncs."""
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
-"""Before a sync that was not begun is tried again: the first, then twice as long each time, up to this."""
+"""Seconds before a sync that could not start is retried: the first pause doubles each time, up to this."""
 GIVE_UP_S = 30.0
-"""A directory goes offline if its syncs cannot be begun for so long, so that other brokers lead its partitions."""
+"""A directory goes offline if its syncs cannot start for this long, so that other brokers lead its partitions."""
 
 ADVICE = "raise the limit of open files (ulimit -n), or the machine's (fs.file-max)"
 
@@ -50,7 +50,10 @@ Tickets = list[tuple["Partition", "FlushTicket"]]
 
 
 class Flusher:
-    """The flusher of one log directory. `failed` is told the error of a sync, once; set it before the first mark."""
+    """The flusher of one log directory. `failed` is called once with the error of a failed sync.
+
+    Set it before the first mark.
+    """
 
     def __init__(self, env: Env, loop: asyncio.AbstractEventLoop) -> None:
         self._env = env
@@ -67,11 +70,11 @@ class Flusher:
         self._by_threads: list[FlushTicket] = []
         """The tickets of the round that threads sync."""
         self._held_up_at: float | None = None
-        """When the round met that a sync could not be begun."""
+        """When the round first had a sync that could not start."""
         self._pause_s = FIRST_PAUSE_S
         self._progressed_at = 0.0
         self._left = 0
-        """Files and folders that the threads still had to open when it was held up last."""
+        """Files and folders that the threads still had to open at the last failure."""
         self._error: OSError | None = None
         # an event loop's own time may stand still within one callback; a simulation has no other
         self._time = time.perf_counter if env.threads else loop.time
@@ -79,7 +82,7 @@ class Flusher:
         self.rounds = 0
         self.syncs = 0
         self.seconds = Histogram(SYNC_BOUNDS_S)
-        """How long rounds took that had something to sync: what a producer with acks=all waits for on this disk."""
+        """The durations of rounds with syncs: the time that a producer with acks=all waits for on this disk."""
         self._began_at = 0.0
 
     def mark(self, partition: Partition) -> None:
@@ -110,7 +113,7 @@ class Flusher:
             then()
 
     async def drain(self) -> None:
-        """Return once nothing is dirty and no round is under way."""
+        """Block until no log is dirty and no round is under way."""
         while (waiting := self.flushed() or self._round_end()) is not None:
             await waiting
 
@@ -118,7 +121,10 @@ class Flusher:
         return self._future(self._round_waiters) if self._running else None
 
     def flushed(self) -> asyncio.Future[None] | None:
-        """A future of all that is dirty now being durable (or the directory offline); None if nothing is dirty."""
+        """Return a future that completes when all that is dirty now is durable or the directory is offline.
+
+        Return None if no log is dirty.
+        """
         return self._future(self._next_waiters) if self._dirty else None
 
     def _future(self, waiters: list[Callable[[], None]]) -> asyncio.Future[None]:
@@ -127,7 +133,9 @@ class Flusher:
         return future
 
     def flush_now(self, then: Callable[[], None]) -> bool:
-        """Call `then` once all that is dirty now is durable (or the directory offline); False: nothing is dirty.
+        """Call `then` once all that is dirty now is durable or the directory is offline.
+
+        Return False if no log is dirty.
 
         The round begins within this call if none is under way. `then` is never called within it.
         """
@@ -146,7 +154,7 @@ class Flusher:
         return self._running > 0
 
     def stop(self) -> None:
-        """Take the directory out of service: no sync is begun any more, nobody is left waiting."""
+        """Take the directory out of service: start no more syncs, and release all waiters."""
         self._offline = True
         self._dirty.clear()
         waiters, self._next_waiters = self._next_waiters, []
@@ -155,8 +163,8 @@ class Flusher:
     def _run_round(self) -> None:
         if self._offline or self._running or not (self._dirty or self._next_waiters):
             return
-        # Both are swapped before the first ticket: what is appended from now on belongs to the next round, and so does
-        # the promise to those who ask from now on.
+        # Both are swapped before the first ticket. Records appended and waiters registered from now on belong to the
+        # next round.
         dirty, self._dirty = self._dirty, {}
         self._round_waiters, self._next_waiters = self._next_waiters, []
         self._began_at = self._time()
@@ -189,7 +197,7 @@ class Flusher:
                 submitted = file.submit_sync(self._sync_ended)
             except (
                 Exception
-            ):  # a file that can't be opened again, say: the thread meets that, too, and tells it
+            ):  # for example a file that can't be reopened: the thread gets the same error and reports it
                 submitted = False
             if not submitted:
                 return False  # a thread syncs the whole ticket; the round ends after both
@@ -207,13 +215,13 @@ class Flusher:
 
     def _sync_ended(self, error: OSError | None) -> None:
         if error is not None and (self._error is None or isinstance(self._error, SyncNotBegun)):
-            self._error = error  # one that failed outweighs one that was not begun
+            self._error = error  # a failed sync outweighs a sync that could not start
         self._running -= 1
         if not self._running:
             self._complete()
 
     def _goes_on_later(self, error: SyncNotBegun) -> bool:
-        """Have the threads' part of the round tried again after a pause; False: no progress for too long."""
+        """Retry the threads' part of the round after a pause. Return False without progress for too long."""
         now, is_first = self._loop.time(), self._held_up_at is None
         left = sum(len(each.paths) + len(each.directories) for each in self._by_threads)
         if is_first or left < self._left:
@@ -242,7 +250,7 @@ class Flusher:
         tickets, self._round = self._round, []
         self._by_threads = []
         waiters, self._round_waiters = self._round_waiters, []
-        # One failed sync takes the whole directory offline: nobody can tell which pages the kernel dropped, and another
+        # One failed sync takes the whole directory offline. It is unknown which pages the kernel dropped, and another
         # sync would succeed without writing them.
         if error is not None:
             self.stop()
@@ -264,7 +272,9 @@ class Flusher:
             log.info("flush_went_on", held_up_s=round(self._loop.time() - held_up_at, 1))
 
     def _release(self, waiters: list[Callable[[], None]]) -> None:
-        """Tell waiters that their round is over, on failure too: they look at the partition, which is offline by then.
+        """Notify waiters that their round is over, also if it failed.
+
+        They check the partition, which is offline by then.
 
         A follower's next fetch leaves within this call.
         """
@@ -281,7 +291,7 @@ def _run(tickets: list[FlushTicket]) -> OSError | None:
         sync_all(tickets)
     except OSError as error:
         return error
-    except Exception as error:  # our own fault: nobody may be left to wait for a round that never ends
+    except Exception as error:  # a bug of ours: no waiter may be left in a round that never ends
         log.exception("sync_crashed")
         return OSError(f"the sync failed: {error!r}")
     return None

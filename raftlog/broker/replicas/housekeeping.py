@@ -1,9 +1,9 @@
 """A broker's recurring work on its replicas: checkpoints, retention, lagging followers, old producers.
 
-Each chore has its own interval, read anew each time, and never overlaps itself. It looks at the partitions that were
-touched since it last looked, and at those that it keeps because time alone will bring it more to do. Work on many logs
-yields to the loop after each. A disk error goes to the volume it came from and stops no other chore. Any other failure
-of one log is noted in `failures`, and the chore goes on with the other logs.
+Each chore has its own interval, read anew each time, and never overlaps itself. It checks the partitions that were
+touched since its last run, and partitions that it keeps because they will need work later. Work on many logs yields to
+the loop after each. A disk error goes to the volume it came from and stops no other chore. Any other failure of one
+log is noted in `failures`, and the chore goes on with the other logs.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 LAG_CHECKS_PER_LAG_TIME = 2
-"""A laggard leaves the ISR at most half of replica.lag.time.max.ms late."""
+"""A lagging follower leaves the ISR at most half of replica.lag.time.max.ms late."""
 REAP_INTERVAL = 15.0
-"""Seconds between two looks for files whose file.delete.delay.ms is over."""
+"""Seconds between two searches for files whose file.delete.delay.ms is over."""
 PRODUCER_LIMIT_INTERVAL = 1.0
-"""Seconds between two looks at how many producers all partitions remember together."""
+"""Seconds between two counts of the producers of all partitions together."""
 LIFTED_BELOW = 0.8
-"""Of raftlog.producer.ids.max, where each partition may remember MAX_IDLE_PRODUCERS again."""
+"""The share of raftlog.producer.ids.max below which each partition may keep MAX_IDLE_PRODUCERS again."""
 ROOM_INTERVAL = 2.0
-"""Seconds between two looks at the room of log directories that were full."""
+"""Seconds between two checks of log directories that were full."""
 FEW_ENTRIES = 100
-"""Entries of replicas that were looked at since, or are gone, that the queue of expiries may hold in any case."""
+"""The size that the queue of expiries may always have, including entries of replicas that were checked since, or are
+gone."""
 TURN = 0.002
-"""Seconds after which work on many logs lets the loop do other things, for as long as it took itself."""
+"""Seconds after which work on many logs yields the loop, for as long as the work took."""
 
 log = get_logger(__name__)
 
@@ -58,7 +59,7 @@ class Housekeeping:
         self._replicas = replicas
         self._env = replicas.env
         self.failures = Failures()
-        """The work that failed for single logs."""
+        """Failures of work on single logs."""
         self.compaction = LogCleaner(replicas, self.failures)
         self._tasks: list[asyncio.Task[None]] = []
         queue = replicas.touched.queue
@@ -78,7 +79,7 @@ class Housekeeping:
         """The number of the entry above that counts."""
         self._entries = itertools.count()
         self._half_judged: dict[Partition, None] = {}
-        """Replicas that retention did not get to the end of in one turn."""
+        """Replicas with more retention work than fits into one turn."""
         self._producer_counts: dict[Partition, int] = {}
         self._producer_count = 0
         self._producers_kept = MAX_IDLE_PRODUCERS
@@ -111,7 +112,7 @@ class Housekeeping:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def shrink_isrs(self) -> None:
-        """Propose to drop followers that lag, on the partitions led here that have any behind."""
+        """Propose to remove lagging followers from the ISR, on the partitions led here with any behind."""
         await self._visit(
             self._replicas.unsettled_isrs, "isr_shrinking", _shrink_laggards, _has_followers_behind
         )
@@ -127,7 +128,7 @@ class Housekeeping:
         await self._write(self._written_high_watermarks)
 
     async def checkpoint_logs(self) -> None:
-        """Write what a log keeps beside its batches, and up to where it need not be checked after a crash."""
+        """Write the data that logs keep beside their batches, and their recovery points."""
         touched = tuple(self._to_checkpoint)
         self._replicas.mark_unflushed(touched)
         await self._visit(self._to_checkpoint, "checkpoint", _checkpoint, _is_ahead_of_checkpoint)
@@ -152,9 +153,10 @@ class Housekeeping:
         await self._write(self._written_starts)
 
     async def retain(self) -> None:
-        """Drop segments that are too old or too much; nothing above the high watermark.
+        """Delete segments beyond the retention time or size, but no records above the high watermark.
 
-        Before the first metadata a log has the broker's defaults for its topic's config: nothing is judged by those.
+        Before the first metadata a log has the broker's default config, which may not be the topic's. Retention is not
+        applied until then.
         """
         if len(self.failures):
             self.failures.forget_subjects(frozenset(map(str, self._replicas.partitions)))
@@ -196,7 +198,7 @@ class Housekeeping:
         return dropped > 0
 
     def _note_expiry(self, partition: Partition) -> None:
-        """Look at the log again when its oldest segment is too old, even if nothing happens to it until then."""
+        """Check the log again when its oldest segment expires, even if it is not touched until then."""
         expires_ms = partition.log.next_expiry_ms()
         number = self._expires.pop(partition, None)
         if expires_ms is not None:
@@ -208,13 +210,13 @@ class Housekeeping:
             heapify(self._expiries)
 
     async def compact(self) -> None:
-        """Clean the compacted logs that are worth it, one after the other, the dirtiest first."""
+        """Clean the compacted logs that need it, one by one, the dirtiest first."""
         for volume in self._replicas.logs.online:
             behind = await self.compaction.flush_closed(volume)
             await self._visit_these(behind, "checkpoint", _checkpoint)
             await self._write_checkpoints(behind)
             if await self.compaction.clean(volume):
-                # of all, since the file names all: after a start nothing is noted yet
+                # all logs, since the file lists all, and after a start no offsets are noted yet
                 for partition in self.compaction.compacted_on(volume):
                     self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
         await self._write(self._written_cleaned)
@@ -240,7 +242,7 @@ class Housekeeping:
         self._recount_producers()
 
     def _recount_producers(self) -> None:
-        """Count in every partition that had any: those that expired or were pushed out touched nothing."""
+        """Count again in every partition that had producers, since expiry and eviction do not touch a partition."""
         for partition in tuple(self._producer_counts):
             self._count_producers(partition)
 
@@ -251,7 +253,9 @@ class Housekeeping:
             self._producer_counts[partition] = known
 
     async def limit_producers(self) -> None:
-        """Have partitions forget producers where all remember too many together: the fullest, the longest silent.
+        """Evict producers where all partitions together have too many.
+
+        The fullest partitions evict first, and the longest silent producers.
 
         The limit of each is lifted once all of them are well below the setting again.
         """
@@ -277,7 +281,7 @@ class Housekeeping:
 
     @staticmethod
     def _uptime_ms() -> int:
-        """A time that no clock's jump changes, for what is measured within this process."""
+        """Return a monotonic time, for durations within this process."""
         return int(asyncio.get_running_loop().time() * 1000)
 
     async def _visit_these(
@@ -294,7 +298,10 @@ class Housekeeping:
         call: Callable[[Partition], bool],
         has_more: Callable[[Partition], bool],
     ) -> None:
-        """Call for each replica that waits, a few at a time. Those stay that failed or have more to do later."""
+        """Call for each waiting replica, a few at a time.
+
+        Replicas that failed or have more to do later stay in the queue.
+        """
         now = self._replicas.stopwatch
         turn_began_at = now()
         for partition in queue:
@@ -317,13 +324,16 @@ class Housekeeping:
                 turn_began_at = now()
 
     def _try(self, chore: str, partition: Partition, call: Callable[[Partition], bool]) -> bool:
-        """Call for one replica, unless that failed not long ago; False: it failed, now or then. OSError is raised."""
+        """Call for one replica, unless it failed recently. Return False if it failed, now or then.
+
+        OSError is raised.
+        """
         now = asyncio.get_running_loop().time()
         work = partial(call, partition)
         return self.failures.attempt(chore, str(partition.name), now, work, raises=OSError) is not None
 
     async def _write(self, checkpoint: OffsetCheckpoint) -> None:
-        """Write the files in which something moved. Those that the disk refuses are due again."""
+        """Write the files in which an offset moved. Files that the disk refuses are due again."""
         for volume in self._replicas.logs.online:
             try:
                 writing = checkpoint.write_if_changed(volume)
@@ -382,7 +392,7 @@ def _is_done(partition: Partition) -> bool:
 
 
 def fair_share(counts: Iterable[int], most: int) -> int:
-    """Return the largest number that none of these may exceed so that they are `most` together; 1 at least."""
+    """Return the largest limit per partition for which the sum is `most`; 1 at least."""
     left, counted = most, sorted(counts)
     for number, count in enumerate(counted):
         share = left // (len(counted) - number)

@@ -1,6 +1,6 @@
 """Carries the ISR changes of the partitions led here to the controller: one request at a time, with all that is due.
 
-A proposal without an answer is repeated unchanged, until an answer or the metadata image decides it. Its partition
+A proposal without a response is retried unchanged, until a response or the metadata image decides it. Its partition
 epoch keeps it from being applied twice.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
 
 RETRY_AFTER = 0.05
-"""Seconds before the first retry; doubles up to RETRY_AFTER_MOST."""
+"""Seconds before the first retry; doubles up to MAX_RETRY_AFTER."""
 MAX_RETRY_AFTER = 1.0
 ANSWER_TIMEOUT = 5.0
 CHANGES_PER_REQUEST = 5000
@@ -53,7 +53,7 @@ class IsrChanges:
             self._task = self._loop.create_task(self._send_all())
 
     def close(self) -> None:
-        """Send nothing any more."""
+        """Stop sending requests."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -81,7 +81,7 @@ class IsrChanges:
         return taken
 
     async def _send_surely(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
-        """No proposal is forgotten, whatever goes wrong: its partition's ISR could never change again."""
+        """No proposal is lost, whatever fails: its partition's ISR could never change again."""
         try:
             return await self._send(changes)
         except Exception:
@@ -89,7 +89,7 @@ class IsrChanges:
             return list(changes)
 
     async def _send(self, changes: dict[Partition, IsrChange]) -> list[Partition]:
-        """Send them; returns the partitions to ask for again."""
+        """Send them. Returns the partitions to retry."""
         if not changes:
             return []
         request = AlterPartition(self._broker_id, self._broker_epoch(), tuple(changes.values()))

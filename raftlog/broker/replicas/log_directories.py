@@ -1,10 +1,10 @@
-"""The log directories of one broker: which partition's log lies where, their flushers, and what happens when one fails.
+"""The log directories of one broker: where each partition's log lies, the flushers, and failures of directories.
 
-Knows nothing of roles. A directory fails once and for all: nothing is written to it any more until the process
-restarts. A full disk (ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long
-as a directory is full, the broker's leaderships go to others. It counts as full until it has had room for a while.
-Each time it fills up again, the wait is longer, so that leaderships do not go to and fro.
-A want of descriptors or memory (EMFILE, ENFILE, ENOMEM) is no failure either: it says nothing of the disk.
+It does not know about roles. A failed directory stays failed: no more writes until the process restarts. A full disk
+(ENOSPC, EDQUOT) is no failure: the write is refused, and works again once there is room. As long as a directory is
+full, the broker's leaderships go to others. It counts as full until it has had room for a while. Each time it fills up
+again, the wait is longer, so that leaderships do not go to and fro. A lack of descriptors or memory (EMFILE, ENFILE,
+ENOMEM) is no failure either, since the disk may be healthy.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig, TopicConfig
 
 TROUBLED_S = 60.0
-"""A directory that refused something for want of descriptors counts as troubled for so long."""
+"""Seconds that a directory counts as troubled after a lack of descriptors."""
 RECOVERY_PAUSE_S = 1.0
 RECOVERY_RETRIES = 30
-"""A log that cannot be opened for want of descriptors is tried again after such a pause, so often."""
+"""The pause and the number of retries for a log that cannot be opened for lack of descriptors."""
 RECOVERIES_AT_ONCE = 8
 """Logs that are being recovered at a time."""
 ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
-"""A directory that was full has room again with this share of its disk free, or so many bytes."""
+"""A directory that was full has room again with this share of its disk free, or this many bytes."""
 ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
-"""So long after the last refused write it is looked at, at first, and once it has filled up again and again."""
+"""Seconds from the last refused write to the next check: at first, and after it has filled up repeatedly."""
 CLOSES_AT_ONCE = 4
 """Threads that share a volume's logs at a clean stop."""
 
@@ -50,7 +50,7 @@ log = get_logger(__name__)
 
 
 class RecoveredLog(NamedTuple):
-    """A log found on disk, and what the checkpoints said of it."""
+    """A log found on disk, and its offsets in the checkpoints."""
 
     name: TopicPartition
     log: Log
@@ -58,7 +58,7 @@ class RecoveredLog(NamedTuple):
 
 
 class NewLog(NamedTuple):
-    """A log to be made."""
+    """A log to create."""
 
     name: TopicPartition
     topic_id: UUID
@@ -75,10 +75,10 @@ class LogVolume:
         self.logs: dict[TopicPartition, Log] = {}
         self.error: OSError | None = None
         self.trouble = ""
-        """Why it last refused something for want of descriptors, in words."""
+        """The last error for lack of descriptors, as a message."""
         self._troubled_at: float | None = None
         self.generation = 0
-        """Grows whenever checkpoints forget something: those drawn up before are out of date."""
+        """Grows whenever entries are removed from checkpoints: checkpoints prepared before are out of date."""
         self._checkpoints = Lock()
         self.full = False
         """A write was refused for lack of room, and there was no room for long enough since."""
@@ -86,7 +86,7 @@ class LogVolume:
         self._refused_at = float("-inf")
 
     def note_full(self, now: float) -> bool:
-        """Note a write that found no room; returns whether that is news."""
+        """Note a write that found no room. Returns whether that is news."""
         if not self.full:
             calm = now - self._refused_at > ROOM_AGAIN_AFTER_MOST_S
             self._full_again = 0 if calm else self._full_again + 1
@@ -94,7 +94,7 @@ class LogVolume:
         return not was
 
     def has_room(self, free: tuple[int, int], now: float) -> bool:
-        """Take note of (all, usable) bytes of the disk; returns whether a full directory has room again by now."""
+        """Note the total and usable bytes of the disk. Returns whether a full directory has room again by now."""
         total, usable = free
         wait_s = min(ROOM_AGAIN_AFTER_S * 2**self._full_again, ROOM_AGAIN_AFTER_MOST_S)
         enough = usable >= min(ROOM_BYTES, ROOM_SHARE * total)
@@ -104,9 +104,12 @@ class LogVolume:
         return True
 
     def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
-        """Write one of the directory's checkpoints, unless it was drawn up in an older generation. Away from the loop.
+        """Write one of the directory's checkpoints, unless it was prepared in an older generation.
 
-        It may name a log that was deleted since, and another log of that name must not be judged by it.
+        Away from the loop.
+
+        A prepared checkpoint may name a log that was deleted since. Its offset must not apply to a new log of that
+        name.
         """
         with self._checkpoints:
             if generation == self.generation:
@@ -114,7 +117,7 @@ class LogVolume:
             return generation == self.generation
 
     def remove_checkpoints(self, names: Iterable[TopicPartition]) -> None:
-        """New logs of these names are about to be made: no checkpoint may speak of former ones any more."""
+        """Remove these names from every checkpoint: stale entries must not apply to new logs of the same names."""
         with self._checkpoints:
             self.generation += 1
             self.directory.remove_checkpoints(names)
@@ -124,21 +127,21 @@ class LogVolume:
         return self.directory.path
 
     def note_trouble(self, error: OSError, now: float) -> None:
-        """Note that it refused something for want of descriptors."""
+        """Note an error for lack of descriptors."""
         self.trouble = error.strerror or str(error)
         self._troubled_at = now
 
     def end_trouble(self) -> None:
-        """Note that it took something new."""
+        """Note a successful write of a new file."""
         self._troubled_at = None
 
     def is_troubled(self, now: float) -> bool:
-        """Whether it refused something for want of descriptors not long ago."""
+        """Return whether it had an error for lack of descriptors recently."""
         return self._troubled_at is not None and now - self._troubled_at < TROUBLED_S
 
 
 class LogDirectories:
-    """All logs of this broker. `failed` is told of each volume that goes offline."""
+    """All logs of this broker. `failed` is called with each volume that goes offline."""
 
     def __init__(self, env: Env, config: NodeConfig, failed: Callable[[LogVolume], None]) -> None:
         self._env = env
@@ -149,10 +152,10 @@ class LogDirectories:
         self.disk = PooledDisk(env.disk, limit=env.open_files)
         self.volumes: list[LogVolume] = []
         self.online: list[LogVolume] = []
-        """The volumes that did not fail."""
+        """The volumes that have not failed."""
         self.failed_directory_ids: tuple[UUID, ...] = ()
         self.incarnation_id = UUID(int=0)
-        """Of this process, as it registers. The log directories name it from `open_directories` on."""
+        """The id of this process, as it registers. The log directories name it from `open_directories` on."""
         self.previous: tuple[PreviousOpening, ...] = ()
         """The earlier processes that each directory names, in the order of `directory_ids`."""
         self.on_full: Callable[[], None] = lambda: None
@@ -160,7 +163,7 @@ class LogDirectories:
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
-        """The ids of all directories, failed ones too."""
+        """Return the ids of all directories, including failed directories."""
         return tuple(volume.directory.directory_id for volume in self.volumes)
 
     def open_directories(self, cluster_id: str | None) -> None:
@@ -198,7 +201,10 @@ class LogDirectories:
                 )
 
     def _note_incarnation(self) -> None:
-        """Name this process in every directory. If one has no room for that, none of them is compared next time."""
+        """Name this process in every directory.
+
+        If a directory has no room for that, the next start compares none of them.
+        """
         bits = self._env.unguessable.getrandbits(128)
         self.incarnation_id = new_incarnation(bits, written=True)
         for volume in self.volumes:
@@ -209,7 +215,7 @@ class LogDirectories:
                 self.incarnation_id = new_incarnation(bits, written=False)
 
     async def confirm_incarnation(self) -> None:
-        """Drop the names of earlier processes: this one has registered. A disk may keep them if it refuses."""
+        """Drop the names of earlier processes, once this process has registered. A disk may keep them if it refuses."""
         for volume in self.online:
             confirm = partial(volume.directory.confirm_incarnation, self.incarnation_id)
             try:
@@ -218,10 +224,10 @@ class LogDirectories:
                 self.report(volume, error)
 
     async def recover(self, config_of: Callable[[TopicPartition], TopicConfig]) -> list[RecoveredLog]:
-        """Open every log that has a folder, away from the loop; one that the disk refuses takes its volume offline.
+        """Open every log that has a folder, away from the loop. A disk error takes the log's volume offline.
 
-        Folders of deleted partitions that the last run of this node did not get to remove are removed afterwards, one
-        at a time: recoveries and syncs need the threads.
+        Folders of deleted partitions that the last run did not remove are removed afterwards. This happens one at a
+        time, since recoveries and syncs need the threads.
         """
         slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
 
@@ -249,7 +255,7 @@ class LogDirectories:
         return found
 
     async def _open_patiently(self, volume: LogVolume, name: TopicPartition, config: TopicConfig) -> Log:
-        """Open a log away from the loop. Wait for descriptors: that there are none says nothing of the disk."""
+        """Open a log away from the loop. Wait for descriptors: a lack of them is not the disk's fault."""
         for _ in range(RECOVERY_RETRIES):
             try:
                 return await self._env.offload(partial(self._open, volume, name, None, config))
@@ -273,10 +279,10 @@ class LogDirectories:
             topic_id=topic_id,
             now_ms=max(self._env.wall_clock_ms(), self._env.ages.floor_ms),  # away from the loop
         )
-        # what was cut since that was written is not in the recovery point any more
+        # what was truncated since that was written is not in the recovery point any more
         opened.cleaned_until = min(directory.cleaner_offsets.get(name, 0), opened.recovery_point)
-        # Where its line is wrong, the epochs count: none is kept of what lies before the log start. So records that
-        # were deleted do not come back.
+        # If its checkpoint is wrong, the epochs count: no epoch is kept that ends before the log start. So records
+        # that were deleted do not come back.
         start = directory.log_starts.get(name, 0)
         first, until = opened.segments[0].base_offset, opened.truncated_to
         if until is not None and until <= first:
@@ -287,7 +293,7 @@ class LogDirectories:
         return opened
 
     def create(self, news: Sequence[NewLog]) -> list[Log | Exception]:
-        """Make empty logs, or say why not. May wait for the disk, and run away from the loop."""
+        """Create empty logs, or return why not. May wait for the disk, and run away from the loop."""
         try:
             for volume in dict.fromkeys(new.volume for new in news):
                 volume.remove_checkpoints([new.name for new in news if new.volume is volume])
@@ -302,9 +308,9 @@ class LogDirectories:
             return error
 
     def roomiest(self, planned: Sequence[NewLog]) -> LogVolume:
-        """The online volume with the fewest logs, `planned` included, that refused nothing lately, if there is one.
+        """Return the online volume with the fewest logs, counting `planned`.
 
-        KafkaStorageError if none is left.
+        Volumes that are full or troubled are chosen last. Raise KafkaStorageError if no volume is left.
         """
         volumes = self.online
         if not volumes:
@@ -362,7 +368,7 @@ class LogDirectories:
     def set_aside(self, name: TopicPartition, volume: LogVolume) -> str:
         """Take a log out of service and rename its folder to `<name>.<id>-stray`, as Kafka does; returns the folder.
 
-        For logs that are nobody's as far as this node can tell. They are left to a person, who may know better.
+        This is for logs that belong to no known topic. They are left for an operator to inspect.
         """
         removed = volume.logs.pop(name)
         target = f"{removed.directory}.{self._env.unguessable.getrandbits(128):032x}-stray"
@@ -375,7 +381,7 @@ class LogDirectories:
         return target
 
     def report(self, volume: LogVolume, error: OSError) -> None:
-        """Judge an error of a volume: what passes is only said, anything else takes the volume offline."""
+        """Handle an error of a volume: a temporary error is only logged, any other takes the volume offline."""
         now = self._loop.time()
         if error.errno in DISK_FULL:
             if volume.note_full(now):
@@ -394,7 +400,7 @@ class LogDirectories:
             self.fail(volume, error)
 
     def fail(self, volume: LogVolume, error: OSError) -> None:
-        """Take a volume offline; the second time nothing happens."""
+        """Take a volume offline. A second call has no effect."""
         if volume.error is not None:
             return
         volume.error = error
@@ -406,11 +412,11 @@ class LogDirectories:
 
     @property
     def lacks_room(self) -> bool:
-        """Whether a directory is full, so that this broker had better not lead."""
+        """Return whether a directory is full, so that this broker should not lead."""
         return any(volume.full for volume in self.online)
 
     async def look_for_room(self) -> None:
-        """See whether directories that were full have room again."""
+        """Check whether directories that were full have room again."""
         for volume in self.online:
             if not volume.full:
                 continue
@@ -423,7 +429,7 @@ class LogDirectories:
                 log.info("disk_has_room", directory=volume.path)
 
     def flush(self, then: Callable[[], None]) -> bool:
-        """Call `then` once all that is dirty now is durable; False: nothing is dirty."""
+        """Call `then` once all that is dirty now is durable; return False if no log is dirty."""
         volumes = self.online
         if len(volumes) == 1:
             return volumes[0].flusher.flush_now(then)
@@ -470,7 +476,7 @@ def _mark_clean(volume: LogVolume, high_watermarks: dict[TopicPartition, int], b
 def offsets(
     logs: Iterable[tuple[TopicPartition, Log]], of: Callable[[Log], int]
 ) -> dict[TopicPartition, int]:
-    """One offset of each log, without the zeros that mean nothing."""
+    """Return one offset per log, without zeros that carry no information."""
     return {name: offset for name, each in logs if (offset := of(each))}
 
 

@@ -1,9 +1,9 @@
-"""Replicas that are still to be made. Some wait for their turn, others for the next try.
+"""Replicas that are still to be created. Some wait for their turn, others for the next retry.
 
 Leaders come first: a client writes to a new topic at once, and a follower can catch up later.
 
-Some could not be made: no room on the disk, no descriptors, no directory left. One timer serves all of these, so that a
-full disk is asked once in a while, and a line says once why.
+Some could not be created: no room on the disk, no descriptors, no directory left. One timer retries all of these, so a
+full disk is tried only now and then, and the reason is logged once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import TopicPartition
 
 TRY_AGAIN_S: Final = 5.0
-"""Pause before the replicas that a full disk had no room for are tried again."""
+"""Pause before replicas that a full disk had no room for are retried."""
 NAMED: Final = 10
-"""Partitions that a line names."""
+"""The maximum number of partitions in a log line."""
 
 log = get_logger(__name__)
 
@@ -30,9 +30,9 @@ class MissingReplicas:
         self._led: dict[TopicPartition, None] = {}
         self._followed: dict[TopicPartition, None] = {}
         self._unled: set[TopicPartition] = set()
-        """The leaders that wait or are being made."""
+        """The leaders that wait or are being created."""
         self.leaderships_made = asyncio.Event()
-        """Set while this broker has every replica that it leads, except for those that no log directory takes."""
+        """Set while this broker has every replica that it leads, except for replicas that no log directory accepts."""
         self.leaderships_made.set()
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ class MissingReplicas:
         return name in self._led or name in self._followed
 
     def add(self, name: TopicPartition, *, leads: bool) -> None:
-        """Have a replica made. Its role is that of the newest image that names it."""
+        """Have a replica created. Its role is that of the newest image that names it."""
         self.take(name)
         if leads:
             self._led[name] = None
@@ -58,19 +58,19 @@ class MissingReplicas:
             self.settle(name)
 
     def take(self, name: TopicPartition) -> None:
-        """Remove a name: its replica is being made from now on, or is wanted no more. Fine if it is not there."""
+        """Remove a name, since its replica is being created or is no longer wanted. No effect if it is not there."""
         self._led.pop(name, None)
         self._followed.pop(name, None)
 
     def settle(self, name: TopicPartition) -> None:
-        """Note that a replica was made or refused, or is wanted no more, unless it was added again since."""
+        """Note that a replica was created, refused, or is no longer wanted, unless it was added again since."""
         if name not in self._led:
             self._unled.discard(name)
             if not self._unled:
                 self.leaderships_made.set()
 
     def clear(self) -> None:
-        """Have none of these made. Requests wait no longer for leaders."""
+        """Create none of these. Requests no longer wait for leaders."""
         self._led.clear()
         self._followed.clear()
         self._unled.clear()
@@ -78,12 +78,12 @@ class MissingReplicas:
 
 
 class RefusedReplicas:
-    """The replicas of one broker that could not be made, by name, and when they are tried again."""
+    """The replicas of one broker that could not be created, by name, and when they are retried."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, try_again: Callable[[Iterable[TopicPartition]], None]
     ) -> None:
-        """`try_again` is given all of them after a pause, and adds those that are refused again."""
+        """`try_again` is called with all of them after a pause, and adds back the ones refused again."""
         self._loop = loop
         self._try_again = try_again
         self._waiting: dict[TopicPartition, str] = {}
@@ -93,11 +93,11 @@ class RefusedReplicas:
 
     @property
     def reasons(self) -> Mapping[TopicPartition, str]:
-        """Return why each could not be made."""
+        """Return why each could not be created."""
         return self._waiting
 
     def add(self, refused: Mapping[TopicPartition, str]) -> None:
-        """Have replicas tried again after the pause, with all that wait by then; log each of them once."""
+        """Retry replicas after the pause, with all that wait by then; log each of them once."""
         if not refused:
             return
         self._waiting.update(refused)
@@ -114,7 +114,7 @@ class RefusedReplicas:
             )
 
     def settle(self, name: TopicPartition) -> None:
-        """Note that a replica was made, or is wanted no more; fine if it was never refused."""
+        """Note that a replica was created, or is no longer wanted; no effect if it was never refused."""
         if name in self._said:
             self._said.discard(name)
             if not self._said:
@@ -126,6 +126,6 @@ class RefusedReplicas:
         self._try_again(waiting)
 
     def close(self) -> None:
-        """Try none of them again."""
+        """Retry none of them."""
         if self._timer is not None:
             self._timer.cancel()

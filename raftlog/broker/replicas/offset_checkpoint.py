@@ -1,8 +1,8 @@
-"""One kind of checkpoint file, an offset for each log: what the next file is to say, and whether that is news.
+"""One kind of checkpoint file, with an offset per log: the contents of the next file, and whether they changed.
 
 Only logs that were touched are noted. A file names all logs of its directory (Kafka's format), so writing one costs
-their number, in a thread, and only if an offset moved. An offset belongs to a log, not to a name: a log that was
-deleted and made again begins with nothing noted, and a file never speaks of its predecessor.
+their number, in a thread, and only if an offset moved. An offset belongs to a log, not to a name. A log that was
+deleted and recreated starts without an offset, and a file never contains its predecessor's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class OffsetCheckpoint:
-    """The files of one kind, one on each volume. `write` is the directory's method for it.
+    """The checkpoint files of one kind, one file per volume. `write` is the directory's method for it.
 
     `written` is called for each log of a file once that is durable.
     """
@@ -41,7 +41,10 @@ class OffsetCheckpoint:
         self._changed: set[LogVolume] = set()
 
     def note(self, volume: LogVolume, partition: Partition, offset: int) -> None:
-        """The next file says this of a log. The first word on a log is news, since the file may hold an older one."""
+        """Note this log's offset for the next file.
+
+        The first offset of a log counts as a change, since the file may hold an older offset.
+        """
         offsets = self._offsets.setdefault(volume, {})
         noted = partition.log, offset
         if noted != offsets.get(partition.name):
@@ -49,7 +52,10 @@ class OffsetCheckpoint:
             self._changed.add(volume)
 
     def write_if_changed(self, volume: LogVolume) -> Awaitable[None] | None:
-        """Return the writing of what changed, or None. Raises OSError when awaited; it is due again then."""
+        """Return a coroutine that writes the changed files, or None.
+
+        It raises OSError if a write fails; the file is due again then.
+        """
         return self._write_now(volume) if volume in self._changed else None
 
     async def _write_now(self, volume: LogVolume) -> None:
@@ -62,7 +68,8 @@ class OffsetCheckpoint:
         write = partial(self._write, volume.directory)
         written = False
         try:
-            # False: a log of an old name is being made, and what was drawn up may speak of its predecessor
+            # False if a log of an old name is being created, since the prepared file may contain its predecessor's
+            # offset
             written = await self._env.offload(partial(volume.checkpoint, write, drawn, volume.generation))
         finally:
             if not written:

@@ -55,14 +55,15 @@ if TYPE_CHECKING:
     from raftlog.metadata.controller_api import Submit
 
 ROLES_SAID_ONE_BY_ONE = 20
-"""Role changes of one image that get a line each; more are only counted."""
+"""Role changes of an image that are logged one by one; more are only counted."""
 
 CREATED_ON_LOOP = 8
-"""Missing replicas that are made at once, so that a small topic is there when its creation is answered."""
+"""The number of missing replicas created immediately, so that a small topic exists when its creation is
+acknowledged."""
 CREATED_AT_ONCE = 32
 """Replicas of one batch where there are more."""
 REMOVED_AT_ONCE = 200
-"""Replicas that leave in one turn of the loop, some 20 µs each; of a larger topic the others follow, turn by turn."""
+"""Replicas that are removed in one turn of the loop, some 20 µs each; the others follow in later turns."""
 MAX_FLUSH_MS = 30 * 86_400_000
 """A flush.ms beyond a month is as good as none: logs are synced whenever their recovery points are noted."""
 
@@ -89,7 +90,7 @@ class Replicas:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
-        """By topic; it outlives replicas that go elsewhere and come back, but not the topic."""
+        """By topic. It outlives replicas that move away and back, but not the topic."""
         self.broker_epoch = broker_epoch
         self._image = image
         self._applied = EMPTY_IMAGE
@@ -105,11 +106,11 @@ class Replicas:
         self._volumes: dict[Partition, LogVolume] = {}
         self._due_to_flush: set[Partition] = set()
         self.to_wake: list[Partition] = []
-        """Partitions in which waiting consumers have something to read, and do not know it yet."""
+        """Partitions with new data for waiting consumers that are not woken yet."""
         self._removing: set[TopicPartition] = set()
         self.missing = MissingReplicas()
         self.refused = RefusedReplicas(loop, self._create_refused)
-        """Replicas that no log directory took; they are missing again after a while."""
+        """Replicas that no log directory accepted; they are retried after a while."""
         self._leaving: dict[TopicPartition, None] = {}
         """Replicas that the image no longer places here."""
         self._dismissing: asyncio.Task[None] | None = None
@@ -120,7 +121,7 @@ class Replicas:
         self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
         self.touched = TouchedPartitions()
         self.unsettled_isrs = self.touched.queue()
-        """The partitions led here in whose ISR something may change without an append, and some others."""
+        """The partitions led here whose ISR may change without an append, and some others."""
         self._isr_changes = IsrChanges(submit, broker_id=self.broker_id, broker_epoch=broker_epoch, loop=loop)
         self.sent, self.fetched = ReplicationQuota(loop.time), ReplicationQuota(loop.time)
         """The rates of throttled replicas: from leaders here, and to replicas here."""
@@ -142,9 +143,9 @@ class Replicas:
         for name, opened, high_watermark in await self.logs.recover(self._config_of):
             volume = self.logs.volume_of(opened)
             if opened.topic_id is None:
-                # Its first flush would have made its topic id durable, or that file was lost by other means.
+                # Its first flush would have made its topic id durable, or that file was lost in another way.
                 directory = self.logs.set_aside(name, volume)
-                # An empty one is a replica that lost its power right after it was created: nobody misses it.
+                # An empty replica lost power right after it was created, so no data is missing.
                 say = log.error if opened.log_end_offset > opened.log_start_offset else log.warning
                 say(
                     "log_without_topic_id_set_aside",
@@ -156,7 +157,7 @@ class Replicas:
             self._add(partition, volume)
 
     async def close(self) -> None:
-        """Stop following, make everything durable, mark the log directories clean; news of metadata is ignored."""
+        """Stop following, make everything durable, and mark the log directories clean. Later metadata is ignored."""
         self._closed = True
         self.missing.clear()
         self.refused.close()
@@ -177,7 +178,7 @@ class Replicas:
 
     @property
     def failed_directory_ids(self) -> tuple[UUID, ...]:
-        """For heartbeats: the controller takes the leaderships on them away."""
+        """For heartbeats: the controller moves the leaderships on them away."""
         return self.logs.failed_directory_ids
 
     @property
@@ -215,10 +216,10 @@ class Replicas:
     # -- reconciling --------------------------------------------------------------------------------------------
 
     def on_metadata(self, old: MetadataImage, new: MetadataImage) -> None:
-        """Take the roles that the newest image gives.
+        """Apply the roles in the newest image.
 
-        An image that does not hold this process's own registration yet is passed over: it may name this broker as the
-        leader that its earlier life was. (So `old` is not what is compared with, but the last image that was not.)
+        An image without this process's own registration is skipped, since it may name this broker as leader from its
+        previous run. (So the image is compared with the last image applied, not with `old`.)
         """
         own = new.brokers.get(self.broker_id)
         if self._closed or own is None or own.broker_epoch != self.broker_epoch():
@@ -247,7 +248,7 @@ class Replicas:
             self._remove_strays(new)
 
     def _dismiss(self) -> None:
-        """Remove replicas that the image does not place here, many in turns; those that it places here again stay."""
+        """Remove replicas that the image no longer places here, in turns. Skip replicas that it places here again."""
         for name in tuple(islice(self._leaving, REMOVED_AT_ONCE)):
             del self._leaving[name]
             partition, topic = self.partitions.get(name), self._applied.topics.get(name.topic)
@@ -267,7 +268,7 @@ class Replicas:
         self._dismissing = None
 
     def _holds(self, name: TopicPartition, topic_id: UUID) -> bool:
-        """Whether the replica of this very topic is here; one of an older topic of that name is removed."""
+        """Return whether this topic's replica is here. A replica of an older topic of that name is being removed."""
         partition = self.partitions.get(name)
         if partition is not None and partition.topic_id != topic_id:
             self._remove(name)
@@ -285,8 +286,10 @@ class Replicas:
         self.peers.follow(partition, role.leader if isinstance(role, FollowerRole) else None)
 
     def _create_missing(self) -> None:
-        """Make the replicas that the image places here. A few at once; many away from the loop, a batch at a time:
-        each makes a folder and files, which wait while the file system's journal does.
+        """Create the replicas that the image places here.
+
+        A few are created on the loop, many away from it, a batch at a time. Each needs a folder and files, which wait
+        while the file system's journal does.
         """
         if self._creating is not None or not self.missing:
             return
@@ -298,7 +301,7 @@ class Replicas:
             self._creating.add_done_callback(partial(self._created, news))
 
     def _next_missing(self, most: int) -> list[NewLog]:
-        """Take the next logs to make; those whose predecessor is still being removed wait for that."""
+        """Return the next logs to create. A log whose predecessor is still being removed waits."""
         image = self._applied
         news: list[NewLog] = []
         for name in self.missing:
@@ -333,7 +336,7 @@ class Replicas:
         self._create_missing()
 
     def _take_created(self, news: list[NewLog], made: list[Log | Exception]) -> None:
-        """Give each the role that the newest image has for it, which may have changed meanwhile."""
+        """Give each replica the role in the newest image, which may have changed meanwhile."""
         image = self._applied
         moved: list[Partition] = []
         refused: dict[TopicPartition, str] = {}
@@ -353,7 +356,7 @@ class Replicas:
             elif self._holds(new.name, image.topics[new.name.topic].topic_id):
                 partition.configure(self._config_of(new.name))
                 self._reconcile(partition, state, moved)
-        if refused and len(refused) == len(news):  # the next ones would fare no better
+        if refused and len(refused) == len(news):  # the next logs would fail as well
             refused |= dict.fromkeys(self.missing, next(iter(refused.values())))
             self.missing.clear()
         for new in news:
@@ -363,7 +366,7 @@ class Replicas:
 
     def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
         for name in refused:
-            if name not in self.missing:  # it may have been deleted and made again since
+            if name not in self.missing:  # it may have been deleted and recreated since
                 self.missing.add(name, leads=False)
         self._create_missing()
 
@@ -391,10 +394,12 @@ class Replicas:
             self._loop.call_soon(self._create_missing)
 
     def _remove_strays(self, image: MetadataImage) -> None:
-        """We are unfenced in this image, so it is whole: what it does not place here is left over.
+        """Set aside replicas that a complete image does not place here.
 
-        Most likely its topic was deleted meanwhile. But it may as well be that the metadata was lost, or that the
-        folder is another cluster's, Apache Kafka's say: so nothing is deleted.
+        This image is complete, since this broker is unfenced in it.
+
+        Most likely their topics were deleted meanwhile. But the metadata may also have been lost, or the folder may
+        belong to another cluster, such as Apache Kafka's. So no data is deleted.
         """
         for name, partition in tuple(self.partitions.items()):
             topic = image.topics.get(name.topic)
@@ -407,7 +412,7 @@ class Replicas:
 
     @property
     def config_in_force(self) -> NodeConfig:
-        """This broker's settings as they are now: what may change while it runs is read here each time."""
+        """This broker's settings in force: settings that may change at runtime are read here each time."""
         return effective_broker_config(self.config, self._applied)
 
     def _config_of(self, name: TopicPartition) -> TopicConfig:
@@ -428,7 +433,7 @@ class Replicas:
                 self.touch(partition)
 
     def _throttle(self, image: MetadataImage) -> None:
-        """Take the rates of KIP-73 that are in force."""
+        """Apply the rates of KIP-73 that are in force."""
         config = effective_broker_config(self.config, image)
         for quota, rate in (
             (self.sent, config.leader_replication_throttled_rate),
@@ -437,7 +442,7 @@ class Replicas:
             quota.limit(None if rate == LONG_MAX else rate)
 
     def _brokers_changed(self, old: MetadataImage, new: MetadataImage) -> None:
-        """A broker that is unfenced may join ISRs; one that registered anew is fetched from anew."""
+        """Let unfenced brokers join ISRs, and restart fetching from brokers that registered again."""
         for partition in self.unsettled_isrs:
             partition.reevaluate_isr()
         for broker_id, state in new.brokers.items():
@@ -451,7 +456,7 @@ class Replicas:
                 self.peers.broker_changed(broker_id)
 
     def is_whole(self, partition: Partition) -> bool:
-        """Whether all replicas are in sync, as far as the metadata knows: what is committed, each of them has."""
+        """Return whether all replicas are in sync by the metadata: then each of them has all committed records."""
         state = self._applied.partition(partition.topic, partition.index)
         return state is not None and set(state.replicas) <= set(state.isr)
 
@@ -531,7 +536,7 @@ class Replicas:
             self.on_log_damaged()
 
     def failed_replicas(self) -> dict[TopicPartition, str]:
-        """Return the replicas that failed rather than cut committed records, with the reason of each."""
+        """Return the replicas that failed rather than truncate committed records, with the reason of each."""
         return self._damaged.failures()
 
     def log_event(self, event: str, partition: Partition, **facts: object) -> None:
@@ -541,7 +546,7 @@ class Replicas:
     # -- disks --------------------------------------------------------------------------------------------------
 
     def mark_unflushed(self, partitions: Iterable[Partition]) -> None:
-        """Under log.flush.policy=os: have what was written synced some time, so that recovery stays short."""
+        """Under log.flush.policy=os: schedule a sync of written records, so that recovery stays short."""
         for partition in partitions:
             if partition in self._volumes and partition.log.flushed_end_offset < partition.log_end_offset:
                 self._volumes[partition].flusher.mark(partition)

@@ -1,8 +1,8 @@
-"""Replication that is held back so that clients keep their share: KIP-73, the quotas of leaders and followers.
+"""Replication throttling, so that clients keep their share: KIP-73, the quotas of leaders and followers.
 
-Only a replica that its topic lists is throttled, and only while it is not in sync: a throttle that held up the ISR
-would hold up producers. The bytes that listed replicas fetch count, in sync or not, as in Apache Kafka. Knows neither
-configs nor connections: it is asked before a read and told afterwards.
+Only a replica that its topic lists is throttled, and only while it is out of sync. Throttling the ISR would throttle
+producers. The bytes that listed replicas fetch count, in sync or not, as in Apache Kafka. It knows neither configs nor
+connections: callers check it before a read and record the bytes afterwards.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 BURST_S: Final = 1.0
-"""So much of its rate a quota saves up while nothing is fetched, seconds."""
+"""The burst that a quota saves up while idle, in seconds of its rate."""
 
 EVERYONE: Final = ("*",)
 
@@ -23,7 +23,7 @@ _sets: dict[int, tuple[tuple[str, ...], frozenset[str]]] = {}
 
 
 class ReplicationQuota:
-    """A token bucket of bytes. It may be overdrawn by one answer; then nothing more goes until that is made good."""
+    """A token bucket of bytes. One response may overdraw it. Fetches then stop until the bucket is positive again."""
 
     __slots__ = ("_left", "_now", "_rate", "_seen_at", "is_limited")
 
@@ -36,7 +36,7 @@ class ReplicationQuota:
         self.is_limited = False
 
     def limit(self, rate: int | None) -> None:
-        """Allow so many bytes a second from now on; None: any number."""
+        """Allow this many bytes a second from now on, or any number with None."""
         if rate != self._rate:
             self._rate = rate
             self.is_limited = rate is not None
@@ -50,7 +50,7 @@ class ReplicationQuota:
             self._left -= count
 
     def wait_s(self) -> float:
-        """Return after how many seconds something may go; 0: now."""
+        """Return the seconds until more may be sent; 0 means now."""
         if self._rate is None:
             return 0.0
         self._refill(self._rate)
@@ -63,7 +63,7 @@ class ReplicationQuota:
 
 
 def is_listed(listed: tuple[str, ...], index: int, broker_id: int) -> bool:
-    """Say whether a topic's config throttles a partition's replica at a broker."""
+    """Return whether a topic's config throttles a partition's replica at a broker."""
     return bool(listed) and (listed == EVERYONE or f"{index}:{broker_id}" in _as_set(listed))
 
 

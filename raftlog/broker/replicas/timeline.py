@@ -1,8 +1,10 @@
-"""The operator's timeline of partitions: what happened to one is a line, what happened to many at once is one line too.
+"""The operator's timeline of partitions.
+
+An event of one partition is a log line, and an event of many partitions at once is also a single line.
 
 A failover touches thousands of partitions in one loop iteration; a line for each would bury the rest, and cost more
-than the failover. An event that needs a person (EVENT_LEVELS) is logged at once and one by one, since it may be the
-last word.
+than the failover. An event that needs an operator (EVENT_LEVELS) is logged immediately and one by one, since the
+process may not log again.
 """
 
 from __future__ import annotations
@@ -26,17 +28,17 @@ EVENT_LEVELS = {
     "log_damaged": "error",
     "replica_failed": "error",
 }
-"""Events that are more than news (`info`)."""
+"""Events with a level other than `info`."""
 SAID_ONE_BY_ONE = 20
-"""Events of a kind in one loop iteration that get a line each; of more, one line counts them."""
+"""Events of a kind in one loop iteration that are logged one by one; more are counted in one line."""
 NAMED = 10
-"""Partitions that such a line names."""
+"""The maximum number of partitions in such a line."""
 
 log = get_logger("raftlog.broker.replicas.replicas")
 
 
 class Timeline:
-    """Gathers the events of one loop iteration and says them at its end."""
+    """Gathers the events of one loop iteration and logs them at its end."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -58,7 +60,7 @@ class Timeline:
         self._told.setdefault(event, []).append(named)
 
     def log_roles(self, moved: Sequence[Partition]) -> None:
-        """Log that partitions took up roles of new leader epochs here."""
+        """Log that partitions took roles of new leader epochs here."""
         if not moved:
             return
         for each in moved:

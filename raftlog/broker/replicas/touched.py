@@ -1,7 +1,9 @@
-"""Partitions to which something happened, for chores that each look at their own pace and at nothing else.
+"""The partitions touched since each chore last ran.
 
-A chore that finds more to do later keeps the partition. So an idle partition costs no chore anything, and a broker's
-recurring work depends on what happens in it, not on how many logs it holds.
+Each chore reads its queue at its own pace, and checks only these.
+
+A chore that finds more to do later keeps the partition. So an idle partition costs a chore no time, and a broker's
+recurring work depends on activity, not on the number of logs.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TouchedPartitions:
-    """The partitions touched since the queues were last filled. Appends write to `fresh`, which is all they pay."""
+    """The partitions touched since the queues were last filled. An append only writes to `fresh`."""
 
     __slots__ = ("_queues", "fresh")
 
@@ -23,13 +25,13 @@ class TouchedPartitions:
         self._queues: list[TouchedQueue] = []
 
     def queue(self) -> TouchedQueue:
-        """Return a queue for one more chore. It misses what was touched before."""
+        """Return a new queue for a chore. It does not include partitions touched before."""
         queue = TouchedQueue(self)
         self._queues.append(queue)
         return queue
 
     def distribute(self) -> None:
-        """Put what was touched into every queue."""
+        """Move the touched partitions into every queue."""
         if self.fresh:
             for queue in self._queues:
                 queue.waiting.update(self.fresh)
@@ -37,7 +39,7 @@ class TouchedPartitions:
 
 
 class TouchedQueue:
-    """The partitions that one chore has yet to look at, each once, in the order in which they were touched."""
+    """The partitions that a chore has yet to check, each once, in the order in which they were touched."""
 
     __slots__ = ("_touched", "waiting")
 
@@ -46,7 +48,7 @@ class TouchedQueue:
         self.waiting: dict[Partition, None] = {}
 
     def __iter__(self) -> Iterator[Partition]:
-        """Look at what waits, and leave it there."""
+        """Return the waiting partitions, and leave them in the queue."""
         self._touched.distribute()
         return iter(tuple(self.waiting))
 
@@ -58,5 +60,5 @@ class TouchedQueue:
         return taken
 
     def keep(self, partition: Partition) -> None:
-        """Look at it again next time, whatever happens to it."""
+        """Check it again next time, even if it is not touched."""
         self.waiting[partition] = None
