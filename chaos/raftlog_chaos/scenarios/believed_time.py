@@ -1,6 +1,6 @@
-"""Nodes start with wrong clocks, single ones and whole clusters, and with right ones again: nothing is deleted by age.
+"""Single nodes and whole clusters start with wrong clocks, then with correct clocks: no data expires.
 
-Everything is kept for an hour, and a run takes seconds, so all must be there at the end. Once all clocks are right,
+The retention is an hour and a run takes seconds, so all data must be there at the end. Once all clocks are correct,
 every node believes its clock again by itself: deletion must not stop for ever.
 """
 

@@ -26,7 +26,7 @@ REST_S = 2.0
 With the smallest segments and the slowest disks, a fetch of one segment brings less than they write meanwhile."""
 
 SERVED_S = 60.0
-"""Within this somebody serves again once the trouble is over, virtual seconds."""
+"""After the trouble ends, a leader serves again within this, virtual seconds."""
 
 
 class Commits(Protocol):
@@ -37,7 +37,7 @@ class Commits(Protocol):
 
 
 class Choreography(Endurance):
-    """Endurance without its weather. `partition` is the one that the play is about."""
+    """Endurance without its random faults. The scenario is about `partition`."""
 
     def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(loop, nodes=nodes, settings={**SETTINGS, **(settings or {})})
@@ -56,7 +56,7 @@ class Choreography(Endurance):
         def leads() -> bool:
             nonlocal leader
             state = self.cluster.state(TOPIC, self.partition)
-            leader = -1 if state is None else state.leader  # who all restarted know of no topic yet
+            leader = -1 if state is None else state.leader  # after all restarted, no broker knows the topic
             return leader >= 0 and self.cluster.nodes[leader].ready
 
         await self.cluster.until(leads, SERVED_S, "a leader")
@@ -106,7 +106,7 @@ class Choreography(Endurance):
             self.cluster.start(each)
 
     def a_while(self, *seconds: float) -> float:
-        """Up to one of these, by chance: the shorter ones are as likely as the longer."""
+        """Return a random duration, up to one of these; each of them is equally likely."""
         return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
 
     async def moment(self, told: asyncio.Event, within_s: float) -> None:
@@ -125,7 +125,7 @@ class Choreography(Endurance):
     async def crash_coordinator(self, chance: Random) -> None:
         """Crash the broker that coordinates groups, or now and then all brokers, and start them again after a while."""
         state = self.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
-        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        one = state is not None and chance.random() < 0.8  # after all restarted, no broker knows the topic
         nodes = (state.leader,) if state and one else tuple(self.cluster.nodes)
         self.cluster.crash(*(each for each in nodes if each > 0), power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.2, 0.5))

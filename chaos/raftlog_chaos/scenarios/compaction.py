@@ -68,7 +68,7 @@ async def write_impossible(scene: Choreography) -> None:
 
 
 def write_to_table(scene: Choreography, writer: KeyedWriter) -> None:
-    """Have the leader, if there is one, take a batch or a marker."""
+    """Append a batch or a marker on the leader, if there is a leader."""
     state = scene.cluster.state(TABLE, 0)
     replica = (
         scene.cluster.replica(state.leader, TABLE, 0) if state is not None and state.leader >= 0 else None

@@ -21,7 +21,7 @@ from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.visitor import Visitor
 
 REBALANCED_S = 5.0
-"""Within this somebody is given a partition, virtual seconds."""
+"""A member gets a partition within this, virtual seconds."""
 
 PATIENCE_S = 8.0
 """How long a request may take: a classic member's JoinGroup waits for the others."""
@@ -33,7 +33,7 @@ LATE_SHARE = 0.5
 """How many members hear some answers too late."""
 
 INSTANCES = (None, None, None, "one", "one", "two")
-"""The members' static ids: two processes believe that they are the same one."""
+"""The members' static ids: two processes use the same id."""
 
 
 class GroupMembers(NamedTuple):
@@ -92,7 +92,7 @@ async def _churn(loop: SimLoop, seconds: float, company: GroupMembers) -> Report
         await scene.moment(book.told_one, REBALANCED_S)
         await scene.crash_coordinator(chance)
         await scene.more_commits(book, chance.randrange(10), SERVED_S)
-    if not company.classic:  # who comes last is given what others give up, and nothing else brings it about
+    if not company.classic:  # the last member gets what the others revoke; no other event triggers that
         workers.append(_employ(scene, book, "last", None))
     await _calm_down(scene, book, workers)
     return await scene.end()

@@ -1,7 +1,7 @@
-"""A leader is cut off from the other nodes, and its clients stay with it for as long as it lets them.
+"""A leader is cut off from the other nodes, and its clients stay with it for as long as it accepts them.
 
-When they look for a leader, they ask the broker that they are connected to, and that is the one which was cut off.
-Another one leads soon, and they must find it while the cut lasts.
+To find a leader, they ask the broker that they are connected to, and that broker is cut off. Another broker leads soon,
+and they must find it during the cut.
 """
 
 from __future__ import annotations

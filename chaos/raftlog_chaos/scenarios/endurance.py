@@ -1,4 +1,4 @@
-"""The scenario that every seed tells anew: a cluster serves clients through a storm, and afterwards nothing is missing.
+"""The scenario of every seed: a cluster serves clients through a storm of faults, and afterwards no record is missing.
 
 `endure(loop)` is the whole of it; `run(seed)` runs it in a world of its own. A failure is an AssertionError.
 """

@@ -19,7 +19,7 @@ from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simulated import SimPorts
 
 STOPS_S = 10.0
-"""Nobody waits longer for an answer, virtual seconds."""
+"""The longest wait for an answer, virtual seconds."""
 
 
 class Extras:
@@ -57,7 +57,7 @@ class Extras:
         recorder = Recorder(lambda: int(self.loop.time() * 1e9), self._keep)
         ports = SimPorts(self.loop, self.cluster.bootstrap)
         self.log = LogWorkload(recorder, ports, self.loop.stream("log workload"), options)
-        # a host of its own, so that nothing of it outlives the world
+        # a host of its own, so that no task of it outlives the world
         self.loop.host("workload").call(self.log.start)
 
     def employ_churn(self) -> None:
@@ -90,7 +90,7 @@ class Extras:
                 chronicle.note(f"client-{op.process}", "acked", "", where=where, offsets=(offset, offset + 1))
 
     async def stop(self) -> None:
-        """Let nobody begin anything new, and wait until what moves was asked for before is certain."""
+        """Start no new moves, and wait until the outcome of all earlier requests is certain."""
         if self.log is not None:
             self.log.stop()
         if self.churn is not None:

@@ -1,7 +1,7 @@
-"""Transactions hang, and an operator finds and aborts them, while the producers whose ids they bear go on.
+"""Transactions hang, and an operator finds and aborts them, while the producers with their ids go on.
 
-The transaction that began at the offset that the operator was shown ends and nothing else does: no transaction that
-somebody coordinates loses a record. And all that hangs is found.
+Only the transaction that began at the offset shown to the operator ends: no transaction with a coordinator loses a
+record. And every hanging transaction is found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOOKS_EVERY_S: Final = 0.05
 
 
 class HangingTransactions(ExactlyOnce):
-    """The stage with operators, and workers of whom each has an id to itself."""
+    """The stage with operators, and workers that each have their own id."""
 
     kind = StrayingWorker
     ids = ("one", "two", "three")

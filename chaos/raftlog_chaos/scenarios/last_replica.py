@@ -1,7 +1,7 @@
 """All replicas but one are gone, then that one as well, and others come back before it (KIP-966, KAFKA-1211).
 
-With fewer in sync than min.insync.replicas nothing more is acknowledged. And whoever is not in sync waits for the last
-one, however long that takes.
+With fewer in sync than min.insync.replicas nothing more is acknowledged. And a replica out of sync waits for the last
+replica of the ISR, however long that takes.
 """
 
 from __future__ import annotations

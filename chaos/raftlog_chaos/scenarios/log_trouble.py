@@ -1,6 +1,6 @@
-"""The lines of nodes' logs cannot be written, and meanwhile all goes on: topics come and go, nodes die and take over.
+"""Log lines of nodes cannot be written, and meanwhile all goes on: topics come and go, nodes die and take over.
 
-A log tells of what a node does. Nothing that a node does may depend on it: neither a walk nor a last net.
+A log describes what a node does. No operation of a node may depend on it, neither a walk nor a last safety net.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from raftlog_chaos.simulator.cluster import PORT
 from raftlog_chaos.simulator.loop import SimLoop
 
 UNKNOWN_API: Final = struct.pack(">ihhih", 10, 9_999, 0, 1, -1)
-"""A frame whose API key is nobody's."""
+"""A frame with an unknown API key."""
 SETTINGS: Final = {"broker.session.timeout.ms": "9000"}
 JUDGED_S: Final = 4.0
-"""Within this a broker whose connection was reset is fenced, long before its session ends, virtual seconds."""
+"""A broker with a reset connection is fenced within this, long before its session ends, virtual seconds."""
 CLOSED_S: Final = 5.0
 """Within this its connection is closed, virtual seconds."""
 
 
 class LogTrouble(Choreography):
-    """A cluster whose nodes log in vain now and then."""
+    """A cluster of nodes that fail to write log lines now and then."""
 
     def trouble(self) -> None:
         """Let the logs of some nodes, or of all, fail at each line or at some."""

@@ -1,7 +1,7 @@
-"""Producer ids are made up by the dozen while answers get lost and leaders die: a retry is recognised all the same.
+"""Producer ids are invented by the dozen while responses get lost and leaders die: a retry is recognised all the same.
 
-A partition remembers few producers here. Between a batch and its retry fewer ids are made up than it remembers, so
-whoever leads by then still knows the producer, whatever it has gone through: a restart, a cut, another leader's log.
+A partition remembers few producers here. Between a batch and its retry fewer ids are invented than it remembers. So
+every later leader still knows the producer, after a restart, a truncation, or a copy of another leader's log.
 """
 
 from __future__ import annotations

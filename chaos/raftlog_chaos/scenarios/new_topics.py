@@ -86,7 +86,7 @@ class NewTopics:
         return not answer.topics[0].error_code
 
     async def _write(self, node_id: int, topic: str) -> None:
-        """Write to each partition that a node leads. Raises AssertionError if it does not serve one."""
+        """Write to each partition that a node leads. Raises AssertionError if it does not serve one of them."""
         led = []
         for name in (TopicPartition(topic, index) for index in range(max(PARTITIONS))):
             state = self._scene.cluster.state(*name)

@@ -43,7 +43,7 @@ KINDS: Final = {
     LAGGING: (*UNTIMED, OLD),
     UNTIMED_TOPIC: UNTIMED,
 }
-"""The kinds of batches in each topic. No fresh timestamp beside them shows how young records without one are."""
+"""The kinds of batches in each topic. No fresh timestamp beside them hides the age of records without a timestamp."""
 SEGMENT_MS: Final = ("300", "600")
 LEAST_BATCHES: Final = 40
 SEGMENTS_PER_BATCH: Final = 0.75

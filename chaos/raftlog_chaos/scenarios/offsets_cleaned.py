@@ -1,7 +1,7 @@
-"""`__consumer_offsets` is cleaned on every replica while groups commit and whoever coordinates them dies.
+"""`__consumer_offsets` is cleaned on every replica while groups commit and their coordinators die.
 
-Acknowledged offsets are read back from logs full of holes, by coordinators that begin in the middle of a cleaning.
-And the logs stay small, however much is committed. The watcher checks each replica's table (`expected_table.py`).
+Acknowledged offsets are read back from logs full of holes, by coordinators that begin in the middle of a cleaning. And
+the logs stay small, however much is committed. The watcher checks each replica's table (`expected_table.py`).
 """
 
 from __future__ import annotations

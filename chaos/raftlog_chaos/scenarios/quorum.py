@@ -1,6 +1,6 @@
-"""The scenario of a bare quorum in a storm: nothing that was committed is lost or undone, and afterwards all are equal.
+"""The scenario of a bare quorum in a storm: no committed entry is lost or undone, and afterwards all logs are equal.
 
-Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed: what takes hours
+Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed. So what takes hours
 in production happens within seconds.
 """
 
@@ -57,7 +57,9 @@ class QuorumShape:
 
 
 async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """Append batches in fair weather and foul, to whoever thinks it leads; then heal. Raises AssertionError."""
+    """Append batches with and without faults, to each node that considers itself leader; then heal. Raises
+    AssertionError.
+    """
     shape = QuorumShape(loop)
     cluster = shape.cluster(loop)
     storm = QuorumFaultSwarm(loop, cluster)

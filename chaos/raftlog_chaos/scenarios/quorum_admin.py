@@ -93,12 +93,12 @@ class Admin:
         self._mine: list[str] = []
         """Topics that are certainly there."""
         self._user = name
-        """Nobody else changes the quota of this user."""
+        """No other part of the scenario changes the quota of this user."""
         self._number = 0
         self.pause_s = chance.choice((0.05, 0.1, 0.2))
 
     async def run(self) -> None:
-        """Change things until told to stop."""
+        """Change things until `stop` is called."""
         while not self.stopping:
             node_id = self._chance.choice(sorted(self._clients))
             deeds: list[Callable[[int], Any]] = [self.take_producer_id, self.limit]
@@ -121,7 +121,7 @@ class Admin:
         return response
 
     async def create(self, node_id: int) -> bool:
-        """Create a topic under a name that nobody ever used; True if that was acknowledged."""
+        """Create a topic under a name that was never used; True if that was acknowledged."""
         self._number += 1
         name, value = f"{self.name}-{self._number}", str(1_000_000 + self._number)
         topics = self.promises.topics
@@ -155,7 +155,7 @@ class Admin:
         elif code == UNKNOWN_TOPIC and seen:
             self.promises.broken.append(f"topic {name} was deleted once and refused as unknown")
         elif code == UNKNOWN_TOPIC:
-            topics[name] = before | {ABSENT}  # a broker that had not seen it cannot tell
+            topics[name] = before | {ABSENT}  # a broker that had not seen it cannot know
 
     def _shows(self, node_id: int, name: str) -> bool:
         node = self._cluster.nodes[node_id].node

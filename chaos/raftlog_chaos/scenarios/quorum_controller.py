@@ -34,7 +34,7 @@ SLOW_SYNCS_S: Final = (0.1, 0.5)
 
 STALLS_S: Final = (0.5, 1.5, 4.0)
 WATCHED_S: Final = 1.5
-"""After a stall of everything nobody may be fenced for so long, virtual seconds."""
+"""After a stall of all nodes, no broker may be fenced for so long, virtual seconds."""
 
 
 class Controllers:
@@ -149,7 +149,9 @@ class Controllers:
             sim_node.host.start(sim_node.node.control.quorum.transfer_leadership())
 
     async def depart(self) -> None:
-        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected whoever else is lost."""
+        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected even if all others are
+        lost.
+        """
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         one, leader = self._one(), None
@@ -175,7 +177,7 @@ class Controllers:
             self.cluster.crash(one)
 
     async def stall(self) -> None:
-        """All nodes of a healthy cluster stand still together: nobody is fenced for a pause that was everybody's."""
+        """All nodes of a healthy cluster stall together: no broker is fenced for a common pause."""
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         await asyncio.sleep(1.0)
@@ -227,7 +229,7 @@ class Controllers:
         assert not faults, "; ".join(faults[:10])
 
     def _stale_quotas(self, image: MetadataImage) -> list[str]:
-        """Return which brokers go by other quotas than those of the metadata."""
+        """Return the brokers with quotas that differ from the metadata."""
         running = [each.node for each in self.cluster.running() if each.node is not None]
         return [
             f"broker {each.config.node_id} goes by quotas of the past"

@@ -29,7 +29,7 @@ WAVERS_S: Final = (0.0, 0.0, 0.002, 0.005, 0.01, 0.03)
 
 
 class QuorumFaultSwarm:
-    """Strikes a world until told to stop. `counts` says how often what happened."""
+    """Injects faults into a world until `stop` is called. `counts` is the number of injections by fault."""
 
     def __init__(self, loop: SimLoop, cluster: QuorumCluster) -> None:
         self.loop = loop
@@ -76,7 +76,7 @@ class QuorumFaultSwarm:
         await asyncio.sleep(self.chance.choice(self._pauses_s))
 
     def end(self) -> None:
-        """Undo everything, and let nothing more happen by itself."""
+        """Undo everything, and inject no more faults."""
         self._calm = True
         self.calm()
 
@@ -167,7 +167,7 @@ class QuorumFaultSwarm:
             self.cluster.hosts[leader].call(self.cluster.nodes[leader].driver.transfer_leadership)
 
     def strand_leader(self) -> None:
-        """Nobody hears the leader any more, which goes on taking batches; it comes back by itself."""
+        """Isolate the leader, which keeps accepting batches; the links heal after a while."""
         leader = self.cluster.leading()
         if leader is None:
             return
@@ -200,7 +200,7 @@ class QuorumFaultSwarm:
             self._later(dies_after_s + gone_s, self._boot, node)
 
     def tear(self) -> None:
-        """The power fails while one of a voter's next syncs is under way."""
+        """Fail the power during one of a voter's next syncs."""
         one = self._one()
         left = self.chance.randrange(4)
         disk = self.cluster.hosts[one].disk

@@ -24,7 +24,7 @@ from raftlog.quorum.messages import (
 from raftlog.quorum.snapshot import SnapshotFiles
 
 _OWN_TERM = (AppendEntries, HigherTerm, AppendEntriesResponse, RequestVote, SnapshotChunk, VoteGranted)
-"""Messages whose term is that of who sends them; the others name a term to come."""
+"""Messages that carry their sender's term; the others name a future term."""
 
 
 class HeldLog(NamedTuple):
@@ -38,7 +38,7 @@ class HeldLog(NamedTuple):
 
 
 class RaftProperties:
-    """The promises so far, and `violations`, those that were broken."""
+    """The promises so far, and the `violations` of them."""
 
     def __init__(self, voters: int) -> None:
         self.violations: list[str] = []
@@ -161,7 +161,7 @@ class RaftProperties:
                 )
 
     def _count_holders(self, logs: Iterable[HeldLog]) -> None:
-        """A committed entry is on a majority, for ever: also on the disks of those that are down."""
+        """A committed entry is on a majority, for ever: disks of stopped nodes count, too."""
         logs = list(logs)
         if len(logs) < self.majority:
             return

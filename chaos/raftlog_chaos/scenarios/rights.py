@@ -1,9 +1,9 @@
-"""Rules and users come and go while controllers fail over and brokers restart, from snapshots too.
+"""ACLs and users are created and removed while controllers fail over and brokers restart, from snapshots too.
 
-Users log in all the while, write, read, wait for records, and subscribe by an expression. A broker goes by each change
-from the moment it has taken it. A user who lost a right is refused then, a fetch that waits included; one who was
-removed cannot log in. No rule and no user is lost by a change of another one, by a snapshot or by a failover. A topic
-that a user may not see looks as if it were not there.
+Users log in all the while, write, read, wait for records, and subscribe by an expression. A broker applies each change
+as soon as it has replayed it. From then on a user without the right is refused, also in a waiting fetch; a removed user
+cannot log in. No ACL and no user is lost by a change of another one, by a snapshot or by a failover. A topic that a
+user may not see looks like a missing topic.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A node comes back with an older copy of its logs that was taken in its last life, so that no epoch tells, and leads.
+"""A node comes back with an older copy of its logs that was made in its last life, so that no epoch shows it, and
+leads.
 
-The other replicas must keep the records: followers stop rather than cut what is committed, and say so. An operator
-then gives the leader an empty disk and elects another replica, and nothing is lost.
+The other replicas must keep the records: followers stop rather than truncate committed records, and report that. An
+operator then gives the leader an empty disk and elects another replica, and no record is lost.
 """
 
 from __future__ import annotations

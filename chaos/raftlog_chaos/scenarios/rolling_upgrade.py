@@ -1,8 +1,8 @@
-"""Nodes of an older and a newer release live together, under load, while controllers fail over.
+"""Nodes of an older and a newer release run together, under load, while controllers fail over.
 
-They are upgraded one by one, and some back again. Levels are asked for all the while, and so is what a level brings.
-Nothing newer is written before the level allows it, and no older node is given what it does not know. A level comes
-once every node supports it, and never goes again unless it was lowered. An older node that comes later takes no part.
+They are upgraded one by one, and some are downgraded again. Meanwhile clients keep requesting levels and their
+features. No newer format is written before the level allows it, and no older node gets what it does not know. A level
+is granted once every node supports it, and stays unless it is lowered. An older node that joins later takes no part.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ KEPT_OUT_S: Final = 2.0
 
 
 class RollingUpgrade(Choreography):
-    """The stage, and the operator who does one thing after the other."""
+    """The stage, and the operator, which takes one step at a time."""
 
     def __init__(self, loop: SimLoop, seconds: float) -> None:
         super().__init__(loop)
@@ -104,10 +104,10 @@ class RollingUpgrade(Choreography):
         await self.weather.clear_up(SERVED_S)
 
     async def try_too_early(self, *, forgotten: bool = False) -> None:
-        """Ask for levels, and for what one brings, while there are older nodes: all is refused.
+        """Request levels, and a feature of a level, while there are older nodes: all is refused.
 
-        `forgotten`: one of them is no registered broker. The level of the metadata must wait for it all the same, since
-        it is a voter.
+        `forgotten`: one of the older nodes is no registered broker. The level of the metadata must wait for it all the
+        same, since it is a voter.
         """
         assert any(each.features is OLDER for each in self.cluster.nodes.values())
         for _ in range(self.chance.randint(0, 3)):
@@ -131,7 +131,7 @@ class RollingUpgrade(Choreography):
         await self.install(node_id, newer=True)
 
     async def finalize(self) -> None:
-        """Raise the level amid faults, one after the other or at once, use what each brings, and try to lower it."""
+        """Raise the levels amid faults, in turn or at once, use the features of each, and try to lower it."""
         await self.surely_set(RAFTLOG_METADATA_VERSION, self.chance.choice((1, NEWEST_METADATA_LEVEL)))
         if self.chance.random() < 0.5:
             await self.surely_set(TRANSACTION_VERSION, 2)
@@ -157,7 +157,7 @@ class RollingUpgrade(Choreography):
         return self.cluster.last_image().voters.keys() == self.cluster.nodes.keys()
 
     async def try_too_late(self) -> None:
-        """Start a node as the older release once the level is raised: it takes no part, and loses nothing by that."""
+        """Start a node as the older release after the level was raised: it takes no part, and loses no data by that."""
         await self.calm()
         sim_node = self.cluster.nodes[self.chance.choice(sorted(self.cluster.nodes))]
         self.cluster.crash(sim_node.node_id)
@@ -196,7 +196,7 @@ class RollingUpgrade(Choreography):
         return await self.loop.host("levels").start(request)
 
     async def _certain(self) -> None:
-        """Wait until nothing is done any more that was asked before."""
+        """Wait until the outcome of every earlier request is certain."""
         await asyncio.sleep(max(0.0, self.admin.certain_at - self.loop.time()))
 
     def _expect(self, code: int | None, expected: int, what: str) -> None:

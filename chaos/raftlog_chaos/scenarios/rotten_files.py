@@ -1,7 +1,7 @@
-"""A bit of any small file of a node's folder rots while the node is down; nothing that was acknowledged is lost by it.
+"""A bit of any small file of a node's folder rots while the node is down; no acknowledged record is lost by it.
 
-The node believes of its files what it wrote there, or less. Records of one topic are deleted up to offsets that are
-known: nothing beyond them may be missing, on any replica, and nothing that was committed.
+The node believes its files only as far as it wrote them. Records of one topic are deleted up to known offsets. No
+record beyond them may be missing on any replica, and no committed record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OFFSET_FILES: Final = {
     "cleaner_offsets": names.CLEANER_OFFSETS,
 }
 ENDS_A_START: Final = ("quorum.wal", "raftlog-metadata/snapshot")
-"""Kinds of files without which a voter does not start; somebody has to bring them back."""
+"""Kinds of files without which a voter does not start; an operator has to restore them."""
 TAIL: Final = "tail"
 """The last batch of the trimmed topic's log, which then ends before it begins."""
 MOST: Final = 4
@@ -235,7 +235,7 @@ def _kinds(disk: SimDisk, *, others_run: bool) -> dict[str, list[str]]:
             kinds.setdefault(_kind(path), []).append(path)
     tails = [each for each in kinds.pop("log", []) if f"/{TRIMMED}-" in each]
     if others_run and tails:
-        kinds[TAIL] = tails[-1:]  # alone it would be the one to say what was acknowledged
+        kinds[TAIL] = tails[-1:]  # alone it would be the only witness of what was acknowledged
     return {kind: paths for kind, paths in kinds.items() if others_run or kind not in ENDS_A_START}
 
 
@@ -263,7 +263,7 @@ def _kind(path: str) -> str:
 
 
 def _files_below(disk: SimDisk, folder: str) -> list[str]:
-    """All files but those of checksums, which go with theirs."""
+    """Return all files except checksum files, which rot with their files."""
     found = []
     for name in disk.listdir(folder):
         path = f"{folder}/{name}"

@@ -1,6 +1,6 @@
-"""A cluster starts on configs that an older release stored and this one refuses, in its journal and in snapshots.
+"""A cluster starts on configs that an older release stored and this release refuses, in its journal and in snapshots.
 
-It serves, shows them, changes all others, and deletes them. An older release is one whose controllers took any value.
+It serves, shows them, changes all others, and deletes them. Controllers of an older release accepted any value.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ class StoredConfigs(Choreography):
                 assert shown.get(config) == text, f"{config} is stored as {text!r}, not {shown.get(config)!r}"
 
     async def change(self) -> None:
-        """Set sound values beside what is stored and delete some; nothing that is refused today is taken anew."""
+        """Set sound values beside the stored values and delete some; no value that is refused today is accepted
+        anew.
+        """
         for (kind, name), stored in self.stored.items():
             odd, sound = refused_texts(kind), sound_texts(kind)
             for config in self.chance.sample(sorted(sound), min(CHANGED, len(sound))):

@@ -1,4 +1,4 @@
-"""Transactions begin and end while leaders die: read_committed shows nothing of one that is open or was aborted."""
+"""Transactions begin and end while leaders die: read_committed shows no record of an open or aborted transaction."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ class VoterRolledBack(VoterIdentity):
     # -- what is done
 
     async def older_copy_and_laggard(self) -> None:
-        """One voter lacks a topic, one that had it is rolled back: the two elect no leader without the third."""
+        """One voter lacks a topic, and a voter that had it is rolled back: the two elect no leader without the
+        third.
+        """
         leader = await self.controller()
         victim, laggard = self._followers_of(leader)
         copied = await self._copy_and_restart(victim)
