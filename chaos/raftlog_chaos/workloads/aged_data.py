@@ -1,7 +1,7 @@
-"""One of each kind of data that raftlog deletes for its age, written by clients whose clocks are right, and read again.
+"""Clients with correct clocks write data of each kind that raftlog deletes by age, and read it again.
 
 Records (of a client's time and of the broker's), old values and tombstones of compacted topics, committed offsets,
-transactional ids, an open transaction, an idempotent producer, a delegation token. All is to be kept for an hour.
+transactional ids, an open transaction, an idempotent producer, a delegation token. All must be kept for an hour.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Patient(TransactionalProducer):
 
 
 class AgedData:
-    """Writes it all in `begin`, more in `write_more`, and misses nothing in `missing`."""
+    """Writes all kinds in `begin`, more in `write_more`, and lists lost data in `missing`."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster) -> None:
         self.loop = loop

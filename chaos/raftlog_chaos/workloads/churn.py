@@ -81,7 +81,7 @@ class Churn:
         return code in (0, done_before)
 
     async def _write(self, name: str) -> None:
-        """One record with acks=1; nobody asks what becomes of it."""
+        """Write one record with acks=1; its outcome is not checked."""
         try:
             await self.client.refresh(name)
             wire, _ = await self.client.leader_wire(name, 0)

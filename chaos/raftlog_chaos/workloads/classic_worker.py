@@ -1,7 +1,7 @@
-"""A consumer of the classic protocol in a group that may become a consumer group and back while it is in it.
+"""A consumer of the classic protocol in a group that may become a consumer group and back in the meantime.
 
-It gives up all it has before it joins (eager), and assigns in turn if it leads, as long as anybody leads. The
-cooperative one (KIP-429) is in `cooperative_worker`.
+It gives up all its partitions before it joins (eager), and assigns in turn if it leads, as long as the group has a
+leader. The cooperative consumer (KIP-429) is in `cooperative_worker`.
 """
 
 from __future__ import annotations

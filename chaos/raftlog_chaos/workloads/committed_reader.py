@@ -25,7 +25,7 @@ class CommittedReader:
         self.stopping = False
         self.read = 0
         self.offset = 0
-        """The next one to read."""
+        """The next offset to read."""
 
     def took(self, offset: int, value: bytes) -> None:
         """A committed record."""

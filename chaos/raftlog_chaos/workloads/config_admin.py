@@ -1,4 +1,4 @@
-"""An administrator who sets, deletes and describes configs, and a release whose controllers took any value."""
+"""An administrator that sets, deletes and describes configs, and a release with controllers that accept any value."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNCERTAIN: Final = frozenset({NotController.code, RequestTimedOut.code})
 
 
 def rows_of(kind: int) -> dict[str, Setting]:
-    """Return the configs of a kind of resource by name; of brokers those that may change while they run."""
+    """Return the configs of a kind of resource by name; for brokers only the dynamic configs."""
     rows = {name: row for name, (_, row) in settings_of(TABLES[kind]).items()}
     return {name: row for name, row in rows.items() if kind != BROKER or row.update == "cluster-wide"}
 

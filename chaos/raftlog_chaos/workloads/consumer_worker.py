@@ -1,8 +1,8 @@
-"""A member of a consumer group (KIP-848) among others: it beats, commits what it owns, and behaves badly.
+"""A member of a consumer group (KIP-848) among others: it sends heartbeats, commits what it owns, and behaves badly.
 
-It leaves, for a while or for good, forgets who it was, sleeps through its session and then goes on as if nothing had
-happened, takes its time to give up a partition, and sends a commit of its former epoch late. Some take answers for lost
-and ask again as if they had missed nothing, and say what they have only where that has changed, as librdkafka does.
+It leaves, for a while or for good, and forgets its member id. It sleeps through its session and then goes on as before.
+It gives up a partition slowly, and sends a commit of its former epoch late. Some members take responses for lost and
+retry as if they had missed nothing. These report their partitions only after a change, as librdkafka does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TOO_LATE: Final = 0.5
 """How many answers are, where some are."""
 
 REBALANCE_MS: Final = 30_000
-"""Longer than a session: who does not give up in time is silent before."""
+"""Longer than a session: a member that does not give up in time has lost its session before."""
 
 JOINING, LEAVING, BACK_SOON = 0, -1, -2
 
@@ -44,7 +44,7 @@ class ConsumerWorker(Worker):
     """Of the consumer protocol."""
 
     quickness = 0.3
-    """How likely it is that it gives up what it was told to before it does anything else."""
+    """How likely it is that it gives up revoked partitions before it does anything else."""
 
     late_answers: random.Random | None = None
     """Which answers to heartbeats come too late; None: none of them."""

@@ -1,8 +1,8 @@
-"""Consume, transform, produce, exactly once: whatever dies, and however many believe that they are the one.
+"""Consume, transform, produce, exactly once: whatever dies, and however many workers use one transactional id.
 
-The input is the numbers 0, 1, 2 …. Number n becomes a record in each of some partitions, and the offset n + 1
-of the group, in one transaction. Several workers share one transactional id and fence each other all the time.
-At the end every number below the group's offset must be there in all its partitions, once, and no other.
+The input is the numbers 0, 1, 2 …. Number n becomes a record in each of some partitions, and the offset n + 1 of the
+group, in one transaction. Several workers share one transactional id and fence each other all the time. At the end
+every number below the group's offset must be there in all its partitions, once, and no other.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ExactlyOnceModel:
         self.void_answers = 0
         """How often a record was refused because its transaction's confirmation was void when it came."""
         self.steps: dict[str, asyncio.Event] = {each: asyncio.Event() for each in STEPS}
-        """Set when somebody is about to take such a step, for who wants to be there."""
+        """Set when a worker is about to take such a step, for scenarios that act at that moment."""
         self._attempts = 0
         self._asked: set[Attempt] = set()
         self._void: dict[Attempt, str] = {}
@@ -68,7 +68,7 @@ class ExactlyOnceModel:
         self._where: dict[tuple[str, int], set[int]] = {}
 
     def partitions_of(self, transactional_id: str, number: int) -> list[TopicIndex]:
-        """The partitions for the records of a number: one or several."""
+        """Return the partitions for the records of a number: one partition or several."""
         first = (number * NUMBERS_HASHED + len(transactional_id)) % self.partitions
         count = 1 + number % self.partitions
         return [(self.topic, (first + each) % self.partitions) for each in range(count)]
@@ -157,7 +157,7 @@ class ExactlyOnceReader(CommittedReader):
 
 
 class ExactlyOnceWorker:
-    """One of those that share a transactional id; `bumping`: it speaks transaction.version 2."""
+    """A worker that shares its transactional id; `bumping`: it uses transaction.version 2."""
 
     rests_s: Sequence[float] = (0.2, 2.0, 4.0)
     """Up to how long it waits before it takes the id again."""
@@ -181,7 +181,7 @@ class ExactlyOnceWorker:
         self.done = False
 
     def producer(self) -> TransactionalProducer:
-        """Return one that has not begun."""
+        """Return a producer without a transaction."""
         return self.kind(
             self.client,
             self.transactional_id,
@@ -222,7 +222,7 @@ class ExactlyOnceWorker:
                 await producer.init(go_on=True)
 
     async def _process(self, producer: TransactionalProducer, number: int) -> int:
-        """Return the next number: the same one if this was aborted."""
+        """Return the next number: the same number if this transaction was aborted."""
         attempt = self.book.begin(self.transactional_id, number)
         partitions_of = self.book.partitions_of(self.transactional_id, number)
         if not self.bumping:
@@ -248,9 +248,9 @@ class ExactlyOnceWorker:
             raise
 
     async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
-        """Without a membership that fences it (KIP-447), a worker must see that what it read was not the past.
+        """Without a membership that fences it (KIP-447), a worker must check that it read no stale offset.
 
-        Only the coordinator that has just replicated something of ours is certainly not one that was cut off.
+        Only a coordinator that has just replicated a record of this worker is certainly not cut off.
         """
         acked = self.book.acked.get(self.transactional_id, 0)
         await producer.commit_offset(attempt.number + 1)

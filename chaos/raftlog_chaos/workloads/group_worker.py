@@ -1,7 +1,7 @@
 """A member among others of one group: it joins, assigns if it leads, commits what it owns, and behaves badly.
 
-It leaves, forgets who it was, sleeps through its session and then commits as if nothing had happened, and sends a
-commit of its former generation late.
+It leaves, forgets its member id, sleeps through its session and then commits as before, and sends a commit of its
+former generation late.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An administrator who asks for levels of features, and for what a newer level brings. Each request is made once."""
+"""An administrator that requests feature levels, and the features of a newer level. Each request is made once."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from raftlog_chaos.workloads.raw_client import (
 )
 
 UNCERTAIN: Final = frozenset({NotController.code, RequestTimedOut.code})
-"""Nobody knows whether, and when, it is done."""
+"""It is unknown whether, and when, it is done."""
 QUOTA: Final = "producer_byte_rate"
 NONE: Final = 0
 
 
 class LevelAdmin:
-    """Methods return an error code, or None where nobody knows the outcome."""
+    """Methods return an error code, or None if the outcome is unknown."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.certain_at = 0.0
-        """From then on nothing is done any more that was asked before."""
+        """From then on no earlier request can take effect."""
         self.levels: dict[str, int] = {}
         """The levels that were acknowledged."""
         self.quotas: dict[str, float] = {}

@@ -21,7 +21,7 @@ class LoyalClient(Client):
         super().__init__(name, bootstrap, timeout_s=PATIENCE_S)
         self._turn = -1
         self._used: dict[tuple[str, int], None] = {}
-        """Addresses, the one that was used last at the end."""
+        """Addresses, ordered by last use."""
 
     async def _wire(self, address: tuple[str, int]) -> RawConnection:
         self._used.pop(address, None)

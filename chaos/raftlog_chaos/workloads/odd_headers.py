@@ -1,4 +1,5 @@
-"""A client whose batch headers say little or wrong about the times of its records, as stock and hostile clients do."""
+"""A client with batch headers that say little or wrong about the times of its records, as stock and hostile clients
+do."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ KEY: Final = b"k"
 
 
 class OddBatch(NamedTuple):
-    """The times of a batch's records, and the largest timestamp that its header claims; None: the right one."""
+    """The times of a batch's records, and the largest timestamp that its header claims; None: the right timestamp."""
 
     times: tuple[int, ...]
     newest: int | None = None

@@ -1,7 +1,7 @@
-"""The membership of a simulated client in a group that is all its own: join, sync, beat, commit, leave.
+"""The membership of a simulated client in a group of its own: join, sync, heartbeat, commit, leave.
 
-It assigns all partitions to itself, as the range assignor does for a group of one. The next `join` begins another
-generation, whatever error of the coordinator ended this one.
+It assigns all partitions to itself, as the range assignor does for a single member. The next `join` begins another
+generation, whatever error of the coordinator ended the last one.
 """
 
 from __future__ import annotations

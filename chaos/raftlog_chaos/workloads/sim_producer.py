@@ -36,7 +36,7 @@ class _Record:
         self.answer: asyncio.Future[Answer] | None = None
         self.refused = False
         self.unknown = 0
-        """Attempts that nobody knows the fate of."""
+        """Attempts with an unknown outcome."""
 
     def take_answer(self) -> Answer | None:
         """Return what came for the last attempt, if anything did; it counts as unanswered from now on."""
@@ -61,7 +61,7 @@ class _Lane:
         self.where = where
         self.records: deque[_Record] = deque()
         self.sequence = 0
-        # a broker that knows nothing of a producer takes any sequence (KIP-360): the first record goes alone
+        # a broker accepts any sequence of an unknown producer (KIP-360): the first record goes alone
         self.window = 1
         self.task: asyncio.Task[None] | None = None
 
@@ -173,7 +173,7 @@ class SimProducer:
                 break
         for record in lane.records:
             if (late := record.take_answer()) is not None and late.error_code:
-                # out of order, most likely, behind one that was refused: that is not the last word
+                # most likely out of order behind a refused batch: that is not final
                 unknown = fate_of(late.error_code) is Fate.UNKNOWN
                 record.note_refusal(Fate.UNKNOWN if unknown else Fate.NOT_THIS_TIME)
         if not lane.records:
@@ -189,7 +189,7 @@ class SimProducer:
             pass
 
     def _give_up(self, lane: _Lane, why: str) -> None:
-        """Give up all of a lane: behind a gap in the sequence nothing is taken."""
+        """Give up a whole lane: a broker accepts no batch behind a gap in the sequence."""
         while lane.records:
             record = lane.records.popleft()
             error = Indefinite if record.unknown else Definite

@@ -1,4 +1,4 @@
-"""A client for workloads of one's own: produce some bytes, read a partition. It hides who leads, and nothing else."""
+"""A client for custom workloads: produce some bytes, read a partition. It hides the leader, and nothing else."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SimpleClient:
         self._client.close()
 
     async def _fetch(self, topic: str, partition: int, start: int) -> tuple[list[tuple[int, bytes]], int]:
-        """Return records from an offset on, and where the readable ones end."""
+        """Return records from an offset on, and the end of the readable records."""
         answer = await self._ask(
             topic, partition, FETCH, lambda: self._fetch_request(topic, partition, start)
         )
@@ -126,7 +126,7 @@ class SimpleClient:
             raise
 
     async def _check(self, topic: str, code: int) -> None:
-        """Raise what an error code means, having looked who leads now if that may help."""
+        """Raise the error of an error code, after a metadata refresh if that may help."""
         if code == NONE:
             return
         if int(code) in RETRIABLE or int(code) == OFFSET_NOT_AVAILABLE:

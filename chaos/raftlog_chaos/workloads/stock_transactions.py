@@ -26,9 +26,9 @@ _SILENT.propagate = False
 """librdkafka says FATAL on standard error whatever its log level is."""
 
 IDLE_S: Final = 5.0
-"""After so long a connection that nobody uses is closed, so that something happens at all. A request for a group's
-coordinator that failed waits in librdkafka (2.16) for any broker's state to change and looks at no clock
-(`creq_ts_timeout` is set and never read): in a cluster that is well again `send_offsets_to_transaction` never returns.
+"""An idle connection is closed after so long, so that some event happens at all. A request for a group's coordinator
+that failed waits in librdkafka (2.16) for any broker's state to change and looks at no clock (`creq_ts_timeout` is set
+and never read): in a healthy cluster `send_offsets_to_transaction` then never returns.
 """
 
 ATTEMPT_S: Final = 5.0
@@ -48,7 +48,7 @@ def settings_of(transactional_id: str) -> dict[str, Any]:
 
 
 def take_id(producer: Any) -> None:
-    """Raises Definite: nothing was begun."""
+    """Raises Definite: no transaction was begun."""
     _insist(lambda: producer.init_transactions(ATTEMPT_S), Definite)
 
 
@@ -66,7 +66,7 @@ def add_offsets(producer: Any, offsets: Mapping[str, int], membership: Any) -> N
 
 
 def commit(producer: Any) -> None:
-    """All records are acknowledged. Raises Indefinite: whether the coordinator was asked before nobody knows."""
+    """All records are acknowledged. Raises Indefinite: the coordinator may have got the request before."""
     _insist(lambda: producer.commit_transaction(ATTEMPT_S), Indefinite)
 
 

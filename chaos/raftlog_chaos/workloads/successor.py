@@ -25,7 +25,7 @@ REBALANCE_MS: Final = 200
 
 
 class SeatedProducer(TransactionalProducer):
-    """One that commits offsets as a member of its group, in one generation."""
+    """A producer that commits offsets as a member of its group, in one generation."""
 
     member_id = ""
     generation = -1
@@ -58,7 +58,7 @@ class SeatedProducer(TransactionalProducer):
 
 
 class Successor(ExactlyOnceWorker):
-    """One of those that share a group; their `transactional_id` names only the numbers they go through."""
+    """A worker that shares a group; its `transactional_id` names only the sequence of numbers."""
 
     def producer(self) -> SeatedProducer:
         return SeatedProducer(
@@ -70,7 +70,7 @@ class Successor(ExactlyOnceWorker):
         )
 
     async def _live(self) -> None:
-        """Take the seat of whoever has it, see how far all is, and go on from there for a while."""
+        """Take the seat of the present worker, look up the progress, and go on from there for a while."""
         producer = self.producer()
         await self._step("init")
         await producer.init()
@@ -80,7 +80,7 @@ class Successor(ExactlyOnceWorker):
             await producer.leave()
 
     async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
-        """Its generation may be over: then its transaction must come to nothing."""
+        """Its generation may be over: then its transaction must be aborted."""
         try:
             await producer.commit_offset(attempt.number + 1)
         except Refused as error:

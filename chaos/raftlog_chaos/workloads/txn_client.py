@@ -36,7 +36,7 @@ PATIENCE_S: Final = 8.0
 
 
 class Refused(LookupError):
-    """A broker said no, for good: nothing of the step happened, nor of its earlier tries."""
+    """A broker refused for good: no part of the step happened, in no attempt."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: error {code}")
