@@ -34,7 +34,7 @@ class SlowFollower(AtFollower, SlowDisk):
 
 
 class FullDisk(OneNodeFault):
-    """Nothing more fits on one node's disk."""
+    """One node's disk is full."""
 
     name = "full-disk"
     needs = frozenset({Ability.FULL_DISK})
@@ -87,7 +87,7 @@ class FlipBit:
     destructive: ClassVar[bool] = True
 
     def __init__(self, only: int | None = None) -> None:
-        """`only`: the node that rotted before. Nobody may have met that yet, and all others must stay sound."""
+        """`only`: the node that rotted before. That rot may be undetected yet, and all other nodes must stay sound."""
         self.only = only
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
@@ -101,4 +101,4 @@ class FlipBit:
         return f"node {node_id}"
 
     async def heal(self, testbed: Testbed) -> None:
-        """Nothing: the cluster repairs it."""
+        """Do nothing: the cluster repairs it."""

@@ -10,7 +10,7 @@ from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView,
 
 
 class Fault(Protocol):
-    """One injection and its healing. Make a new one for each."""
+    """One injection and its healing. Make a new object for each."""
 
     name: ClassVar[str]
     """As in Python, the command line, HTTP and suites: words joined by hyphens."""
@@ -36,14 +36,14 @@ class OneNodeFault:
         self.node_id: int | None = None
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
-        """Return a node to strike: one that runs, unless a fault knows better; None if there is none."""
+        """Return a node to strike: a running node, unless a fault knows better; None if there is none."""
         return any_of(view.running - view.paused, chance)
 
     async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
         raise NotImplementedError
 
     async def cure(self, testbed: Testbed, node_id: int) -> None:
-        """Start the node; nothing happens if it runs."""
+        """Start the node; a running node is left alone."""
         await testbed.start(node_id)
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
@@ -61,7 +61,7 @@ class OneNodeFault:
 
 
 def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
-    """Return one of the nodes, or None of none."""
+    """Return one of the nodes, or None without nodes."""
     return chance.choice(sorted(nodes)) if nodes else None
 
 

@@ -39,8 +39,8 @@ SHARP: Final = (
 """The methods of `FaultSwarm` that are faults: choreographies too fine for other worlds."""
 
 LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate-coordinator")
-"""Rot has a scenario of its own, which also reads everything, since what nobody reads is not repaired. Most scenarios
-have no coordinator; in those that have, its partitions are among those whose leaders are struck.
+"""Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no
+coordinator; in the others, its partitions are among those whose leaders are struck.
 """
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))
@@ -62,16 +62,16 @@ EFFECTS: Final = (
     "connection given up",
     "sent after all",
 )
-"""The troubles of disks and links that nodes feel, as `SimCluster.effects` names them: one that nobody feels is no
+"""The disk and link troubles that nodes feel, as `SimCluster.effects` names them: trouble that no node feels is no
 fault.
 """
 
 
 class FaultSwarm:
-    """Strikes until told to stop. `counts` says how often what happened."""
+    """Injects faults during a `storm`. `counts` is the number of injections by fault."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster, faults: Sequence[str] | None = None) -> None:
-        """`faults`: those of FAULTS that may strike, none for fair weather; by default the seed draws a mix."""
+        """`faults`: the FAULTS that may strike, none for fair weather; by default the seed draws a mix."""
         self.loop = loop
         self.cluster = cluster
         self.chance = random.Random(loop.stream("weather").random())
@@ -90,7 +90,7 @@ class FaultSwarm:
         self._cure_rate = self.chance.uniform(0.4, 0.7)
 
     def told(self) -> dict[str, int]:
-        """How often each fault struck and each effect was felt; those that never did, too. Cures are not told."""
+        """Return how often each fault struck and each effect was felt, including zeros. Cures are left out."""
         struck = {name: self.counts[name] + self.nemesis.counts[name] for name in FAULTS}
         return {**struck, **{name: self.cluster.effects[name] for name in EFFECTS}}
 
@@ -187,7 +187,7 @@ class FaultSwarm:
             self.loop.clog(other, one, (port,))
 
     def swizzle(self) -> None:
-        """Hosts stop being reached, one after the other, and are reached again in another order."""
+        """Hosts become unreachable, one after the other, and reachable again in another order."""
         hosts = [each.host for each in self.cluster.nodes.values()]
         chosen = self.chance.sample(hosts, self.chance.randint(1, len(hosts)))
         at_s = 0.0
@@ -204,14 +204,14 @@ class FaultSwarm:
                 self.loop.clog(other.host, host)
 
     def blackout_and_back(self) -> None:
-        """Power loss of all at once; they come back one after the other."""
+        """All nodes lose power at once; they come back one after the other."""
         self.cluster.crash(*self.cluster.nodes)
         if self.chance.random() < 0.8:
             for node_id in self.cluster.nodes:
                 self._bring_back(node_id)
 
     def relay(self) -> None:
-        """Power loss of one after the other, each when the one before may be back or not."""
+        """The nodes lose power in turn, each when the last node may be back or not."""
         at_s = 0.0
         for node_id in self.chance.sample(sorted(self.cluster.nodes), len(self.cluster.nodes)):
             self.loop.call_later(at_s, self.cluster.crash, node_id)

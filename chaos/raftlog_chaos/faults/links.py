@@ -37,7 +37,7 @@ class LinkFault:
         await testbed.cut(source, target)
 
     async def heal(self, testbed: Testbed) -> None:
-        """Open all links of the testbed, those of other faults too: it has one network."""
+        """Open all links of the testbed, also of other faults: it has one network."""
         await testbed.heal_links()
 
 
@@ -54,7 +54,7 @@ class CutPair(LinkFault):
 
 
 class CutOneWay(LinkFault):
-    """One direction is dead: a node is not heard by another, or by anybody, or hears nobody."""
+    """One direction is dead: a node is not heard by another node, or by any node, or hears no node."""
 
     name = "cut-one-way"
     needs = frozenset({Ability.CUT_ONE_WAY})
@@ -72,7 +72,7 @@ class CutOneWay(LinkFault):
 
 
 class MajoritiesRing(LinkFault):
-    """Every node sees a majority, and each sees another one: a ring in which nobody sees everybody."""
+    """Every node sees a majority, and each sees a different one: a ring in which no node sees all others."""
 
     name = "majorities-ring"
 
