@@ -40,7 +40,9 @@ def judge_headers(batches: bytes) -> list[str]:
 
 
 def judge_fresh(log: Log, end_offset: int, acked: Iterable[Written]) -> list[str]:
-    """Return the fresh records that are not where they were acknowledged, and those that no search by time finds."""
+    """Return the fresh records that are missing from their acknowledged offsets, and those that no search by time
+    finds.
+    """
     values = values_of(read_batches(log, end_offset))
     fresh = [each for each in acked if each.is_fresh]
     gone = [each for each in fresh if values.get(each.offset) != each.value]

@@ -1,9 +1,9 @@
 """Operations that must precede themselves: G0 and G1c, alone, with process order and with real-time order.
 
-T1 → T2 by ww: T1 wrote the value right before one of T2's; by wr: T2 read a value of T1's. Only what committed counts.
-Real-time order has too many edges to write down. It isn't needed: if a cycle holds any real-time edges, then one with
-a single one exists, so it is enough to know for each operation the latest beginning among all it depends on. If none
-of these lies behind the operation's end, and nothing is in a circle already, process order can't close one either.
+T1 → T2 by ww: T1 wrote the value right before a value of T2; by wr: T2 read a value of T1. Only committed operations
+count. Real-time order has too many edges to store, and need not be stored. If a cycle has real-time edges, then a cycle
+with a single real-time edge exists. So each operation needs only the latest beginning among all its dependencies. If
+none of these lies behind the operation's end, and there is no other cycle, process order cannot close a cycle either.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Dependencies:
         self.wr = Edges(WR, array("i"), array("i"))
 
     def take(self, step: Step) -> None:
-        """Note whose values were read."""
+        """Record the writers of the values that were read."""
         committed = self._evidence.committed
         if not step.reads or not committed[step.number]:
             return
@@ -52,7 +52,7 @@ class Dependencies:
                     self.wr.targets.append(step.number)
 
     def ww(self) -> Edges:
-        """Return the edges between writers of neighbours in a version order, passing over uncommitted ones."""
+        """Return the edges between writers of neighbours in a version order; uncommitted writers are skipped."""
         edges = Edges(WW, array("i"), array("i"))
         committed = self._evidence.committed
         for log in self._evidence.keys.values():
@@ -143,9 +143,9 @@ def _lines(evidence: Evidence, number: int, name: str) -> Iterator[int]:
 
 
 class _Lateness:
-    """For each operation the latest beginning among all it depends on; `found`: where that lies behind its end.
+    """For each operation the latest beginning among its dependencies; `found`: where that lies behind its end.
 
-    Of operations that depend on each other only the first ones are found.
+    Of operations that depend on each other only the first are found.
     """
 
     def __init__(self, evidence: Evidence, graph: Graph, parts: Components) -> None:

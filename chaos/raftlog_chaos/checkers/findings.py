@@ -1,6 +1,6 @@
-"""Collects what checkers find: how often each anomaly occurs, and only its smallest examples.
+"""Collects the findings of checkers: how often each anomaly occurs, and only its smallest examples.
 
-A checker names operations by the position of their lines; who has the history fetches them afterwards.
+A checker refers to operations by the position of their lines; the owner of the history fetches them afterwards.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXAMPLES = 8
 
 
 class Sighting(NamedTuple):
-    """A value that somebody saw at an offset of a key: the first operation that did is part of the evidence."""
+    """A value that was seen at an offset of a key: the first operation that saw it is part of the evidence."""
 
     key: str
     offset: int

@@ -111,7 +111,7 @@ def shortest_circle(
 ) -> list[tuple[int, int]]:
     """Return a short cycle within a component as (node, kind of the edge to the next), or [] if there is none.
 
-    It has an edge of the kind `through` and, if asked for, one of the kind `containing`.
+    It has an edge of the kind `through` and, if requested, another of the kind `containing`.
     """
     inside = frozenset(members)
     best: list[tuple[int, int]] = []

@@ -22,7 +22,7 @@ class Tally:
         """How many operations by function and outcome; "invoke" counts the invocations."""
         self.lines = 0
         self.subscribed = False
-        """Somebody whose offsets are not committed in transactions: for those that are there is more to demand."""
+        """Whether a process commits offsets outside of transactions; transactional groups have stricter checks."""
         self._times = (0, 0)
 
     def take(self, op: Op) -> None:
@@ -58,7 +58,7 @@ class Growth:
             self.times.append(time_ns)
 
     def since(self, offset: int) -> int | None:
-        """Return when something above an offset was first known to exist, in ns; None if nothing is."""
+        """Return when a record above an offset was first known to exist, in ns; None if there is none."""
         if not self.offsets or self.offsets[-1] <= offset:
             return None
         return self.times[bisect_right(self.offsets, offset)]
@@ -139,7 +139,7 @@ class Lag:
 
 
 class Consumption:
-    """How often each process that subscribed read each value, in `ok` operations. One is exactly once."""
+    """How often each process that subscribed read each value, in `ok` operations. A count of 1 is exactly once."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._bases: dict[KeyLog, int] = {}

@@ -11,7 +11,9 @@ from raftlog_chaos.history import Op
 
 
 def distance(log: KeyLog, first: int, second: int) -> int:
-    """Return by how many places the second value lies behind the first; 1, as if all were well, if one is unknown."""
+    """Return by how many places the second value lies behind the first; 1, as if all were well, if either is
+    unknown.
+    """
     before, after = log.index[first], log.index[second]
     return 1 if before < 0 or after < 0 else after - before
 
@@ -64,7 +66,7 @@ class Memory:
 
 
 def _holds(held: frozenset[str], key: str, f: str) -> bool:
-    """Whether a key is in the list; one may subscribe to topics, too."""
+    """Whether a key is in the list; a process may subscribe to topics, too."""
     return key in held or (f == "subscribe" and key.rpartition("-")[0] in held)
 
 

@@ -1,8 +1,8 @@
-"""Judges what users were let do, by the rules and passwords that an administrator made, and when each broker got them.
+"""Judges authorization by the administrator's ACLs and passwords, and by the time at which each broker got them.
 
-The administrator makes one change at a time, so there is a row of states, of which each broker has one at any moment.
-A broker that has taken a change goes by it from that moment on. Whether a state allows something is decided here by
-looking at every rule; nothing of the authorizer under test is asked.
+The administrator makes one change at a time, so there is a sequence of states, and each broker has one state at any
+moment. A broker that has replayed a change applies it from then on. Whether a state allows an operation is decided here
+by looking at every rule, without the authorizer under test.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ IMPLYING: Final = {
     Operation.DELETE: {Operation.DESCRIBE},
     Operation.ALTER: {Operation.DESCRIBE},
 }
-"""The operations that come with the right to another one."""
+"""The operations that another right implies."""
 
 
 class Rights(NamedTuple):
-    """The rules and the users at one time, and the users' passwords, of which brokers know nothing."""
+    """The rules and the users at one time, and the users' passwords, which brokers do not know."""
 
     rules: frozenset[Acl] = frozenset()
     credentials: frozenset[tuple[CredentialKey, ScramCredential]] = frozenset()
@@ -63,7 +63,7 @@ def _concerns(rule: Acl, user: str, host: str, topic: str, *, operation: Operati
 
 
 class Life:
-    """One life of a broker: which states it took, and when. `least`: it serves nobody before it has this one."""
+    """One life of a broker: the states that it replayed, and when. `least`: it serves no client before this state."""
 
     def __init__(self, node_id: int, began_at: float, least: int) -> None:
         self.node_id = node_id
