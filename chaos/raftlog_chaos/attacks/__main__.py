@@ -48,7 +48,7 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     restrain()
     attack = load_attacks()[order.attack]
-    signal.setitimer(signal.ITIMER_REAL, attack.within_s + START_S)  # it ends even if nobody waits for it
+    signal.setitimer(signal.ITIMER_REAL, attack.within_s + START_S)  # it ends even without a waiting parent
     try:
         report = Report(attack.run(order.target))
     except ClaimBroken as error:

@@ -90,7 +90,7 @@ def snappy_claims() -> bytes:
 
 
 def many_records(count: int, codec: int) -> bytes:
-    """Return a batch of very many tiny records that weighs almost nothing packed."""
+    """Return a batch of very many tiny records that compresses to almost zero bytes."""
     from raftlog.records.compression import compress
 
     plain = b"".join(record(offset_delta=number, key=b"") for number in range(count))

@@ -105,7 +105,7 @@ class Bystanders:
         self._threads[1].join(END_S)
 
     def abandon(self) -> None:
-        """Have both end by themselves: there is nobody left whom they could ask."""
+        """Make both stop by themselves: there is no broker left to ask."""
         self._stopping.set()
         self._reading_ends.set()
 
@@ -129,7 +129,7 @@ class Bystanders:
         )
 
     def wait_still(self, since: float, until: float) -> None:
-        """Wait until all records sent in a time are acknowledged and read, or nothing comes any more."""
+        """Wait until all records sent in a time are acknowledged and read, or progress stops."""
         wanted = [each.keyed_value for each in self._sent_between(since, until)]
         seen, moved_at = -1, time.monotonic()
         while time.monotonic() - moved_at < self._still_s:

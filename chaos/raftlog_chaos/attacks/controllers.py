@@ -120,7 +120,7 @@ def handshakes_that_lie(target: Target) -> str:
 
 @attack("controller", within_s=20)
 def handshakes_that_stop_half_way(target: Target) -> str:
-    """A thousand channels that say hello and then nothing are given up after the time of a handshake."""
+    """A thousand channels that stop after their hello are closed after the handshake timeout."""
     with target.lines(1_000, "controller") as lines:
         for number, line in enumerate(lines):
             line.send(hello(1 + number % 3, KINDS[number % 4]))
@@ -211,7 +211,7 @@ def text_that_is_no_text(target: Target) -> str:
 
 
 def _challenged(target: Target, node: int) -> Challenge:
-    """Say hello to a controller; return its challenge, which names its directory to anybody who asks."""
+    """Say hello to a controller; return its challenge, which names its directory to any client."""
     with target.line("controller", node) as line:
         line.send(hello())
         found = line.read()
@@ -291,7 +291,7 @@ def _as_kafka_client(target: Target, node: int) -> list[str]:
 
 @attack("controller", ci=True)
 def kafka_clients_at_the_controllers_port(target: Target) -> str:
-    """A Kafka client at a controllers' port is refused, whatever it asks, since nothing says who it is."""
+    """A Kafka client at a controllers' port is refused whatever it requests, since it has no proof of identity."""
     words = [word for node in target.nodes for word in _as_kafka_client(target, node)]
     expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
     return counted(words)

@@ -1,9 +1,9 @@
 """Runs attacks in sieges of a few, and finds the culprit when a siege ends badly.
 
-Memory that a node keeps after an attack may be the sum of what several left behind: such an attack is run once more on
-a cluster of its own, and so is one that only made the bystanders wait: the machine may have had other things to do.
-When the bystanders' records are not all there at a siege's end, each of its attacks is run alone. When a node's memory
-is not back at a siege's end, those of its attacks are run alone after which it was not back soon.
+Memory that a node keeps after an attack may be the sum of several attacks. Such an attack runs once more on a cluster
+of its own. So does an attack that only delayed the bystanders, since the machine may have been busy. If bystanders'
+records are missing at a siege's end, each of its attacks runs alone. If a node's memory is not back then, the attacks
+run alone after which it was not back soon.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Course:
         self.warm: list[Attack] = []
         """Attacks after which memory was not back soon; none once an attack ends with all of it back."""
         self.ended_warm = False
-        """Whether the last attack is one of them, so that the end of the siege judges the memory."""
+        """Whether the last attack left the memory high, so that the end of the siege judges it."""
         self.doubted: Outcome | None = None
         """The outcome of the last attack, if it is to be run once more, alone."""
 
@@ -82,7 +82,7 @@ class Runner:
         self._has_time = has_time
         self.outcomes: dict[str, Outcome] = {}
         self._slow: set[str] = set()
-        """Attacks during which the bystanders waited for too long, and nothing else was wrong."""
+        """Attacks during which the bystanders waited for too long, without another failure."""
 
     def run(self, attacks: Sequence[Attack]) -> list[Outcome]:
         """Run all of them, as far as there is time; return their outcomes in that order."""

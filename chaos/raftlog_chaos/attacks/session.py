@@ -1,10 +1,10 @@
 """One cluster under siege: bystanders at work, attacks one after the other, and measurements around each.
 
-Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks
-→ memory is back → bystanders stop → all is read back. A cluster is not used again after an attack that failed.
+Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks →
+memory is back → bystanders stop → all is read back. A cluster is not used again after a failed attack.
 
-After an attack files and connections are waited for. Memory is waited for a few seconds only: a node that still has
-somewhat more than idle goes into the next attack, and the end of the siege gives it all the time that the limits allow.
+After an attack the session waits for files and connections. It waits for memory only a few seconds: a node still
+somewhat above idle goes into the next attack, and the end of the siege gives it all the time that the limits allow.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ def _few(lines: list[str], most: int = 3) -> list[str]:
 
 
 def prepare(target: Target) -> None:
-    """Create the topics and fill those that are attacked. Raises OSError."""
+    """Create the topics and fill the attacked topics. Raises OSError."""
     nodes = sorted(target.nodes)
     led = tuple((index, (*nodes[index:], *nodes[:index])) for index in range(len(nodes)))
     _create(target, TOPIC, led[:PARTITIONS], {"min.insync.replicas": "2"})

@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     still_s: float = 20.0
     """Seconds without any news after which records of the bystanders are waited for no longer."""
     files: int = 16
-    """File descriptors above those of the idle node, once settled: segments roll, brokers connect anew."""
+    """File descriptors above the idle node's, once settled: segments roll, brokers reconnect."""
     stall_s: float = 0.25
     """Longest time that a node's loop may compute without a turn for others, seconds."""
 
@@ -47,7 +47,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def times_of(took_s: Sequence[float], still_open_s: Sequence[float] = ()) -> Times:
-    """Return the figures of finished waits, and of unfinished ones by their age so far."""
+    """Return the figures of finished waits; unfinished waits count with their age so far."""
     ordered = sorted([*took_s, *still_open_s])
     if not ordered:
         return Times()
