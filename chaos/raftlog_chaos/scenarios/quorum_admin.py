@@ -98,7 +98,7 @@ class Admin:
         self.pause_s = chance.choice((0.05, 0.1, 0.2))
 
     async def run(self) -> None:
-        """Change things until `stop` is called."""
+        """Change things until `stopping` is set."""
         while not self.stopping:
             node_id = self._chance.choice(sorted(self._clients))
             deeds: list[Callable[[int], Any]] = [self.take_producer_id, self.limit]

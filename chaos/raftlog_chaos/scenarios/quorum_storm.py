@@ -29,7 +29,7 @@ WAVERS_S: Final = (0.0, 0.0, 0.002, 0.005, 0.01, 0.03)
 
 
 class QuorumFaultSwarm:
-    """Injects faults into a world until `stop` is called. `counts` is the number of injections by fault."""
+    """Injects faults into a world until `end` is called. `counts` is the number of injections by fault."""
 
     def __init__(self, loop: SimLoop, cluster: QuorumCluster) -> None:
         self.loop = loop
