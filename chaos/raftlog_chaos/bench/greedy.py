@@ -1,7 +1,7 @@
-"""A client that sends as much as it is let, as a process of its own.
+"""A client that sends as much as it can, as a process of its own.
 
-`python -m raftlog_chaos.bench.greedy SERVERS TOPIC` is one. It ends with the process that started it, or when that says
-so.
+`python -m raftlog_chaos.bench.greedy SERVERS TOPIC` starts it. It ends with its parent process, or at the parent's
+request.
 """
 
 from __future__ import annotations

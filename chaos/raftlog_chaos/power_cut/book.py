@@ -1,6 +1,6 @@
-"""The host's book of one disk: the histories of the loads, what was acknowledged, and what guests found wrong.
+"""The host's book of one disk: the histories of the loads, the acknowledged operations, and the guests' findings.
 
-It outlives every boot, so it is what the next one is measured by.
+It outlives every boot, so it is the yardstick of the next boot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NS_PER_S: Final = 1_000_000_000
 EXPECTED: Final = ()
 """Error events that a power cut makes nodes log."""
 GAP_NS: Final = NS_PER_S
-"""Between the last operation before a cut and the first one after it, on the clock of the histories."""
+"""Between the last operation before a cut and the first operation after it, on the clock of the histories."""
 
 
 class Book:

@@ -59,7 +59,7 @@ READY: Final = "Ctrl-C ends it."
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 LAST_LINES: Final = 12
 FEW_UNKNOWN: Final = 1_000
-"""More changes than one boot makes: those of which no answer was heard are passed over."""
+"""More changes than one boot makes: changes without an answer are passed over."""
 QUIET: Final = ('"level": "info"', '"level":"info"', '"level": "debug"', '"level":"debug"')
 
 
@@ -229,7 +229,7 @@ class Boot:
         self._listening = asyncio.create_task(self._listen(self._dev.stdout))
 
     async def _listen(self, said: asyncio.StreamReader) -> None:
-        """Nodes that end by themselves are told by the command that started them."""
+        """The starting command reports nodes that end by themselves."""
         while text := (await said.readline()).decode():
             node = text.partition(" ")[2].partition(" ")[0]
             log = self.folder / f"node-{node}" / "node.log"
@@ -370,7 +370,7 @@ class Boot:
                 self.line.tell(Changed(number))
                 time.sleep(LOOK_S)
             else:
-                time.sleep(REQUEST_TIMEOUT_S)  # it may still come, and must not come after the next one
+                time.sleep(REQUEST_TIMEOUT_S)  # it may still come, and must not come after the next request
 
 
 async def main(plan: BootPlan) -> None:

@@ -1,7 +1,7 @@
 """The moments of cuts: by chance, but aimed at what is rare.
 
-A moment waits for a mark that a node's own files make (see `watch`), and adds up to a few dozen milliseconds. One
-whose mark never comes, and one without a mark, is a time after the loads began.
+A moment waits for a mark that a node's own files make (see `watch`), and adds up to a few dozen milliseconds. A moment
+without a mark, or with a mark that never comes, is a time after the loads began.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Moment(NamedTuple):
 
 
 def draw(chance: random.Random, *, first: bool) -> Moment:
-    """Draw the next moment; the first of a disk is never in a recovery, for which there is nothing yet."""
+    """Draw the next moment; the first moment of a disk is never in a recovery, since there is none yet."""
     shares = {kind: share for kind, share in SHARES.items() if not (first and kind == RECOVERY)}
     kind = chance.choices(list(shares), list(shares.values()))[0]
     if kind == RECOVERY:

@@ -17,11 +17,11 @@ PLAN: Final = "boot.json"
 
 
 GAVE_UP: Final = "gave up"
-"""The phase after which a guest does nothing more, since what it met was fatal."""
+"""The phase after which a guest stops, since it met a fatal error."""
 
 
 class LoadState(msgspec.Struct, kw_only=True):
-    """How far one of the loads was when the power failed."""
+    """How far a load was when the power failed."""
 
     written: dict[str, int] = {}
     """By key, the highest value that was ever sent."""
@@ -50,7 +50,7 @@ class BootPlan(msgspec.Struct, kw_only=True):
     settings: dict[str, str] = {}
     loads: dict[str, LoadState] = {}
     committed: dict[str, dict[str, int]] = {}
-    """By group and key, the offset whose commit was acknowledged last."""
+    """By group and key, the offset of the last acknowledged commit."""
     changed: int = 0
     """The number of the last change of a topic's setting that was acknowledged."""
     stall_s: float = 60.0
