@@ -15,7 +15,6 @@ GOAL = Rates(who=0.8, tell=0.7, one=4.6, nobody=1.0, those=0.4)
 """Twice the highest rates of trio, structlog, aiokafka, anyio and aiohttp, per 1,000 words."""
 ABOVE_GOAL = {
     "broker": Rates(5.0, 5.0, 6.5, 5.0, 2.0),
-    "raftlog_chaos": Rates(4.0, 1.5, 6.5, 6.5, 1.5),
 }
 """The highest rates allowed in rooms that do not keep `GOAL` yet. They may only go down; new rooms keep `GOAL`."""
 LONG_WORDS = 25

@@ -39,11 +39,11 @@ class Workload:
     careless: int = bounded(0, 0, 64)
     """They write with acks=1."""
     transformers: int = bounded(0, 0, 64)
-    """Members of one group who make of each record another one, in a transaction with the group's offsets."""
+    """Members of one group that turn each record into another record, in a transaction with the group's offsets."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
     members: int = bounded(1, 1, 64)
-    """Of each group, if they subscribe; fewer for the last one if they do not come out even."""
+    """Members of each group, if they subscribe; the last group may have fewer."""
     transactions: bool = False
     """Writers and clients do all in transactions, some of which are aborted, left open, or lose their id."""
     rate: float = bounded(100.0, 0.1, 100_000)
@@ -71,7 +71,7 @@ class CaseStep:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Either `steps`, one after the other and round again, or a `mix` that changes every `period_s` seconds."""
+    """Either `steps`, in turn and round again, or a `mix` that changes every `period_s` seconds."""
 
     quiet_s: float = bounded(2.0, 0, 3600)
     """Before the first fault."""

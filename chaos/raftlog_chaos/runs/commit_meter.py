@@ -1,8 +1,8 @@
 """How long does a coordinator commit nothing around a fault? Closed loops, one commit in flight each.
 
-Some loops commit transactions of one record, each under an id of its own; others commit a group's offset. Several of
-each, since every id and every group has its own coordinator. The worst of them counts, as with the meter of partitions.
-After every failure a group's offset is also read back: it must not be below what was acknowledged.
+Some loops commit transactions of one record, each under an id of its own; others commit a group's offset. There are
+several of each, since every id and every group has its own coordinator. The worst loop counts, as with the meter of
+partitions. After every failure a group's offset is also read back: it must not be below the acknowledged offset.
 """
 
 from __future__ import annotations

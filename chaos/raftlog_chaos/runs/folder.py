@@ -158,7 +158,7 @@ def silences(beats: Sequence[Beats]) -> list[tuple[int, float, float]]:
 
 
 def write_report(folder: Path) -> Path:
-    """Draw the page from the folder's other files. Raises OSError or MsgspecError when one is missing or broken."""
+    """Draw the page from the folder's other files. Raises OSError or MsgspecError for a missing or broken file."""
     outcome = msgspec.json.decode((folder / VERDICT).read_bytes(), type=Outcome)
     figures = msgspec.json.decode((folder / FIGURES).read_bytes(), type=Figures)
     config = msgspec.json.decode((folder / CONFIG).read_bytes(), type=Config)

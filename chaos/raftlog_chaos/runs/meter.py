@@ -1,7 +1,7 @@
 """How long does a partition take no acks=all record around a fault? A closed loop each, one record in flight.
 
-The clock starts at the last acknowledgement before the fault and stops at the first one after it, per partition, so a
-partition that stalled without an error counts as well.
+The clock starts at the last acknowledgement before the fault and stops at the first acknowledgement after it, per
+partition. So a partition that stalled without an error counts as well.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Beats(NamedTuple):
 
 
 class Meter(Protocol):
-    """Closed loops, one a partition, on the clock of the loop that the run is on."""
+    """Closed loops, one per partition, on the clock of the run's loop."""
 
     @property
     def beats(self) -> Sequence[Beats]: ...
@@ -174,7 +174,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def rank(ordered: Sequence[float], share: float) -> float:
-    """Return the nearest-rank quantile of ascending values, at least one."""
+    """Return the nearest-rank quantile of ascending values, at least a single value."""
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 

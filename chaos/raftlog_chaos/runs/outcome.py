@@ -88,7 +88,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Judgement(NamedTuple):
-    """The checker's findings: anomalies by name, those that are allowed, and its page."""
+    """The checker's findings: anomalies by name, the allowed anomalies, and its page."""
 
     anomalies: Mapping[str, int]
     allowed: Mapping[str, int]
@@ -213,7 +213,7 @@ def _stall(record: Record, injection: Injection, events: Iterable[Event], beats:
     metered = record.phase("heal")
     last_s = metered.ended_s if metered else record.ended_s
     until_s = max(injection.until_s, min([*later, last_s]))
-    # what begins as this one is healed is the next one's
+    # a silence that begins as this fault is healed belongs to the next fault
     before_s = max(injection.at_s, injection.until_s - EDGE_S)
     gaps = [longest_gap(each.acked_at, injection.at_s, before_s) for each in beats]
     gap = max(gaps, default=None)

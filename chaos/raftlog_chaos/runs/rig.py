@@ -1,4 +1,4 @@
-"""The base of a run: a testbed whose nodes keep logs, and the clients that reach it. Each world brings its own."""
+"""The base of a run: a testbed whose nodes keep logs, and the clients that reach it. Each world has its own."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class OpenTestbed(Testbed, Protocol):
         """The path of each node's log."""
 
     def fallen(self) -> Mapping[int, str]:
-        """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""
+        """Return the nodes that ended without a stop request, and how; also nodes that run again."""
 
     def violations(self) -> Sequence[str]:
-        """Return what the place saw and no fault excuses: nodes that would not end, rot that nobody noticed.
+        """Return the violations that no fault excuses: nodes that would not end, rot that was not noticed.
 
-        Ask once the place is closed, when all is said that the nodes have to say.
+        Call it after the place is closed, when the nodes' logs are complete.
         """
 
     async def close(self) -> None:

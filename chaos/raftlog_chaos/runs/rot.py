@@ -1,4 +1,4 @@
-"""Rot that was planted on real disks, held against what the nodes' logs say of it. It plants nothing itself."""
+"""Rot that was planted on real disks, compared with the nodes' logs. It plants none itself."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Nodes as processes on loopback: signals, and what each node's own door for troubles lets through.
+"""Nodes as processes on loopback: signals, and each node's own interface for injected faults.
 
-The network between them is the machine's, so nothing is cut here.
+The network between them is the machine's, so no link is cut here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProcessTestbed:
         self._renewing: asyncio.Task[None] | None = None
         self._chance = chance
         self._down: set[int] = set(self.nodes)
-        """Nodes that somebody stopped."""
+        """Nodes that were stopped on request."""
         self._fallen: dict[int, str] = {}
         """How nodes ended by themselves that were stopped or started again since."""
         self._hung: list[str] = []
@@ -129,7 +129,7 @@ class ProcessTestbed:
         self.cluster.nodes[node_id].signal(signal.SIGTERM)
 
     async def _gone(self, node_id: int) -> None:
-        """Wait for a node that is on its way out; one that does nothing any more hangs, and is killed."""
+        """Wait for a node to end; a node without progress hangs, and is killed."""
         node = self.cluster.nodes[node_id]
         try:
             if not node.paused:
@@ -154,7 +154,7 @@ class ProcessTestbed:
         raise NotImplementedError
 
     async def heal_links(self) -> None:
-        """Nothing is ever cut here."""
+        """Do nothing: no link is ever cut here."""
 
     # --- the disk and the clock
 
@@ -252,7 +252,7 @@ def _ask(host: str, port: int) -> tuple[QuorumView, Topics | None]:
 
 
 def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:
-    """Return the unfenced nodes as the controller knows them; without it those that everybody knows."""
+    """Return the unfenced nodes as the controller knows them; without it the nodes that all others know."""
     if controller in known:
         return known[controller].broker_ids
     named = [topics.broker_ids for topics in known.values()]
