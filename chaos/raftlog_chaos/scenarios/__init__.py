@@ -142,4 +142,4 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,
 }
-"""By the name that `raftlog sim --scenario` takes."""
+"""By name, as for `raftlog sim --scenario`."""

@@ -74,7 +74,7 @@ async def clock_jumps(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _read_once(committer: Committer) -> None:
-    """Read what was committed before all jumps; whatever is missing is noted in the history."""
+    """Read what was committed before all jumps; missing offsets are recorded in the history."""
     while True:
         if await _answers(committer):
             return
@@ -90,7 +90,7 @@ async def _answers(committer: Committer) -> bool:
 
 
 async def _begin_id(client: Client) -> None:
-    """Let a transactional producer begin, which then says no more."""
+    """Initialize a transactional producer, which then stays idle."""
     make, init = shapes(FIND_COORDINATOR), shapes(INIT_PRODUCER_ID)
     while True:
         try:

@@ -17,8 +17,8 @@ from raftlog_chaos.workloads.loyal_client import LoyalClient
 from raftlog_chaos.workloads.producer import Producer
 
 FOUND_S = 20.0
-"""So long clients may stay with a leader that is cut off, virtual seconds. It may be the active controller, too, which
-needs some seconds more until it knows."""
+"""The longest time that clients may stay with an isolated leader, virtual seconds. It may be the active controller,
+too, which needs some seconds more to notice."""
 
 
 async def cut_off(loop: SimLoop, seconds: float = 3.0) -> Report:

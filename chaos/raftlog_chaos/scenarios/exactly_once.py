@@ -1,7 +1,7 @@
 """Consume, transform, produce with transactions, while coordinators, leaders and producers die between any two steps.
 
-Each number is processed once: no half of a transaction is visible, no committed transaction is lost, and a fenced
-producer commits nothing more (KIP-98, 360, 447, 890). When the faults have ended, no transaction stays open.
+Each number is processed once. No half of a transaction is visible, no committed transaction is lost, and a fenced
+producer makes no more commits (KIP-98, 360, 447, 890). When the faults have ended, no transaction stays open.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SLOW = "three"
 """The transactional id of an owner that sleeps."""
 PARTITIONS = 3
 DYING_RATE = 0.5
-"""How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
+"""Share of workers that die at some step instead of finishing, and leave their transaction to its timeout."""
 
 STEPPED_S = 5.0
 """Some worker takes a step of any kind within this, virtual seconds."""
@@ -46,7 +46,7 @@ class ExactlyOnce:
     ids: Sequence[str] = ("one", "two")
     workers_each = 2
     crash_rate = 0.6
-    """The rest are hidden from the other nodes instead of killed."""
+    """The share of crashes; otherwise the node is isolated."""
     ended_s = 20.0
     """An abandoned transaction is timed out and ended everywhere within this, virtual seconds."""
 
@@ -108,7 +108,7 @@ class ExactlyOnce:
         return reader
 
     def rest(self, transactional_id: str) -> None:
-        """Let the workers of an id come to an end."""
+        """Let the workers of an id finish."""
         for worker in self.workers:
             if worker.transactional_id == transactional_id:
                 worker.stopping = True
@@ -159,7 +159,7 @@ class ExactlyOnce:
         scene.loop.heal()
 
     async def end(self) -> Report:
-        """Let all come to an end; then judge what is left from its beginning."""
+        """Let all finish; then check the rest of the input and output from the beginning."""
         scene = self.scene
         for worker in self.workers:
             worker.stopping = True
@@ -221,7 +221,7 @@ class ExactlyOnce:
 
 
 class SoleOwners(ExactlyOnce):
-    """The same with an id for each worker, and without coordinators that answer though others have taken over.
+    """The same with an id for each worker, and without superseded coordinators that still answer.
 
     An impostor writes in their transactions.
     """

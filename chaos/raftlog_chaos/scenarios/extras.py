@@ -1,4 +1,4 @@
-"""Further actors of a scenario: the Jepsen workload, judged by its history, topics that come and go, moves."""
+"""Further actors of a scenario: the Jepsen workload, judged by its history, topic churn, and moves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Extras:
         return self.log.acked_count if self.log else 0
 
     def employ_log(self, chance: random.Random) -> None:
-        """Let the Jepsen workload begin, in a shape of chance."""
+        """Start the Jepsen workload with random options."""
         options = LogOptions(
             prefix="log",
             keys=chance.choice((1, 2, 4)),
@@ -61,13 +61,13 @@ class Extras:
         self.loop.host("workload").call(self.log.start)
 
     def employ_churn(self) -> None:
-        """Let topics come and go."""
+        """Start to create and delete topics."""
         client = Client("churn", self.cluster.bootstrap)
         self.churn = Churn(client, history=self.history, chance=self.loop.stream("churn"))
         self.loop.host("churn").start(self.churn.run())
 
     def employ_mover(self, topic: str, partitions: int) -> None:
-        """Let replicas move about. There are always three of them, since disks may be lost here."""
+        """Start to move replicas. There are always three of them, since disks may be lost here."""
         self.mover = Mover(
             Client("mover", self.cluster.bootstrap),
             topic,
@@ -102,7 +102,9 @@ class Extras:
             await asyncio.sleep(max(0.0, mover.certain_at - self.loop.time()))
 
     async def finish(self, seconds: float) -> None:
-        """Once all is calm: read everything, delete what passes. AssertionError: not within so many virtual seconds."""
+        """After the storm: read everything, delete the temporary topics. AssertionError after so many virtual
+        seconds.
+        """
         if self.log is not None:
             self._missing = await self.loop.host("workload").start(self.log.finish(seconds))
         churn = self.churn

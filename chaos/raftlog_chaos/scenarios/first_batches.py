@@ -115,7 +115,7 @@ class FirstBatches:
         return state is not None and state.leader >= 0
 
     def _is_gone(self, topic: str) -> bool:
-        """Whether no replica is left that would take batches, and lose them."""
+        """Whether no replica is left that would accept batches and lose them."""
         cluster = self.scene.cluster
         return all(cluster.replica(each, topic, 0) is None for each in cluster.nodes)
 

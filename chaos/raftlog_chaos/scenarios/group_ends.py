@@ -1,7 +1,7 @@
 """Groups and topics are deleted, with more offsets than one batch can remove, while the coordinator dies in between.
 
-The promises of `GroupEnder` must hold. A group is deleted as a whole, and no offset of a topic applies to the next
-topic of its name, even without a coordinator during the replacement. Later commits are kept.
+The promises of `GroupEnder` must hold. A group is deleted as a whole. No offset of a topic applies to the next topic of
+its name, even without a coordinator during the replacement. Later commits are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog_chaos.workloads.raw_client import Client
 ENDERS = 2
 
 REPLACED_S = 2.0
-"""Within this some topic is likely to be replaced, virtual seconds."""
+"""A topic is likely to be replaced within this, virtual seconds."""
 
 
 async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:

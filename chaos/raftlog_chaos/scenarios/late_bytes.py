@@ -1,6 +1,6 @@
 """A follower's request on a connection that it closed reaches its leader after all, behind its request on the next.
 
-A fetch offset is a promise, and TCP can deliver it late: the kernel sends the bytes that it has taken even after the
+A fetch offset is a promise, and TCP can deliver it late. The kernel sends the bytes that it has taken even after the
 process closed the connection. The producers are idle by then, so that no later write hides the damage.
 """
 
@@ -14,7 +14,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 REST_S = 4.0
 IN_SYNC_S = 6.0
-"""How long producers rest at least, and within which all are in sync again, virtual seconds."""
+"""The shortest pause of producers, within which all replicas are in sync again, virtual seconds."""
 
 
 async def late_bytes(loop: SimLoop, seconds: float = 12.0) -> Report:

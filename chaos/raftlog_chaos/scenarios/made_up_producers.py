@@ -58,7 +58,7 @@ async def made_up_producers(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 @contextmanager
 def few_remembered() -> Iterator[None]:
-    """Have all replicas remember few producers; the number is the same on all brokers, so it is no setting."""
+    """Make all replicas remember few producers; the number is the same on all brokers, so it is no setting."""
     before, ProducerState.default_max_idle_producers = ProducerState.default_max_idle_producers, REMEMBERED
     try:
         yield
@@ -67,7 +67,9 @@ def few_remembered() -> Iterator[None]:
 
 
 async def _all_acknowledged(scene: Choreography) -> None:
-    """Wait until each producer has something acknowledged that it sent after the last flood, or after the start."""
+    """Wait until each producer got an acknowledgement for a record that it sent after the last flood, or after the
+    start.
+    """
 
     def counts() -> Counter[str]:
         batches = (batch for of_one in scene.history.acked.values() for batch in of_one)

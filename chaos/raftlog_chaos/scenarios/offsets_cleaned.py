@@ -20,7 +20,7 @@ from raftlog_chaos.workloads.committer import Committer
 GROUPS = 4
 SEGMENT_BYTES = 2000
 MOST_BYTES = 8 * SEGMENT_BYTES
-"""Of one replica: a dozen keys, the active segment, and what comes in between two turns of the cleaner."""
+"""Limit for one replica: a dozen keys, the active segment, and the writes between two runs of the cleaner."""
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": str(SEGMENT_BYTES),

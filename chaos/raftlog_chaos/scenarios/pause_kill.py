@@ -1,8 +1,8 @@
 """A replica falls behind unnoticed, then the replicas that are up to date die, and it is the only witness on their
 return.
 
-This is the strictest test of an acknowledgement: isolate a minority, power-fail a replica that is up to date, and let
-the stale and the crashed replica go on together.
+This is the strictest test of an acknowledgement. It isolates a minority, power-fails a replica that is up to date, and
+lets the stale and the crashed replica go on together.
 """
 
 from __future__ import annotations

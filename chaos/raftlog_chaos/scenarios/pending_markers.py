@@ -103,7 +103,7 @@ async def _leader(scene: Choreography) -> int:
 
 
 async def _at(scene: Choreography, node_id: int, deed: Callable[[Partition], object]) -> None:
-    """Do something to a node's replica, in its process."""
+    """Call a function on a node's replica, in its process."""
     replica = scene.cluster.replica(node_id, TABLE, 0)
     assert replica is not None
     scene.cluster.nodes[node_id].host.call(deed, replica)

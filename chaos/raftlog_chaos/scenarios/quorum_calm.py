@@ -16,7 +16,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 LOOK_S: Final = 0.01
 STEPS_DOWN_WITHIN_S: Final = 3.0
-"""An isolated leader believes no longer that it leads (reliability of Kafka's controllers: 3 s)."""
+"""An isolated leader resigns within this (reliability of Kafka's controllers: 3 s)."""
 SUCCEEDED_WITHIN_S: Final = 3.0
 COMMITS_WITHIN_S: Final = 1.0
 """With a leader and a majority in touch, a batch takes no longer than this."""
@@ -54,7 +54,7 @@ def _lose(stage: QuorumChoreography, node: int, leader: int) -> None:
 
 
 async def _keeps(stage: QuorumChoreography, leader: int, term: int, *, seconds: float, busy: bool) -> None:
-    """Demand that the leader leads its term all the time, and, if `busy`, commits what it is given."""
+    """Check that the leader leads its term all the time, and, if `busy`, commits its batches."""
     cluster, loop = stage.cluster, stage.loop
     end = loop.time() + seconds
     waiting_since: float | None = None

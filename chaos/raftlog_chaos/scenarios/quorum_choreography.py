@@ -54,7 +54,7 @@ class QuorumChoreography:
         return self.chance.sample(rest, len(rest))
 
     def append(self, node: int | None, count: int) -> None:
-        """Have a voter (None: the leader) propose batches."""
+        """Propose batches on a voter (None: the leader)."""
         for _ in range(count):
             self._number += 1
             padding = b"." * self.chance.randint(0, self.shape.padding)
@@ -68,7 +68,7 @@ class QuorumChoreography:
             await asyncio.sleep(min(0.003, seconds))
 
     async def watch_until(self, condition: Callable[[], bool], seconds: float, step_s: float = 0.005) -> None:
-        """Look at the logs until something is so, or the time is over."""
+        """Check the logs until the condition holds, or the time is over."""
         end = self.loop.time() + seconds
         while not condition() and self.loop.time() < end:
             await self.watch(step_s)
@@ -105,7 +105,7 @@ class QuorumChoreography:
             self.loop.heal(self.cluster.hosts[one], self.cluster.hosts[other])
 
     def back(self) -> None:
-        """Everything runs, everyone reaches everyone."""
+        """Start everything, and open all links."""
         self.loop.heal()
         for host in self.cluster.hosts.values():
             host.resume()

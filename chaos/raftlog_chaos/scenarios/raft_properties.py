@@ -1,7 +1,7 @@
-"""Raft's promises (figure 3 of the paper), held against what voters say, what they have in memory, and what is on disk.
+"""Raft's promises (figure 3 of the paper), checked against voters' messages, their memory, and their disks.
 
-It sees every message that leaves a voter and may look into voters and disks; it knows no hosts, faults or workload.
-Its findings are collected, not raised: it is called from inside the voters that it watches.
+It sees every message that leaves a voter and may look into voters and disks; it knows no hosts, faults or workload. Its
+findings are collected, not raised: it is called from inside the voters that it watches.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class RaftProperties:
     # -- what voters say ---------------------------------------------------------------------------
 
     def said(self, node: int, peer: int, message: Message) -> bool:
-        """Judge a message that leaves `node`; returns whether it is the first word of a new leader."""
+        """Judge a message that leaves `node`; returns whether it is the first message of a new leader."""
         if isinstance(message, _OWN_TERM):
             self._hold_term(node, message.term)
         if isinstance(message, RequestVote):

@@ -1,7 +1,7 @@
 """Partitions move from broker to broker while nodes die, links break and clients write (KIP-455).
 
 First anything goes: moves, swaps, more and fewer replicas, cancelled and overridden, amid a storm. Then, in the calm,
-each partition is sent to a node that is away: it must neither end nor be lost, and then end as asked, or be as before.
+each partition is moved to a node that is away. The move must stay pending, and later complete or be cancelled.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Moves(Choreography):
         return await self.host.start(work)
 
     async def to_one_that_is_away(self, index: int) -> None:
-        """Move a partition to where a node is missing; then let it come, or change our mind."""
+        """Move a partition to an absent node; then start that node, or cancel the move."""
         state = self.cluster.state(TOPIC, index)
         assert state is not None
         origin = state.replicas

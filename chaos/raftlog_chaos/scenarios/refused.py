@@ -50,7 +50,7 @@ def _consumers(scene: Choreography) -> list[Consumer]:
 
 
 def _rot(scene: Choreography, behind: int) -> None:
-    """Flip a bit of a batch that everybody else has, and that no client will read before all is well."""
+    """Flip a bit of a batch that all other replicas have, and that no client will read before all is well."""
     leader = scene.state().leader
     replica = scene.cluster.replica(leader, TOPIC, scene.partition)
     if replica is None or not replica.is_leader:

@@ -89,7 +89,7 @@ class RolledBack(Choreography):
         self.cluster.nodes[node_id].host.disk.disarm()
 
     async def everywhere(self) -> None:
-        """Wait until all have everything, metadata too, and no leader is about to put anybody out."""
+        """Wait until all nodes have everything, metadata too, and no leader is about to shrink an ISR."""
         while True:
             await self.whole()
             if self.images_agree() and self.cluster.all_in_sync() and not self._is_leaving():

@@ -39,10 +39,10 @@ OLDER: Final = tuple(
     for each in NEWER
     if each.name != RAFTLOG_METADATA_VERSION
 )
-"""A release that knows no level of the metadata, and one level of a feature less, which may be lowered again."""
+"""A release without levels of the metadata, and with one level of a feature less, which may be lowered again."""
 AGAIN_S: Final = 0.1
 KEPT_OUT_S: Final = 2.0
-"""An older node that comes too late is looked at for so long, virtual seconds."""
+"""How long an older node that joins too late is watched, virtual seconds."""
 
 
 class RollingUpgrade(Choreography):
@@ -66,7 +66,7 @@ class RollingUpgrade(Choreography):
     # -- the operator
 
     async def upgrade_all(self) -> None:
-        """Upgrade one node after the other; now and then one goes back while another is of the older release."""
+        """Upgrade one node after the other; now and then a node is downgraded while another has the older release."""
         order = list(self.cluster.nodes)
         self.chance.shuffle(order)
         for number, node_id in enumerate(order):
@@ -79,7 +79,7 @@ class RollingUpgrade(Choreography):
                 await self.install(node_id, newer=True)
 
     async def install(self, node_id: int, *, newer: bool) -> None:
-        """Stop a node in one way or another, once all are there, and start it as another release."""
+        """Stop a node, gently or not, once all nodes are there, and start it as another release."""
         await self.calm()
         sim_node = self.cluster.nodes[node_id]
         if self.chance.random() < 0.5:
@@ -178,7 +178,7 @@ class RollingUpgrade(Choreography):
         return await self._on_wire(self.admin.set_level(name, level, lower=lower))
 
     async def surely_set(self, name: str, level: int, *, lower: bool = False) -> None:
-        """Ask until it is acknowledged, while faults strike. All nodes support the level."""
+        """Retry until it is acknowledged, while faults strike. All nodes support the level."""
         end = self.loop.time() + SERVED_S
         while (code := await self.set_level(name, level, lower=lower)) != NONE:
             assert self.loop.time() < end, f"{name} does not become {level}: error {code}"
@@ -206,7 +206,7 @@ class RollingUpgrade(Choreography):
     # -- the end
 
     def judge(self) -> list[str]:
-        """Return everything that is wrong: what was acknowledged is in force."""
+        """Return everything that is wrong: acknowledged levels are in force."""
         image = self.cluster.last_image()
         faults = [
             f"{name} was acknowledged as {level}, and is {found}"

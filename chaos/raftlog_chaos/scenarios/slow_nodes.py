@@ -28,7 +28,7 @@ UNEVEN: Final = 0.2
 """Each of these times is up to so much longer or shorter, as a share."""
 
 FIND_OUT_S: Final = OFTEN * (1 + UNEVEN) * max(map(sum, RHYTHMS_S))
-"""So long nodes may take to find out that they are slow; until then a stopped leader soon has a successor."""
+"""How long nodes may take to find out that they are slow; until then a stopped leader soon has a successor."""
 
 SETTLES_S: Final = 15.0
 """The time for nodes to adapt, and for leaderships to leave the slowest nodes, virtual seconds."""
@@ -71,7 +71,7 @@ class SlowNodes:
         await self.cluster.until(self.cluster.all_in_sync, READY_S, "all in sync")
 
     def slow_down(self, rhythms_s: Mapping[int, tuple[float, float]]) -> None:
-        """Let nodes run for a tenth of the time from now on: so long each time, and then not for so long."""
+        """Let nodes run for a tenth of the time from now on: each runs for so long, then stalls for so long."""
         for node_id, (runs_s, stands_s) in rhythms_s.items():
             self._rhythms.append(asyncio.create_task(self._rhythm(node_id, runs_s, stands_s)))
 

@@ -48,7 +48,7 @@ class StoredConfigs(Choreography):
         self._admin = ConfigAdmin(self._client)
 
     async def store(self) -> None:
-        """As an older release: set what is refused today, all of it or some."""
+        """As an older release: set values that are refused today, all of them or some."""
         await self._on_wire(create_topic(self._client, OLD_TOPIC, partitions=1))
         with any_value_accepted():
             for kind, name in RESOURCES:
@@ -59,7 +59,7 @@ class StoredConfigs(Choreography):
                 assert code == 0, f"an older release takes {self.stored[kind, name]}: error {code}"
 
     async def upgrade(self) -> None:
-        """Stop all nodes in one way or another; this release starts on what they left."""
+        """Stop all nodes, gently or not; this release starts on their data."""
         self.cluster.crash(*self.cluster.nodes, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.2))
         self.cluster.start()
@@ -67,7 +67,7 @@ class StoredConfigs(Choreography):
         await self.served(5)
 
     async def look(self) -> None:
-        """All that is stored is shown, by any node."""
+        """Check that any node shows all stored values."""
         for kind, name in RESOURCES:
             shown = await self._on_wire(self._admin.describe(kind, name))
             for config, text in self.stored[kind, name].items():

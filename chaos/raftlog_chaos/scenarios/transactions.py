@@ -50,7 +50,7 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _read_anew(scene: Choreography, ledger: Ledger) -> None:
-    """The last leader, when all have died, still knows of every transaction how it ended."""
+    """After all nodes died, the last leader still knows the outcome of every transaction."""
     due = max(
         replica.last_stable_offset
         for node_id in scene.cluster.nodes

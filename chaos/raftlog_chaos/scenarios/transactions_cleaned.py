@@ -18,7 +18,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 SEGMENT_BYTES = 1000
 MOST_BYTES = 12 * SEGMENT_BYTES
-"""Of one replica: a few keys, the active segment, and what comes in between two turns of the cleaner."""
+"""Limit for one replica: a few keys, the active segment, and the writes between two runs of the cleaner."""
 COMMITS_AFTER = 15
 """Commits of the active members: the last commits of the others are cleaned several times, and then read back."""
 

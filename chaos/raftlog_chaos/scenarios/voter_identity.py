@@ -42,7 +42,7 @@ PAUSE_S = 0.1
 
 
 class VoterIdentity(Choreography):
-    """The stage, and what is done to its voters."""
+    """The stage, and the operations on its voters."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
@@ -52,7 +52,7 @@ class VoterIdentity(Choreography):
         self._copies = 0
 
     async def begin(self) -> None:
-        """Begin with clients that take their time: this is about metadata."""
+        """Begin with slow clients: this is about metadata."""
         await super().begin()
         self.pace([REST_S] * len(self.producers))
         for each in self.others:
@@ -264,7 +264,7 @@ class VoterIdentity(Choreography):
         assert set(self.topics) <= image.topics.keys(), "there is newer metadata, without the topics"
 
     async def act(self, one: Callable[[], Awaitable[None]]) -> None:
-        """Do one thing once all is well, and wait until all is well again."""
+        """Run one step once all is well, and wait until all is well again."""
         await self.whole()
         await one()
         self.met[one.__name__] = self.met.get(one.__name__, 0) + 1
@@ -283,7 +283,7 @@ def _of_another_folder(properties: bytes) -> bytes:
 
 
 async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
-    """Do things to voters for some virtual seconds. Raises AssertionError."""
+    """Run steps on voters for some virtual seconds. Raises AssertionError."""
     scene = VoterIdentity(loop)
     await scene.begin()
     acts = [

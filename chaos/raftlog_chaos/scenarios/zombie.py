@@ -14,7 +14,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Hide leaders from the other nodes, for some virtual seconds. Raises AssertionError."""
+    """Isolate leaders from the other nodes, for some virtual seconds. Raises AssertionError."""
     scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds

@@ -107,7 +107,7 @@ class ClassicWorker(ConsumerWorker):
         return I16.pack(0) + I32.pack(1) + self._topic() + indexes + I32.pack(-1)
 
     def _read(self, assignment: bytes) -> list[Any]:
-        """The partitions of the one topic, if it is in there."""
+        """Return the partitions of the topic, if it is assigned."""
         if len(assignment) < I16.size + I32.size or not I32.unpack_from(assignment, I16.size)[0]:
             return []
         position = I16.size + I32.size + len(self._topic())

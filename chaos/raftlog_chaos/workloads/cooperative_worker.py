@@ -1,7 +1,7 @@
 """A consumer of the classic protocol that keeps what it has while it joins again (KIP-429, cooperative rebalances).
 
-The leader takes a partition from one member in one generation, and gives it to another in the next, after the first has
-given it up and joined again. So between two generations a member reads partitions without an assignee.
+The leader takes a partition from one member in one generation. It gives it to another in the next, after the first has
+revoked it and joined again. So between two generations a member reads partitions without an assignee.
 """
 
 from __future__ import annotations

@@ -36,21 +36,21 @@ ALL_ACKS: Final = -1
 APART_S: Final = (0.0, 0.001, 0.01)
 """The longest pause between two batches in flight; a random choice of these."""
 GIVES_UP: Final = 0.1
-"""How often a batch that was refused is given up."""
+"""The share of refused batches that are given up."""
 SPREADS: Final = 0.5
-"""How often the batches of a transaction go to several brokers."""
+"""The share of transactions whose batches go to several brokers."""
 AHEAD: Final = 1000
 """How far an impostor's epochs are ahead: no producer ever gets them."""
 MADE_UP: Final = 12
 FINAL: Final = frozenset(
     error.code for error in (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, ProducerFenced)
 )
-"""With these the first batch that is not acknowledged can never be written."""
+"""After these errors the first unacknowledged batch can never be written."""
 Address = tuple[str, int]
 
 
 class EagerProducer:
-    """Its client's bootstrap brokers are all that there are."""
+    """Its client's bootstrap brokers are all brokers of the cluster."""
 
     version = VERSIONS[PRODUCE]
     attributes = 0
@@ -143,7 +143,7 @@ class EagerProducer:
         return [self._brokers[turn % len(self._brokers)]] * count
 
     async def _send(self, turn: int, where: TopicIndex, sent: dict[bytes, int]) -> list[int | None]:
-        """Send batches one behind the other; return their error codes, None for what was not answered."""
+        """Send batches one behind the other; return their error codes, None without an answer."""
         apart_s = self._chance.choice(APART_S)
         asked = []
         for address, (value, sequence) in zip(self._addresses(turn, len(sent)), sent.items(), strict=True):
@@ -214,7 +214,7 @@ class EagerTransaction(EagerProducer):
 
 
 class EagerImpostor(EagerProducer):
-    """Sends the first batches of epochs that it makes up, to one broker or another."""
+    """Sends the first batches of made-up epochs, to one broker or another."""
 
     version = BUMPING[PRODUCE]
     attributes = TRANSACTIONAL_BIT
@@ -224,7 +224,7 @@ class EagerImpostor(EagerProducer):
         self.transactional_id = client.name
 
     async def pretend(self, other: EagerProducer, where: TopicIndex) -> None:
-        """Make up MADE_UP epochs while another producer writes. Raises AssertionError if a batch is taken."""
+        """Make up MADE_UP epochs while another producer writes. Raises AssertionError if a batch is accepted."""
         for ahead in range(MADE_UP):
             producer_id, epoch = other.producer
             self._producer = (producer_id, epoch + AHEAD + ahead)

@@ -45,9 +45,9 @@ class LogOptions:
     transformers: int = 0
     """Members of one group that turn each record into another record, exactly once: see `transactions`."""
     subscribe: bool = False
-    """A client that polls joins a group and commits, instead of assigning keys to itself."""
+    """A polling client joins a group and commits, instead of assigning keys to itself."""
     members: int = 1
-    """So many share a group, if they subscribe."""
+    """How many members share a group, if they subscribe."""
     txn: bool = False
     """A writing client uses transactions, with polls among the writes if it reads, too. Needs transactional ports."""
     rate: float = 100.0
@@ -103,7 +103,7 @@ class Txn(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """Poll, and write one record for each that came, in a transaction with their offsets."""
+    """Poll, and write one record for each polled record, in a transaction with their offsets."""
 
     ending: Ending = "commit"
 
@@ -124,7 +124,7 @@ class Generator:
         self.options = options
         self.chance = chance
         self.keys: list[str] = []
-        """All that were ever written to or polled, oldest first."""
+        """All keys that were ever written to or polled, oldest first."""
         self.acked: dict[str, int] = {}
         """Highest acknowledged offset by key."""
         self.polled: dict[str, int] = {}
@@ -140,7 +140,7 @@ class Generator:
         return self._written
 
     def resume(self, written: Mapping[str, int], acked: Mapping[str, int]) -> None:
-        """Go on where another run ended: no value is sent twice, and keys that are worn out stay so."""
+        """Go on where another run ended: no value is sent twice, and worn-out keys are not reused."""
         self._written.update(written)
         self.acked.update(acked)
         known = set(written) - set(self.options.out_keys)

@@ -39,7 +39,7 @@ LONG: Final = "long-" * 40
 MESSAGE_MAX_BYTES: Final = 20_000
 BACKOFF_S: Final = 0.05
 PATIENCE: Final = 50
-"""So often a broker is asked that may not have heard of the newest metadata."""
+"""How often a broker is asked that may lack the newest metadata."""
 SETTLED_S: Final = 0.6
 """Longer than what has to go is put off."""
 ILLEGAL: Final = frozenset({22, 25})
@@ -107,7 +107,7 @@ class GroupEnder:
             self._blame("the group has members that nobody let in")
 
     async def _intrude(self) -> tuple[str, int] | None:
-        """Join meanwhile; returns member id and generation, or None if the group did not let us in."""
+        """Join meanwhile; returns member id and generation, or None if the group refused."""
         member_id = ""
         for _ in range(2):
             joined = await self._join(member_id)
@@ -173,7 +173,7 @@ class GroupEnder:
         raise LookupError("no successor")
 
     async def _topic_id(self) -> tuple[int, Any]:
-        """Return what the coordinator's own broker knows: an error code, and the topic's id."""
+        """Return the state on the coordinator's own broker: an error code, and the topic's id."""
         make = shapes(METADATA)
         topics = (make.MetadataRequestTopic(topic_id=None, name=self.topic),)
         asked = make.MetadataRequest(topics=topics, allow_auto_topic_creation=False)

@@ -44,7 +44,9 @@ class GroupModel:
                 self._blame(f"generation {generation} gave partition {index} to {known} and to {owner}")
 
     def told(self, generation: int, leader: str) -> None:
-        """A member was let into a generation. A static leader's id changes with its lives, all but the beginning."""
+        """A member was admitted to a generation. A static leader's id changes with its incarnations, except for the
+        beginning.
+        """
         self.told_one.set()
         owner = next((each for each in self._lives if leader.startswith(f"{each}-")), leader)
         known = self._leaders.setdefault(generation, owner)
@@ -75,7 +77,7 @@ class GroupModel:
         return False
 
     def lives_of(self, instance: str | None) -> frozenset[str]:
-        """The member ids that a static id has had so far; a join that begins now ends them."""
+        """Return the member ids that a static id has had so far; a join that begins now ends them."""
         return frozenset(self._lives.get(instance or "", ()))
 
     def joined(self, instance: str | None, member_id: str, ended: frozenset[str]) -> None:
@@ -104,7 +106,7 @@ class GroupModel:
         return member_id in self._over
 
     def read(self, index: int, offset: int, *, least: int) -> None:
-        """An offset was fetched; `least` is from when it was asked for."""
+        """An offset was fetched; `least` is from the time of the request."""
         found = max(offset, 0)
         if not least <= found <= self._attempted.get(index, 0):
             self._blame(f"partition {index}: {found} is committed, {least} was acknowledged")

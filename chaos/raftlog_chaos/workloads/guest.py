@@ -36,14 +36,14 @@ REFUSED: Final = TopicAuthorizationFailed.code
 WAITS_MS: Final = (0, 300, 1000)
 """Up to how long a fetch waits."""
 HALFWAY_S: Final = (0.0, 0.0, 0.02, 0.5)
-"""Up to how long a login stands still between its two messages."""
+"""Up to how long a login pauses between its two messages."""
 BACKOFF_S: Final = 0.02
 SOON_S: Final = 0.25
-"""A question about topics that the user may not see is answered within this, whether they are there or not."""
+"""A request about topics that the user may not see is answered within this, whether they exist or not."""
 NO_SESSION: Final = -1
 MAX_BYTES: Final = 1 << 20
 GROUPS: Final = "groups-"
-"""The names of all groups begin so."""
+"""The prefix of all group names."""
 REBALANCE_MS: Final = 30_000
 
 
@@ -60,7 +60,7 @@ class Site:
         self.delays_s = delays_s
         self.leader_of = leader_of
         self.topic_ids: dict[str, UUID] = {}
-        """The ids of the topics that are there."""
+        """The ids of the existing topics."""
 
 
 class Visit:
@@ -70,9 +70,9 @@ class Visit:
         self.wire = wire
         self.life = life
         self.led = led
-        """Topics that the broker led when the visit began; others it only says that it does not lead."""
+        """Topics that the broker led when the visit began; for others it only answers that it does not lead."""
         self.session = (0, NO_SESSION)
-        """Id and epoch of its fetch session; NO_SESSION as epoch: fetches are on their own."""
+        """Id and epoch of its fetch session; NO_SESSION as epoch: fetches without a session."""
         self.topics: list[str] = []
         """The topics of its fetch session."""
         self.asked: dict[str, int] = {}
@@ -83,7 +83,7 @@ class Visit:
 
 
 class Guest:
-    """`run` until `stopping`. `host` is its address, `topics` are names of topics, of which some are not there."""
+    """`run` until `stopping`. `host` is its address, `topics` are names of topics, some of which do not exist."""
 
     def __init__(
         self,
@@ -267,9 +267,9 @@ class Guest:
             self._history.blame(f"{self.user} may see none of {asked}, but heard so after {took_s:.3f} s")
 
     async def _subscribe(self, visit: Visit) -> None:
-        """Read whatever an expression matches, alone in a group: join, or send the next heartbeat.
+        """Read all topics that match an expression, alone in a group: join, or send the next heartbeat.
 
-        It says that it has given up all it had, so that each answer has all that it may see. Most brokers do not
+        It reports that it has given up all partitions, so that each answer has all that it may see. Most brokers do not
         coordinate the group, and are left alone.
         """
         make = shapes(CONSUMER_GROUP_HEARTBEAT)

@@ -1,6 +1,6 @@
-"""A client that writes in others' transactions under epochs that no coordinator gave out.
+"""A client that writes in others' transactions under epochs that no coordinator assigned.
 
-It may be anything that knows a transactional id: each of its batches is refused, and no owner of an id notices it.
+It may be any client that knows a transactional id: each of its batches is refused, and no owner of an id notices it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from raftlog.replication.replica_host import TxnMarker
 PRODUCER_ID: Final = 7_100
 KEYS: Final = 8
 WEAR: Final = 10
-"""After so many records the oldest key is never written again: what is deleted then stays deleted."""
+"""After so many records the oldest key is never written again: its deletion is final."""
 
 
 class KeyedWriter:

@@ -21,13 +21,13 @@ class LastRead:
         """The newest leader epoch that is known to have it."""
 
     def note(self, batch: BatchHeader, leader_epoch: int) -> None:
-        """Take note of a batch that the leader of that epoch served."""
+        """Record a batch that the leader of that epoch served."""
         self._confirmed_by = max(self._confirmed_by, leader_epoch)
         if batch.end_offset > self.offset:
             self.offset, self.epoch = batch.end_offset, batch.leader_epoch
 
     def is_doubtful(self, leader_epoch: int) -> bool:
-        """Whether a leader of this epoch has yet to be asked."""
+        """Whether a leader of this epoch still has to be asked."""
         return self.epoch != NO_EPOCH and leader_epoch > self._confirmed_by
 
     async def ask(self, client: Client, topic: str, index: int) -> tuple[int, str]:

@@ -30,14 +30,14 @@ PRODUCER_ID: Final = 7_000
 READ_COMMITTED: Final = 1
 PAUSE_S: Final = 0.005
 LATE: Final = 0.1
-"""How many of its steps are what a late message does."""
+"""The share of its steps that imitate late messages."""
 
 
 class Ledger:
     """Writes transactions of a few batches, one at a time; after a failover it aborts a transaction that may be open.
 
-    It also imitates late messages: a batch that is verified while its transaction is aborted, a marker of a former
-    coordinator, and since transaction.version 2 a repeat of the last marker. The log must refuse all of them.
+    It also imitates late messages: a batch that is verified while its transaction is aborted, and a marker of a former
+    coordinator. Since transaction.version 2 a repeat of the last marker is among them. The log must refuse all of them.
     """
 
     def __init__(self, chance: random.Random, *, longest: int = 3) -> None:
@@ -128,7 +128,7 @@ class Ledger:
 
 
 class LedgerReader(CommittedReader):
-    """Holds what it reads against the ledger, and blames what does not fit."""
+    """Compares what it reads with the ledger, and reports differences."""
 
     def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: Observations) -> None:
         super().__init__(client, where)

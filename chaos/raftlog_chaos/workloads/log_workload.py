@@ -1,6 +1,6 @@
 """Jepsen's Kafka workload: processes that send, poll, assign and crash, and a history of everything they saw.
 
-It is the same in the simulator and against real processes: it uses a recorder, ports and the running loop, and knows
+It is the same in the simulator and against real processes. It uses a recorder, ports and the running loop, and knows
 nothing else of either world. It judges nothing but records that no process can have sent.
 
 Ordering law: an operation is invoked in the history before its first byte is sent and completed after its last answer
@@ -11,7 +11,7 @@ Careless processes write with acks=1, so that replicas' logs differ after failov
 as `info` without an offset, and each is a process of its own. This is sound: an acks=1 record may be lost with its
 leader, so it is not `ok`. Its offset is not known either, since another record can take it. And two of them have no
 order, since one may wait in a paused broker's socket. It still proves something: once a poll returned such a record it
-was committed, and then the checkers require it of every later read as they do of any other.
+was committed. Then the checkers require it of every later read as they do of any other.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ __all__ = ["LogOptions", "LogWorkload"]
 RESTART_S: Final = 10.0
 """A final reader without a new record for so long starts over."""
 PAUSE_S: Final = 0.5
-"""So often an idle process looks whether it is to stop."""
+"""How often an idle process checks whether it must stop."""
 FINAL_PAUSE_S: Final = 0.2
 """Between two empty polls of the final phase."""
 
 NewWait = Callable[..., Wait]
-"""Makes a Wait of what is waited for, and of `seen`."""
+"""Makes a Wait with a description of the condition, and `seen`."""
 OpenPort = Callable[[int, Kind], ClientPort]
 """Opens the port of a process number, without a connection yet."""
 
 
 class LogWorkload:
-    """`start`, then `finish`, or `stop` and `close`. Takes all its chance from `chance`."""
+    """`start`, then `finish`, or `stop` and `close`. `chance` is its only source of randomness."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class LogWorkload:
         self.draining = False
         """Only transformers go on."""
         self.faults: list[str] = []
-        """The violations at sight."""
+        """The immediate violations."""
         self.acked_count = 0
         self.polled_count = 0
         self.ends: dict[str, int] = {}
@@ -82,11 +82,11 @@ class LogWorkload:
             self._tasks.append(asyncio.ensure_future(worker.run()))
 
     def stop(self) -> None:
-        """Let each process end after what it is doing; returns at once."""
+        """Make each process end after its present operation; returns at once."""
         self.stopping = True
 
     async def close(self) -> None:
-        """Stop, and wait until every port is closed. Raises what went wrong inside a process."""
+        """Stop, and wait until every port is closed. Raises the errors inside processes."""
         self.stop()
         tasks, self._tasks = self._tasks, []
         await _all(tasks)
@@ -111,7 +111,7 @@ class LogWorkload:
         return {key: offset for each in readers for key, offset in each.missing().items()}
 
     async def _drain(self, wait: NewWait) -> None:
-        """Let transformers go on until they have made of all that was acknowledged what there is to be made."""
+        """Let transformers go on until they have processed all acknowledged records."""
         self.draining = True
         await self._until_still(
             wait, self._unprocessed, "the group stands at {0}, but there is work up to {1}"
@@ -297,7 +297,7 @@ class _FinalReader:
 
 
 async def _all(actions: Sequence[Awaitable[None]]) -> None:
-    """Wait until all have ended, then raise what went wrong first."""
+    """Wait until all have ended, then raise the first error."""
     for outcome in await asyncio.gather(*actions, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

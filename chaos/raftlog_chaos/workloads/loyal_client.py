@@ -8,7 +8,7 @@ from typing import Any
 from raftlog_chaos.workloads.raw_client import Client, RawConnection
 
 PATIENCE_S = 60.0
-"""It gives up no connection that answers at all, virtual seconds."""
+"""It keeps any connection that answers within this, virtual seconds."""
 
 
 class LoyalClient(Client):
@@ -29,7 +29,7 @@ class LoyalClient(Client):
         return await super()._wire(address)
 
     async def ask_any(self, api_key: int, message: Any) -> Any:
-        """Ask by the connection that was used last; without any, dial the bootstrap brokers in turn."""
+        """Ask on the most recently used connection; without any, dial the bootstrap brokers in turn."""
         for address in reversed(self._used):
             if (wire := self._wires.get(address)) is not None and not wire.closed:
                 return await self.ask(address, api_key, message)

@@ -21,7 +21,7 @@ class MadeUpProducers:
     def __init__(self, history: Observations) -> None:
         self._history = history
         self.written = 0
-        """Ids that a leader took a batch of."""
+        """The number of ids with an accepted batch."""
 
     def flood(self, replica: Partition, count: int) -> None:
         """Append a batch for each of so many new ids, if this replica leads. Raises KafkaError."""

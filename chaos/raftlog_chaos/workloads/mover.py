@@ -47,7 +47,7 @@ class Mover:
         self.certain_at = 0.0
         """From then on no earlier request can take effect."""
         self.replicas = range(1, 5)
-        """How many a partition may get."""
+        """How many replicas a partition may get."""
         self._partitions = partitions
         self._nodes = tuple(nodes)
         self._chance = chance
@@ -62,11 +62,11 @@ class Mover:
         self.done = True
 
     def target(self) -> tuple[int, ...]:
-        """Any replicas, as many as there may be."""
+        """Return any replicas, as many as allowed."""
         return tuple(self._chance.sample(self._nodes, self._chance.choice(self.replicas)))
 
     async def alter(self, index: int, replicas: tuple[int, ...] | None) -> int | None:
-        """Ask for replicas, or None to cancel. Returns the code, None if it is not certain whether it is done."""
+        """Request replicas, or None to cancel. Returns the code, None if the outcome is uncertain."""
         make = shapes(ALTER_REASSIGNMENTS)
         partition = make.ReassignablePartition(partition_index=index, replicas=replicas)
         request = make.AlterPartitionReassignmentsRequest(
@@ -96,7 +96,7 @@ class Mover:
         self.certain_at = asyncio.get_running_loop().time() + LINGERS_S
 
     async def surely(self, index: int, replicas: tuple[int, ...] | None) -> int:
-        """Ask until there is an answer."""
+        """Retry until there is an answer."""
         while True:
             code = await self.alter(index, replicas)
             if code is not None:

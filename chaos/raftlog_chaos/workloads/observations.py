@@ -1,4 +1,4 @@
-"""The deeds and observations of clients, and what they noticed at once to be wrong. Checkers judge the rest
+"""The actions and observations of clients, and the errors that they noticed at once. Checkers judge the rest
 afterwards.
 """
 

@@ -32,7 +32,7 @@ class OddBatch(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A record that was acknowledged. `timestamp` -1: it has none."""
+    """An acknowledged record. `timestamp` -1: it has none."""
 
     offset: int
     value: bytes
@@ -55,7 +55,7 @@ ODD: Final[dict[str, Odd]] = {
     "far ahead": lambda now: OddBatch((now, now), newest=now + 10**12),
     "base of -1": lambda now: OddBatch((NO_TIMESTAMP, now), newest=NO_TIMESTAMP),
 }
-"""By the name of what sends it."""
+"""By the name of the sending client."""
 
 UNTIMED: Final = ("librdkafka without a timestamp", "no timestamps")
 
@@ -90,7 +90,7 @@ class OddWriter:
         self.batches = 0
         """How many were acknowledged."""
         self.refused: list[str] = []
-        """Answers that no trouble of the cluster explains."""
+        """Answers that no fault of the cluster explains."""
         self.stopping = self.done = False
         self._kinds = kinds
         self._now_ms = wall_clock_ms

@@ -41,7 +41,7 @@ class Damaged(Exception):
 
 
 class Unsupported(ValueError):
-    """The port cannot do what the options ask for."""
+    """The port lacks something that the options require."""
 
 
 class Ends(NamedTuple):
@@ -110,7 +110,7 @@ FATES: Final[Mapping[int, Fate]] = {
     90: _NOT_NOW,  # PRODUCER_FENCED: as 47
     100: _NOT_NOW,  # UNKNOWN_TOPIC_ID
 }
-"""By error code of Apache Kafka, for what a client asked to be written: records, commits, topics."""
+"""By error code of Apache Kafka, for write requests of a client: records, commits, topics."""
 
 
 def fate_of(code: int) -> Fate:
@@ -143,16 +143,18 @@ class ClientPort(Protocol):
         """
 
     async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
-        """Poll these keys from now on. Those assigned before go on where they were, others begin at the beginning."""
+        """Poll these keys from now on. Keys that were assigned before keep their positions, others begin at the
+        beginning.
+        """
 
     async def subscribe(self, topics: Sequence[str], group: str) -> None:
-        """Poll what the group's coordinator gives of these topics, from what is committed, else from the beginning."""
+        """Poll the assigned partitions of these topics, from the committed offset, else from the beginning."""
 
     async def poll(self) -> dict[str, list[tuple[int, int]]]:
         """Return (offset, value) by key of what came within POLL_S, in order. Raises Definite, Indefinite, Damaged."""
 
     async def commit(self) -> None:
-        """Commit what was polled, if subscribed. Raises Definite, Indefinite."""
+        """Commit the polled offsets, if subscribed. Raises Definite, Indefinite."""
 
     async def rewind(self, offsets: Mapping[str, int]) -> None:
         """Poll these keys again from these offsets on (Kafka's consumers do not do so by themselves, KAFKA-17582)."""
@@ -187,7 +189,7 @@ class TransactionalPort(ClientPort, Protocol):
         """
 
     async def abort_transaction(self) -> None:
-        """Abort it, as far as that can be had; if not, the client is spent."""
+        """Abort it, if possible; if not, the client is spent."""
 
     async def poll_again(self) -> None:
         """A member goes on from what is committed: what it polled since was not. It is spent if that fails."""

@@ -66,7 +66,7 @@ class Process:
         self.identity = f"{self.identity.partition('/')[0]}/{self.load.recorder.new_process()}"
 
     async def give_way(self, successor: Process) -> None:
-        """From now on this is the successor."""
+        """Replace this process by its successor."""
         old, self.port, self.number = self.port, successor.port, successor.number
         self.fresh = True
         await old.close()
@@ -183,7 +183,7 @@ def failure_of(error: Exception | None) -> Outcome:
 
 
 def text_of(error: Exception | None) -> str | None:
-    """Return what a failure says."""
+    """Return the message of a failure."""
     return None if error is None else str(error)
 
 
@@ -206,5 +206,5 @@ def outcome_of(results: Sequence[int | BaseException], *, careless: bool) -> Out
 
 
 def first_error(results: Sequence[int | BaseException]) -> str | None:
-    """Return what the first failure says."""
+    """Return the message of the first failure."""
     return next((str(each) for each in results if isinstance(each, BaseException)), None)

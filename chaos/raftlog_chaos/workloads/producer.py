@@ -1,6 +1,6 @@
 """An idempotent acks=all producer of one partition, up to five batches in flight, that never gives up.
 
-After a failure it waits for what else is in flight, looks for the leader, and sends again in order (KIP-98).
+After a failure it waits for its other batches in flight, looks for the leader, and sends again in order (KIP-98).
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ def produce_request(where: tuple[str, int], records: bytes, *, acks: int = -1) -
 
 
 class CarelessProducer:
-    """Writes with acks=1, once each: what it writes may be lost, but is there once at most, and makes logs diverge."""
+    """Writes with acks=1, once each: its records may be lost, are there once at most, and make logs diverge."""
 
     def __init__(
         self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random

@@ -64,7 +64,7 @@ _CORRELATION = Struct(">i")
 
 
 class RawConnection(asyncio.Protocol):
-    """One connection. `closed` once it is lost; every open question then fails with ConnectionError."""
+    """One connection. `closed` once it is lost; every pending request then fails with ConnectionError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -125,7 +125,7 @@ class RawConnection(asyncio.Protocol):
 
 
 class Leader(NamedTuple):
-    """The leader of a partition, as far as this client believes."""
+    """The leader of a partition, as far as this client knows."""
 
     broker_id: int
     leader_epoch: int
@@ -181,7 +181,7 @@ class Client:
         return await self.answer(wire, wire.send(api_key, message, version))
 
     async def answer(self, wire: RawConnection, asked: asyncio.Future[T]) -> T:
-        """Wait for an answer; the connection that does not bring it in time is given up. Raises what `AWAY` lists."""
+        """Wait for an answer; a connection without an answer in time is closed. Raises what `AWAY` lists."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await asked

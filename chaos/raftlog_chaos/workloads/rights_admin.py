@@ -35,7 +35,7 @@ NOBODY: Final = "nobody"
 AGAIN_S: Final = 0.05
 PAUSES_S: Final = (0.0, 0.005, 0.02, 0.1, 0.3)
 RULES_AT_MOST: Final = 25
-"""Beside the notes, so that rules go about as fast as they come."""
+"""Without the notes; so rules are deleted about as fast as they are created."""
 
 
 GROUPS_RULE: Final = Acl(
@@ -254,7 +254,7 @@ class RightsAdmin:
     # -- the wire
 
     async def _reach(self, state: Rights, api_key: int, request: Any, *, codes: Any) -> None:
-        """Ask until a broker says that the state is in force."""
+        """Retry until a broker reports that the state is in force."""
         self._book.ask(state)
         doubtful = False
         while not await self._ask(api_key, request, codes, again=doubtful):
@@ -265,7 +265,7 @@ class RightsAdmin:
             await asyncio.sleep(LINGERS_S)
 
     async def _ask(self, api_key: int, request: Any, codes: Any, *, again: bool) -> bool:
-        """Ask once; returns whether it is done. Asked again, a user that was to be removed may be gone."""
+        """Send the request once; returns whether it is done. In a retry a removed user may be gone already."""
         try:
             answer = await self.client.ask_any(api_key, request)
         except AWAY:

@@ -1,7 +1,7 @@
-"""The producer of a simulated client: idempotent, several records on their way, retries until a record's time is over.
+"""The producer of a simulated client: idempotent, several records in flight, retries until a record's time is over.
 
-One lane per partition keeps the order. A record that ran out of time leaves a gap in its producer's sequence, so the
-next record of all takes a new producer id (KIP-98: sequences begin at 0 with it).
+One lane per partition keeps the order. A record that timed out leaves a gap in its producer's sequence. So the next
+record of all takes a new producer id (KIP-98: sequences begin at 0 with it).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Record:
         """Attempts with an unknown outcome."""
 
     def take_answer(self) -> Answer | None:
-        """Return what came for the last attempt, if anything did; it counts as unanswered from now on."""
+        """Return the answer to the last attempt, if any; it counts as unanswered from now on."""
         answer, self.answer = self.answer, None
         if answer is None or not answer.done() or answer.cancelled() or answer.exception() is not None:
             return None
@@ -95,7 +95,7 @@ class SimProducer:
             await self._round(lane)
 
     async def _round(self, lane: _Lane) -> None:
-        """Send what may be sent, take the oldest answer; after a failure, look for the leader."""
+        """Send all sendable records, take the oldest answer; after a failure, look for the leader."""
         try:
             if self.acks == -1 and self._stamp is None:
                 await self._name()

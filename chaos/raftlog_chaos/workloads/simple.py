@@ -17,11 +17,11 @@ NONE, TOPIC_ALREADY_EXISTS, OFFSET_NOT_AVAILABLE = 0, 36, 78
 
 
 class NotNow(ConnectionError):
-    """The broker cannot, for now: it does not lead, or too few replicas are in sync. Try again, or somewhere else."""
+    """The broker cannot, for now: it does not lead, or too few replicas are in sync. Retry, or use another broker."""
 
 
 class Refused(Exception):
-    """The broker will not, and trying again does not help. `code` is the protocol's error code."""
+    """The broker refused for good; a retry does not help. `code` is the protocol's error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"refused with error {code}")
@@ -35,7 +35,7 @@ class SimpleClient:
         self._client = client
 
     async def produce(self, topic: str, partition: int, *values: bytes, acks: int = -1) -> int:
-        """Write one batch and return its first offset. After an error it may be there or not. Raises AWAY, Refused."""
+        """Write one batch and return its first offset. After an error its outcome is unknown. Raises AWAY, Refused."""
         batch = build_batch([new_record(None, value, timestamp=-1) for value in values])
         answer = await self._ask(
             topic, partition, PRODUCE, lambda: produce_request((topic, partition), batch, acks=acks)

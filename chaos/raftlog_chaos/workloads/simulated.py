@@ -30,7 +30,7 @@ from raftlog_chaos.workloads.sim_producer import SimProducer
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 1.5
-"""After this a simulated client gives a connection up."""
+"""After this a simulated client closes a connection without an answer."""
 RETRY_S: Final = 0.1
 TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 

@@ -14,7 +14,7 @@ from raftlog_chaos.workloads.observations import TopicIndex
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
 
 MOST_VOID_ANSWERS: Final = 2
-"""In a run. A marker that a new coordinator sends again may come while the next transaction is asked about."""
+"""Limit for a run. A marker that a new coordinator repeats may come during the verification of the next transaction."""
 
 
 class LongProducer(TransactionalProducer):
@@ -57,7 +57,7 @@ class SlowOwner(SoleOwner):
     kind = TransactionalProducer
 
     async def _go_on(self, producer: TransactionalProducer) -> None:
-        """A refusal ends a transaction and not its producer, which asks for the next epoch with its own (KIP-360)."""
+        """A refusal ends a transaction but not its producer, which requests the next epoch with its own (KIP-360)."""
         try:
             await super()._go_on(producer)
         except LookupError as error:

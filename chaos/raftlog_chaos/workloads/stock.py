@@ -2,7 +2,7 @@
 
 librdkafka's calls block, so they run in threads: one thread for the producer and another for the consumer of each port.
 That also keeps a client from being closed during another call. Now and then a call never returns. librdkafka (2.16.1)
-starts over from its bootstrap servers when it knows no live broker, and at times its main thread hangs for ever while
+starts over from its bootstrap servers when it knows no live broker. At times its main thread then hangs for ever while
 it drops the old brokers. Such a client is abandoned, and that is reported.
 """
 
@@ -70,7 +70,7 @@ READING: Final = {
 }
 
 RESET_ALONE: Final = "error"
-"""Of a consumer that is assigned its keys: it always has a position, and to lose it is a finding."""
+"""For a consumer with assigned keys: it always has a position, and a lost position is a finding."""
 RESET_IN_GROUP: Final = "earliest"
 """For a member: it may get keys without a committed offset."""
 BEGINNING: Final = 0
@@ -86,7 +86,7 @@ MOST_RECORDS: Final = 500
 """The duration of one poll."""
 PUMP_S: Final = 0.05
 CALL_S: Final = 40.0
-"""A client that stays in a call for longer is left behind; all calls have limits of their own, far below it."""
+"""A client that stays in a call for longer is abandoned; all calls have limits of their own, far below it."""
 FLUSH_S: Final = 1.0
 TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 PARTITION_END: Final = -191
@@ -101,7 +101,7 @@ class StockPorts:
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = {"bootstrap.servers": bootstrap, **COMMON, **(settings or {})}
         self.left_behind: list[str] = []
-        """Clients that did not come back from a call, and from which."""
+        """Clients that did not return from a call, and the call."""
 
     def __call__(self, process: int, kind: Kind) -> StockPort:
         return StockPort(self.settings, process, kind, self.left_behind)
@@ -321,7 +321,7 @@ class StockPort:
         return reads
 
     def _take_error(self, message: Any, error: Any) -> None:
-        """Raises Damaged if a broker took the position away: that it is out of range, or that records are gone."""
+        """Raises Damaged if a broker invalidated the position: out of range, or deleted records."""
         if error.code() == PARTITION_END:
             self.reached[f"{message.topic()}-{message.partition()}"] = message.offset()
             return
@@ -424,7 +424,7 @@ class StockPort:
 
 
 class _Thread:
-    """One thread, started when first needed. It keeps no process from ending: it may never come back from a call."""
+    """One thread, started on demand. It keeps no process from ending: it may never return from a call."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -434,7 +434,7 @@ class _Thread:
         """Whether a caller has given up waiting for a call."""
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return what the call returns, behind all that were asked for before. Raises what it raises."""
+        """Return the result of the call, which runs after all earlier calls. Raises what it raises."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         if not self._started:
@@ -456,7 +456,7 @@ class _Thread:
 
 
 def _answer(loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], call: Callable[[], T]) -> None:
-    """Call, in the thread, and give the loop what comes of it."""
+    """Run the call in the thread, and pass its outcome to the loop."""
     try:
         settle = partial(_set_result, done, call())
     except BaseException as error:

@@ -1,6 +1,6 @@
-"""The transactional calls of confluent-kafka, each with a limit, and with what is certain of its failures.
+"""The transactional calls of confluent-kafka, each with a limit, and with the certainty of its failures.
 
-Everything here blocks: it runs in the thread of the client that it is about.
+Everything here blocks: it runs in the thread of its client.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ and never read): in a healthy cluster `send_offsets_to_transaction` then never r
 """
 
 ATTEMPT_S: Final = 5.0
-"""librdkafka says that it can be asked again after that."""
+"""librdkafka reports a retriable error after that."""
 PATIENCE_S: Final = 25.0
-"""So long it is asked again."""
+"""How long calls are retried."""
 
 
 def settings_of(transactional_id: str) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def begin(producer: Any) -> None:
 
 
 def add_offsets(producer: Any, offsets: Mapping[str, int], membership: Any) -> None:
-    """Let a group's offsets be committed with the transaction. Raises Definite: it was not asked to commit."""
+    """Add a group's offsets to the transaction. Raises Definite: no commit was requested."""
     from confluent_kafka import TopicPartition
 
     topic_partitions = [TopicPartition(*split_key(key), offset) for key, offset in offsets.items()]
@@ -76,7 +76,7 @@ def abort(producer: Any) -> None:
 
 
 def _insist(call: Callable[[], object], failure: type[Definite | Indefinite]) -> None:
-    """Ask again as long as librdkafka says that it can be asked again."""
+    """Retry as long as librdkafka reports a retriable error."""
     from confluent_kafka import KafkaException
 
     end_at = time.monotonic() + patient(PATIENCE_S)

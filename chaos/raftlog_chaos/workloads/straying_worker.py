@@ -29,7 +29,7 @@ Believe = Callable[[TopicIndex, int, int], bool]
 
 
 class StrayModel(ExactlyOnceModel):
-    """The fate of the writes that are part of no transaction. An operator's abort is final."""
+    """The fate of writes that belong to no transaction. An operator's abort is final."""
 
     def __init__(self, topic: str, partitions: int, history: object) -> None:
         super().__init__(topic, partitions, history)  # type: ignore[arg-type]
@@ -54,7 +54,7 @@ class StrayModel(ExactlyOnceModel):
 
 
 class StrayReader(ExactlyOnceReader):
-    """Knows what is part of no number."""
+    """Recognises records that belong to no number."""
 
     def took(self, offset: int, value: bytes) -> None:
         book = self._book

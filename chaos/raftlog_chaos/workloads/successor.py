@@ -1,8 +1,7 @@
 """Consume, transform, produce by members of a group, each under a transactional id of its own (KIP-447).
 
-No id fences another one here. A member that was put out of the group may commit no more offsets, but the transaction
-that has committed its own already goes on to its end: so the next owner has to wait for that before it reads where to
-begin.
+No id fences another here. A member that was removed from the group may commit no more offsets. But a transaction with
+committed offsets goes on to its end. So the next owner has to wait for that before it reads where to begin.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 
 SESSION_MS: Final = 1_500
 REBALANCE_MS: Final = 200
-"""A member that does not come back within this is out, as is everybody here: a life has one generation."""
+"""A member that does not rejoin within this is removed, as is every member here: a life has one generation."""
 
 
 class SeatedProducer(TransactionalProducer):

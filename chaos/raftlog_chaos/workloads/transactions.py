@@ -41,7 +41,7 @@ async def transform(process: Process, operation: Transform) -> Outcome:
     except Damaged as failure:
         process.load.faults.append(str(failure))
         return "info"
-    if port.take_rebalanced():  # some of it may be another's by now
+    if port.take_rebalanced():  # some of it may have another owner by now
         await port.poll_again()
         return "ok"
     sends = [process.load.generator.derive() for records in reads.values() for _ in records]
@@ -152,7 +152,7 @@ class _Transaction:
         return "ok"
 
     async def _leave(self) -> None:
-        """Die as it is. Either the next one takes the id, or the coordinator sees that time is up."""
+        """Die in the middle. Either the next process takes the id, or the coordinator times the transaction out."""
         self._error = "left open"
         await self._port.abandon()
         if self._load.chance.random() < NEW_ID_RATE:
