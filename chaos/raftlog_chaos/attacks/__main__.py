@@ -1,4 +1,4 @@
-"""Runs one attack in a process of its own: the order comes as JSON on standard input, the report goes out."""
+"""Runs one attack in a process of its own: the order is JSON on standard input, the report JSON on standard output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def restrain() -> None:
-    """Bound what this process takes: memory by a limit, the processor by its priority; files are had as needed."""
+    """Limit this process: memory by a limit, the CPU by its priority; files as needed."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

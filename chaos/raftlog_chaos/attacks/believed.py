@@ -1,4 +1,5 @@
-"""Claims about records that a broker must not believe, and reads of records that cost far more than they show."""
+"""Claims in records that a broker must not believe, and reads of records that cost far more than their size
+suggests."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def _in_order(target: Target, topic: str) -> int:
 
 
 def _stay(target: Target, topic: str, batches: list[bytes], seconds: float = 7.0) -> str:
-    """Produce the batches, let retention pass some times, and see that fresh records are still there."""
+    """Produce the batches, let retention run several times, and check that fresh records are still there."""
     taken = codes(target, topic, batches)
     time.sleep(seconds)
     start = _in_order(target, topic)

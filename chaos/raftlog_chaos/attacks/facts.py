@@ -60,7 +60,7 @@ class LogTail:
     def unforeseen(self) -> list[str]:
         """Return the new errors with a traceback since the last call: event and exception."""
         if not self._path.exists():
-            return []  # the cluster was taken down with its files
+            return []  # the cluster was stopped and its files removed
         with self._path.open("rb") as file:
             file.seek(self._position)
             text = file.read()

@@ -1,4 +1,4 @@
-"""Fetch sessions and lists of partitions that lie: other versions, epochs and ids, and far too many of everything."""
+"""Fetch sessions and lists of partitions with false versions, epochs and ids, and with far too many elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames that lie: lengths at every level, headers, versions, tags; other protocols; bytes that come late or never."""
+"""Invalid frames: lengths at every level, headers, versions, tags; other protocols; bytes that come late or never."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of strangers: made-up members, thousands of them, offers of megabytes, expressions that take long."""
+"""Groups of strangers: made-up members, thousands of them, metadata of megabytes, expensive expressions."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _on_all(target: Target, frames: list[bytes], *, each: int = 50, within_s: fl
 
 
 def _delete(target: Target, groups: list[str]) -> str:
-    """Delete groups that are empty by now; return in words what came of it."""
+    """Delete empty groups; return the outcome in words."""
     words = []
     for node in NODES:
         with target.line("kafka", node, ELSEWHERE) as line:
@@ -211,7 +211,7 @@ def assignments_of_megabytes(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def heartbeats_in_a_hurry(target: Target) -> str:
-    """As many heartbeats of unknown members as a client can send in five seconds leave the others theirs."""
+    """As many heartbeats of unknown members as a client can send in five seconds leave other members theirs."""
     frame = raw(HEARTBEAT, 0, legacy("attack-beats") + struct.pack(">i", 1) + legacy("m")) * 500
     going_on, sent = for_seconds(5), 0
     with target.lines(6) as lines:

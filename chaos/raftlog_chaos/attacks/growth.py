@@ -1,4 +1,4 @@
-"""Growth of what a cluster keeps for ever: topics, partitions, configs, offsets, as much as is allowed."""
+"""Growth of a cluster's permanent state: topics, partitions, configs, offsets, up to the limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _could_be_made(count: int) -> bytes:
 
 
 def _clean(target: Target) -> str:
-    """Delete what attacks have made."""
+    """Delete everything that attacks created."""
     left = topics_made(target)
     return f"{len(left)} made, deletion: {delete_topics(target, left)}" if left else "none made"
 
@@ -176,7 +176,7 @@ def a_config_altered_again_and_again(target: Target) -> str:
 
 @attack("kafka", within_s=60)
 def a_topic_made_and_deleted_again_and_again(target: Target) -> str:
-    """A topic that is made and deleted as fast as that goes leaves neither files nor memory behind."""
+    """A topic that is created and deleted as fast as possible leaves neither files nor memory behind."""
     going_on, rounds = for_seconds(6), 0
     while going_on() and rounds < 150:
         create_topic(target, "attack-again")

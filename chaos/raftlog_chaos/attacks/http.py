@@ -1,4 +1,4 @@
-"""The HTTP port: requests that two parsers would read differently, headers without end, connections that dawdle."""
+"""The HTTP port: requests that two parsers would read differently, endless headers, slow connections."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def pages_that_nobody_reads(target: Target) -> str:
 
 @attack("http", within_s=40)
 def pages_in_a_hurry(target: Target) -> str:
-    """As many pages as a client can ask for in five seconds leave the loop to others."""
+    """As many pages as a client can request in five seconds leave the loop to others."""
     data = b"".join(
         request("GET", path) for path in ("/metrics", "/v1/health", "/openapi.json", "/v1/quorum")
     )

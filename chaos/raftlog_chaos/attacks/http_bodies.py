@@ -1,4 +1,4 @@
-"""Bodies at the HTTP port: JSON made to hurt, streams without end, packed bodies, bodies that arrive by the byte."""
+"""Bodies at the HTTP port: hostile JSON, endless streams, compressed bodies, bodies that arrive byte by byte."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def plain(user: str, password: str, authorization_id: str = "") -> bytes:
 
 
 def answered(line: Line, frame: bytes, within_s: float = 3.0) -> Any:
-    """Send a message of a login and return its decoded answer; None: none came."""
+    """Send a message of a login and return its decoded answer, None without an answer."""
     answer = line.ask(frame, within_s)
     return None if answer is None else decode_response(AUTHENTICATE, 2, memoryview(answer))[1]
 
@@ -160,7 +160,7 @@ def half_closed_logins(target: Target) -> str:
 
 
 class Liar(ScramClient):
-    """Says another nonce than the server gave it, with the right proof for that."""
+    """Uses another nonce than the server's, with the right proof for that."""
 
     said_nonce = ""
 
@@ -316,7 +316,7 @@ def wrong_passwords_at_a_rate(target: Target) -> str:
 
 
 def _guess(target: Target, number: int) -> Sequence[str]:
-    """Guess on as many connections at once, for users that there are and others; return what was said to each."""
+    """Guess on as many connections at once, for existing users and others; return the answer to each."""
     said = []
     with target.lines(80, "logins") as lines:
         for at, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""Attacks that fill the places of newcomers, in which an honest client comes from another address and must get in."""
+"""Attacks that occupy the places of new connections, while an honest client from another address must get in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RECORD: Final = b'{"value": {"type": "STRING", "data": "attack"}}\n'
 
 
 def _probes(target: Target, going_on: Callable[[], bool]) -> tuple[int, int]:
-    """Ask every node again and again whether it lives; return how many answers came, and how many did not."""
+    """Probe every node repeatedly; return how many answers came, and how many did not."""
     answered = failed = 0
     while going_on():
         for doors in target.nodes.values():

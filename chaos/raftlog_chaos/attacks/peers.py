@@ -1,4 +1,4 @@
-"""Strangers that speak as brokers at the port of clients: forged handshakes, replicas that are none, forwarded lies."""
+"""Strangers that act as brokers at the port of clients: forged handshakes, false replicas, forwarded lies."""
 
 from __future__ import annotations
 

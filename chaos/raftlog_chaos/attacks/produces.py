@@ -1,4 +1,4 @@
-"""Produce requests that lie: about batches, records, times, producers and transactions, or that come far too often."""
+"""False produce requests: batches, records, times, producers and transactions, or far too many of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that ask and never read: answers must not pile up, on one connection or over many."""
+"""Clients that send requests and never read: answers must not pile up, on one connection or over many."""
 
 from __future__ import annotations
 

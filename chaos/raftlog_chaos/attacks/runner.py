@@ -45,7 +45,7 @@ class Told(Protocol):
 
 
 class Course:
-    """The attacks of one siege so far, and what is still undecided about them."""
+    """The attacks of one siege so far, and their undecided outcomes."""
 
     def __init__(self) -> None:
         self.struck: list[Attack] = []
@@ -54,7 +54,7 @@ class Course:
         self.ended_warm = False
         """Whether the last attack left the memory high, so that the end of the siege judges it."""
         self.doubted: Outcome | None = None
-        """The outcome of the last attack, if it is to be run once more, alone."""
+        """The outcome of the last attack, if it has to run once more, alone."""
 
     def add(self, attack: Attack, outcome: Outcome, *, is_doubtful: bool) -> None:
         self.struck.append(attack)
@@ -68,10 +68,7 @@ class Course:
 
 
 class Runner:
-    """`run` may be interrupted: what was concluded by then is in `outcomes`.
-
-    `has_time` is asked before each attack; once it says no, the attacks that are left are not run.
-    """
+    """`run` may be interrupted: the outcomes so far are in `outcomes`."""
 
     def __init__(
         self, besiege: Besiege, told: Told, limits: Limits, *, has_time: Callable[[], bool] = lambda: True
@@ -118,7 +115,7 @@ class Runner:
         return len(course.struck)
 
     def _is_doubtful(self, attack: Attack, outcome: Outcome, course: Course) -> bool:
-        """Say whether something else than the attack may be to blame, so that it is to be run once more, alone."""
+        """Whether another cause than the attack may be to blame, so that it has to run once more, alone."""
         if is_slow_only(outcome.seen, self._limits):
             again = attack.name in self._slow
             self._slow.add(attack.name)
@@ -145,7 +142,7 @@ class Runner:
                 self._run_each_alone(course.warm, ["its memory was not judged, since a later attack failed"])
 
     def _run_alone(self, struck: Sequence[Attack], before: Outcome) -> None:
-        """Decide what an attack that failed after others does by itself."""
+        """Decide about an attack that failed after others by running it alone."""
         attack = struck[-1]
         self._told.said(f"{attack.name}: once more, alone ({before.faults[0]})")
         self._besiege([attack])

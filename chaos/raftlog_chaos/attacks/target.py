@@ -33,7 +33,7 @@ LOGIN_PASSWORD: Final = "one password for both"  # noqa: S105 - of clusters that
 ATTACKER: Final = "127.0.0.66"
 """Source address of attacks, unless they come from many addresses."""
 ELSEWHERE: Final = "127.0.9.9"
-"""Source address of an attacker's clean-up, in case the other address is shut out."""
+"""Source address of an attacker's clean-up, in case the other address is blocked."""
 ANSWER_S: Final = 3.0
 """Seconds that a script waits for an answer by default."""
 CONNECT_S: Final = 3.0
@@ -46,7 +46,7 @@ _HEADER = struct.Struct(">hhih")
 
 
 class ClaimBroken(Exception):
-    """An answer shows that what the attack claims does not hold; the message says how."""
+    """An answer contradicts the attack's claim; the message says how."""
 
 
 def expect(holds: bool, otherwise: str) -> None:

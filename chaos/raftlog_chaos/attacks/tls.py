@@ -70,7 +70,7 @@ def handshakes_that_stall(target: Target) -> str:
 
 @attack("secure", within_s=30, shape="closed")
 def garbage_for_a_hello(target: Target) -> str:
-    """Anything but a hello ends the connection: other protocols, records of chance, lengths that lie."""
+    """Anything but a hello ends the connection: other protocols, random records, false lengths."""
     chance, whole = random.Random(6), hello()
     frames = [
         HELLO,

@@ -1,4 +1,4 @@
-"""Holds a replica's log to the times of its records: none that is fresh is gone, headers are true, searches find.
+"""Compares a replica's log with the times of its records: no fresh record is gone, headers are true, searches find.
 
 Source: Kafka's LogValidator (the largest timestamp is the leader's to write) and KIP-33 (offsets by time).
 """
@@ -17,7 +17,7 @@ from raftlog_chaos.checkers.records import read_batches, values_of
 from raftlog_chaos.workloads.odd_headers import Written
 
 SHOWN: Final = 5
-"""Faults of one kind that are listed."""
+"""How many faults of one kind are listed."""
 
 
 def judge_headers(batches: bytes) -> list[str]:

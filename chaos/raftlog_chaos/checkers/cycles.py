@@ -24,14 +24,14 @@ PROCESS: Final = 2
 REALTIME: Final = 3
 KINDS: Final = ("ww", "wr", "process", "realtime")
 SWEEPS = 20
-"""So often times are passed round a circle at most."""
+"""The maximum number of rounds that propagate times in a cycle."""
 
 
 class Dependencies:
     """The edges, collected completion by completion.
 
-    Of all that an operation reads of a key the last value is enough: writers before it lead there by ww. Only cycles
-    of reads alone need `every_read`.
+    Of an operation's reads of a key the last value is enough: earlier writers lead there by ww. Only cycles of reads
+    alone need `every_read`.
     """
 
     def __init__(self, evidence: Evidence, *, every_read: bool = False) -> None:
@@ -83,7 +83,7 @@ class Dependencies:
 def check_cycles(
     history: Iterable[Op], evidence: Evidence, dependencies: Dependencies, findings: Findings
 ) -> None:
-    """Look for all kinds of cycles; if the cheap look finds none, that is all."""
+    """Look for all kinds of cycles; skip the expensive search if the cheap search finds none."""
     nodes = len(evidence.invoked)
     ww, wr = dependencies.ww(), dependencies.wr
     graph = Graph(nodes, (ww, wr))

@@ -1,7 +1,7 @@
 """A history in compact form: per key, the sent and read values, their operations, and their offsets.
 
 The first pass over a history fills it, one line at a time. `settle` then derives the committed operations and the order
-of each key's log. A value is a small number within its key, an operation a number in the order of invocation, so that a
+of each key's log. A value is a small number within its key, an operation a number in the order of invocation. So a
 million operations fit into a few hundred megabytes. It judges nothing.
 """
 

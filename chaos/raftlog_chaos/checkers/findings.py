@@ -12,7 +12,7 @@ from typing import NamedTuple
 from raftlog_chaos.history import Op, Value
 
 EXAMPLES = 8
-"""So many examples of each anomaly are kept."""
+"""How many examples of each anomaly are kept."""
 
 
 class Sighting(NamedTuple):
@@ -77,7 +77,7 @@ class Findings:
         kept.sort(key=lambda each: each.size)
 
     def count_more(self, name: str, cases: int) -> None:
-        """Count further cases that the last example speaks for as well."""
+        """Count further cases that the last example represents as well."""
         self.cases[name] = self.cases.get(name, 0) + cases
 
     def fetch(self, history: Iterable[Op]) -> None:

@@ -1,4 +1,4 @@
-"""A directed graph of numbered nodes and edges of several kinds, in flat arrays, and what cycles need of it."""
+"""A directed graph of numbered nodes and edges of several kinds, in flat arrays, and the search for cycles in it."""
 
 from __future__ import annotations
 

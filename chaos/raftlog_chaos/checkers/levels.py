@@ -17,7 +17,7 @@ from raftlog.metadata.record_levels import REQUESTS_SINCE
 from raftlog.node import Node
 
 PARTS_SINCE: Final = {1: ("acls", "scram", "tokens", "quotas"), 2: ("voters",)}
-"""The parts of an image that a release without a level does not have."""
+"""The parts of an image that a release without a level lacks."""
 
 Features = tuple[SupportedFeature, ...]
 
@@ -26,7 +26,7 @@ class LevelBook:
     """Records the levels of the cluster, and blames a node that sent another node something too early."""
 
     def __init__(self, blame: Callable[[str], object], installed: Callable[[], Iterable[Features]]) -> None:
-        """`installed`: what the release that each node has at this moment supports, whether it runs or not."""
+        """`installed`: the levels that each node's installed release supports, whether it runs or not."""
         self._blame = blame
         self._installed = installed
         self._newest = EMPTY_IMAGE
@@ -69,7 +69,7 @@ class LevelBook:
             self._newest = image
 
     def _judge_change(self, old: MetadataImage, image: MetadataImage) -> None:
-        """A level is only changed to what the release of every node supports, and no other broker takes part."""
+        """A level changes only to one that every node's release supports, and no other broker takes part."""
         for broker in image.brokers.values():
             for name, level in image.features.items():
                 reason = None if broker.fenced else unsupported_reason(broker.features, name, level)

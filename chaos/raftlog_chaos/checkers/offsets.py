@@ -1,4 +1,4 @@
-"""Offsets and values: each offset holds one value (inconsistent-offsets), each value lies at one offset (duplicate)."""
+"""Offsets and values: each offset holds one value (inconsistent-offsets), each value is at one offset (duplicate)."""
 
 from __future__ import annotations
 

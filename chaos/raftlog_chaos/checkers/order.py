@@ -31,7 +31,7 @@ def jumps(log: KeyLog, values: list[int]) -> Iterable[tuple[int, int, int]]:
 
 
 def between(log: KeyLog, first: int, second: int) -> str:
-    """Name the values that lie between two, for a person."""
+    """Name the values between two values, for a human reader."""
     start, end = log.index[first] + 1, log.index[second]
     names = log.values()
     shown = ", ".join(repr(names[at]) for at in log.order[start : min(end, start + 3)])
@@ -61,7 +61,7 @@ class Memory:
             del memory[log]
 
     def forget(self, process: int) -> None:
-        """The process is gone."""
+        """Forget a process that is gone."""
         self._of.pop(process, None)
 
 
@@ -71,7 +71,7 @@ def _holds(held: frozenset[str], key: str, f: str) -> bool:
 
 
 class OrderOfProcesses:
-    """Judges completions one by one, in real-time order: what one process does after what it did before."""
+    """Judges completions one by one, in real-time order: a process's operation against its earlier operations."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

@@ -77,7 +77,7 @@ class Life:
 
 
 class RightsBook:
-    """The row of states, the states of each broker, and everything that is wrong with what users met."""
+    """The sequence of states, the states of each broker, and every wrong answer to a user."""
 
     def __init__(self, blame: Callable[[str], object]) -> None:
         self._blame = blame
@@ -97,19 +97,19 @@ class RightsBook:
     # -- the administrator
 
     def ask(self, state: Rights) -> None:
-        """Note that the administrator asks for a state, which may be in force from now on. No two are equal."""
+        """Record that the administrator requests a state, which may be in force from now on. No two are equal."""
         assert _key(state) not in self._numbers, "states can be told apart"
         self._numbers[_key(state)] = len(self.states)
         self.states.append(state)
 
     def acknowledge(self) -> None:
-        """Note that a broker said that it goes by the newest state."""
+        """Record that a broker applies the newest state."""
         self.acknowledged = len(self.states) - 1
 
     # -- the brokers
 
     def began(self, node_id: int, now: float) -> None:
-        """Note a new life of a broker: it knows of everything acknowledged by now before it listens."""
+        """Record a new life of a broker: before it listens it knows every state that is acknowledged by now."""
         self.lives[node_id] = Life(node_id, now, self.acknowledged)
 
     def take(
@@ -120,7 +120,7 @@ class RightsBook:
         rules: Iterable[Acl],
         credentials: Iterable[tuple[CredentialKey, ScramCredential]],
     ) -> None:
-        """Note the rules and users that a broker goes by from now on."""
+        """Record the rules and users that a broker applies from now on."""
         key = frozenset(rules), frozenset(credentials)
         number = self._numbers.get(key)
         if number is None:

@@ -38,7 +38,7 @@ class Sends(OrderOfProcesses):
 
 
 class RealTime:
-    """Ours: what is acknowledged lies above everything that was acknowledged before its send began."""
+    """Ours: an acknowledged offset is above every offset that was acknowledged before its send began."""
 
     def __init__(self, evidence: Evidence, findings: Findings) -> None:
         self._evidence = evidence

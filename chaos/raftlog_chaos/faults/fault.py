@@ -16,13 +16,13 @@ class Fault(Protocol):
     """As in Python, the command line, HTTP and suites: words joined by hyphens."""
     needs: ClassVar[frozenset[Ability]]
     destructive: ClassVar[bool]
-    """Destroys what a node was trusted to keep: one node at a time, only while all others have everything."""
+    """Destroys data that a node was trusted to keep: one node at a time, only while all others have everything."""
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
-        """Strike a node or link that chance picks. Return its name in words, or "" if there is none to strike."""
+        """Strike a random node or link. Return its name in words, or "" if there is none to strike."""
 
     async def heal(self, testbed: Testbed) -> None:
-        """Undo it. Its effects on others in the meantime stay; healing twice is healing once."""
+        """Undo it. Its earlier effects on others remain; a second call has no effect."""
 
 
 class OneNodeFault:
@@ -66,7 +66,7 @@ def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
 
 
 class AtLeader:
-    """Strike the leader of some partition, the likelier the more it leads."""
+    """Strike the leader of some partition, weighted by the number of partitions that it leads."""
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
         return _one_of_the_leaders(view.partitions, view, chance)
@@ -75,7 +75,7 @@ class AtLeader:
 class AtCoordinator:
     """Strike the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
 
-    Before there is any transaction or group no node coordinates, so that there is none to strike.
+    Before the first transaction or group there is no coordinator to strike.
     """
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:

@@ -1,4 +1,4 @@
-"""Faults of the network between nodes: links that are cut, slow or lossy. Clients reach every node still."""
+"""Faults of the network between nodes: links that are cut, slow or lossy. Clients still reach every node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LinkFault:
 
 
 class CutPair(LinkFault):
-    """Two nodes don't reach each other; all others reach both."""
+    """Two nodes do not reach each other; all others reach both."""
 
     name = "cut-pair"
 
@@ -86,7 +86,7 @@ class MajoritiesRing(LinkFault):
             for at in range(len(ring))
             for step in range(-reach, reach + 1)
         }
-        if len(ring) == 3:  # everybody is everybody's neighbour: break the ring once
+        if len(ring) == 3:  # all are neighbours: break the ring once
             near -= {(ring[0], ring[2]), (ring[2], ring[0])}
         return f"the ring {ring}", [each for each in _all_links(testbed) if each not in near]
 
@@ -119,7 +119,7 @@ class IsolateController(AtController, IsolateOne):
 
 
 class IsolateCoordinator(AtCoordinator, IsolateOne):
-    """A node that coordinates transactions or groups is cut off from all others; clients still ask it."""
+    """A node that coordinates transactions or groups is cut off from all others; clients still send it requests."""
 
     name = "isolate-coordinator"
 

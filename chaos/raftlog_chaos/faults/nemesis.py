@@ -22,20 +22,20 @@ from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 Event = Literal["inject", "heal", "not run"]
 
 LOOK_S: Final = 0.05
-"""How often a destructive fault looks whether the cluster is whole."""
+"""How often a destructive fault checks whether the cluster is whole."""
 RETURN_S: Final = 30.0
 """How long a step waits for the return of nodes from the step before."""
 MOST_AT_ONCE: Final = 3
 """Kinds of faults in one period of a rotating mix."""
 STRIKE_S: Final = 5.0
-"""In a mix something new happens about this often, seconds."""
+"""The mean time between faults of a mix, seconds."""
 HEAL_RATE: Final = 0.7
-"""So often all is healed before the next strike."""
+"""How often all faults are healed before the next fault."""
 DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.FAILING_DISK})
 
 
 class NemesisEvent(NamedTuple):
-    """One deed of the nemesis. `at_s` is loop seconds; of "not run", `target` says why."""
+    """One action of the nemesis. `at_s` is loop seconds; for "not run", `target` is the reason."""
 
     at_s: float
     event: Event
@@ -44,7 +44,7 @@ class NemesisEvent(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One fault for so long, then rest for so long, seconds."""
+    """One fault for some seconds, then rest for some seconds."""
 
     fault: str
     for_s: float
@@ -69,7 +69,7 @@ Plan = Steps | RotatingMix
 
 
 class Nemesis:
-    """Injects faults into a testbed by a plan. `timeline` and `counts` say what happened."""
+    """Injects faults into a testbed by a plan. `timeline` and `counts` record them."""
 
     def __init__(self, testbed: Testbed, chance: random.Random, plan: Plan) -> None:
         self.testbed = testbed
@@ -78,7 +78,7 @@ class Nemesis:
         self.counts: Counter[str] = Counter()
         """How often each fault struck a node."""
         self.active: list[tuple[Fault, str]] = []
-        """Injected and not healed yet, with their targets."""
+        """Injected faults that are not healed yet, with their targets."""
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._wounded = False
@@ -88,7 +88,7 @@ class Nemesis:
         self._missing: set[str] = set()
 
     async def run(self, seconds: float) -> None:
-        """Let faults loose for so long. A fault at the end stays until `calm`."""
+        """Inject faults for so long. A fault at the end stays until `calm`."""
         end = self._loop.time() + seconds
         if isinstance(self.plan, Steps):
             await self._step(self.plan, end)
