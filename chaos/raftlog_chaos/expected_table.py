@@ -74,7 +74,7 @@ class ExpectedTable:
     def judge(self, offsets: Iterable[int], start: int, end: int) -> list[str]:
         """Compare what a log still has in [start, end) with what it had; returns what is wrong.
 
-        A key with a newer record at or after `end` is ignored: a replica that catches up gets its records from a leader
+        A key with a newer record at or after `end` is ignored. A replica that catches up gets its records from a leader
         that cleaned further.
         """
         undecided = {offset for opened in self._open.values() for offset in opened}

@@ -123,8 +123,8 @@ class HistoryError(ValueError):
 class StoredHistory:
     """A history file: its header, and its operations, read anew each time it is iterated; never all in memory.
 
-    Raises OSError, and HistoryError for what can't be understood. Of a run that was killed the last line may be cut
-    short: it is left out, and `cut_short` says so once the file was read to its end.
+    Raises OSError, and HistoryError for what can't be understood. The last line of a killed run may be incomplete. It
+    is left out, and `cut_short` reports that once the file was read to its end.
     """
 
     def __init__(self, path: Path, *, on_read: Callable[[int], object] = lambda length: None) -> None:

@@ -3,8 +3,8 @@
 Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks →
 memory is back → bystanders stop → all is read back. A cluster is not used again after a failed attack.
 
-After an attack the session waits for files and connections. It waits for memory only a few seconds: a node still
-somewhat above idle goes into the next attack, and the end of the siege gives it all the time that the limits allow.
+After an attack the session waits for files and connections. It waits for memory only a few seconds. A node still
+somewhat above idle goes into the next attack. The end of the siege gives it all the time that the limits allow.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ QUEUED_BYTES_KB = 64 * 1024
 
 @contextmanager
 def greedy_client(bootstrap_servers: str, topic: str) -> Iterator[None]:
-    """Have one send for as long as the context lasts."""
+    """Run a client that sends for as long as the context lasts."""
     command = [sys.executable, "-m", "raftlog_chaos.bench.greedy", bootstrap_servers, topic]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own words
     try:

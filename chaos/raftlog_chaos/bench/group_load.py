@@ -202,7 +202,7 @@ class Member:
         return code
 
     async def check(self) -> None:
-        """Fetch the committed offset, and blame the brokers if it is less than what they acknowledged."""
+        """Fetch the committed offset, and blame the brokers if it is below their acknowledgement."""
         make, least = shapes(OFFSET_FETCH), self.acked
         topic = make.OffsetFetchRequestTopic(name=self.habits.topic, partition_indexes=(self.partition,))
         request = make.OffsetFetchRequest(group_id=self.group_id, topics=(topic,))

@@ -1,7 +1,7 @@
 """Measurements of a running cluster through stock clients: throughput, latency, cost. Every loop is bounded.
 
-Machines are noisy, so each figure comes with a yardstick taken in the same run: librdkafka against its own mock broker
-for throughput, the disk's bare fdatasync for latency.
+Machines are noisy, so each figure comes with a yardstick from the same run. It is librdkafka against its own mock
+broker for throughput, the disk's bare fdatasync for latency.
 """
 
 from __future__ import annotations

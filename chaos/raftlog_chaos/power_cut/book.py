@@ -23,7 +23,7 @@ GAP_NS: Final = NS_PER_S
 
 
 class Book:
-    """Takes every word that a guest says."""
+    """Takes every message of a guest."""
 
     def __init__(self, folder: Path, *, file_system: str, seed: int) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Book:
         offset, value = what if isinstance(what, list) else (None, what)
         assert value is not None
         state.written[key] = max(state.written.get(key, 0), value)
-        # of an operation that went wrong in part, a send's own answer counts; a transaction counts as a whole
+        # if an operation failed in part, a send's own answer counts; a transaction counts as a whole
         if offset is not None and (op.type == "ok" or (op.f == "send" and op.type == "info")):
             state.acked[key] = max(state.acked.get(key, -1), offset)
             self.acked += 1

@@ -28,7 +28,7 @@ from raftlog_chaos.power_cut.words import GAVE_UP, PLAN, BootPlan, Mark, Reached
 
 DISK: Final = "disk.img"
 FINDING_S: Final = 120.0
-"""A boot in which something was found goes on for so long at most, to see what else is wrong."""
+"""A boot with a finding goes on for so long at most, to find other errors."""
 ENDS: Final = frozenset({"loading", GAVE_UP})
 """Phases after which the guest reports no more."""
 HEAR_S: Final = 0.2
@@ -128,7 +128,7 @@ class Campaign:
     # -- one boot
 
     def _cut(self, moment: Moment | None) -> None:
-        """Boot, and cut at that moment; None: only see what the cuts before it did."""
+        """Boot, and cut at that moment; None: only check the result of the cuts before it."""
         guest = self._boot()
         sight = Sight(moment, start_s=self._start_s) if moment else None
         words, self._reached = 0, {}

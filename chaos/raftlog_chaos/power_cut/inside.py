@@ -1,7 +1,4 @@
-"""The program that runs in the guest, as its first process: a disk, a cluster, loads, and words to the host.
-
-It never ends by itself: the power does.
-"""
+"""The first process of the guest: it runs a disk, a cluster and loads, and reports to the host."""
 
 from __future__ import annotations
 
@@ -185,7 +182,7 @@ class Boot:
         await self._load()
 
     def _follow_logs(self) -> None:
-        """Pass on what nodes log from now on, where it is more than information: the cut may take it."""
+        """Pass on new log lines of nodes above info level: the cut may take them."""
         for node_id in NODES:
             path = self.folder / f"node-{node_id}" / "node.log"
             tail = LogTail(path, partial(self._log, node_id))
@@ -359,7 +356,7 @@ class Boot:
     def _change_settings(self) -> None:
         changed = ChangedSetting(self._client_settings)
         created = False
-        while not created:  # the host sees whether anything progresses
+        while not created:  # the host watches for progress
             with contextlib.suppress(Definite):
                 changed.create()
                 created = True

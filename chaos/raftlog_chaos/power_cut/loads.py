@@ -1,6 +1,6 @@
 """The loads of a power cut: plain writers, transactions with read-process-write, and groups that commit what they read.
 
-Each is the stock workload with a history of its own, and goes on after a cut: on the same partitions, in the same
+Each is the stock workload with a history of its own. It goes on after a cut: on the same partitions, in the same
 groups, with the same transactional ids.
 """
 
@@ -55,7 +55,7 @@ NoteCommit = Callable[[str, Mapping[str, int]], object]
 
 
 class NotingPort(StockPort):
-    """A stock client that says which commits of its group were acknowledged, before it goes on."""
+    """A stock client that reports each acknowledged commit of its group, before it goes on."""
 
     note: NoteCommit
     _group = ""

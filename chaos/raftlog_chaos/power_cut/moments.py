@@ -31,7 +31,7 @@ SHARES: Final[Mapping[str, float]] = {
 """How often each kind is drawn."""
 LOAD_S: Final = (0.0, 8.0)
 FLOWING: Final = 20
-"""Time begins, and marks count, once so many records were acknowledged in this boot: there is something to lose."""
+"""Time begins, and marks count, after so many acknowledged records in this boot: there is data to lose."""
 MOST_LOAD_S: Final = 25.0
 """A mark that has not come by then does not come."""
 MOST_MARKS: Final = 4

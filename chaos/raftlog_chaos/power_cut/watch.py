@@ -1,8 +1,4 @@
-"""Marks: the files that nodes make and rename, which say what they are doing right now.
-
-inotify reports a name the moment it is given. So a cut can hit the middle of a segment roll, of a compaction or of a
-metadata snapshot.
-"""
+"""Marks: the files that nodes create and rename, which show their present operation."""
 
 from __future__ import annotations
 

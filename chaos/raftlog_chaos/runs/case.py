@@ -1,7 +1,4 @@
-"""A case is data: a workload, the faults, for how long, and what is expected. One TOML file each, of no one place.
-
-Knows how such a file is read and what may stand in it, not how any of it is done.
-"""
+"""A case is data: a workload, the faults, their duration, and the expectations. One TOML file each, for any testbed."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ T = TypeVar("T")
 
 
 class CaseError(ValueError):
-    """A case file that can't be run. `faults` are all that is wrong with it, each with its name."""
+    """An invalid case file. `faults` are all of its errors, each with its name."""
 
     def __init__(self, name: str, faults: Sequence[str]) -> None:
         super().__init__("\n".join(f"{name}: {fault}" for fault in faults))
@@ -53,7 +50,7 @@ class Workload:
     partitions: int = bounded(2, 1, 64)
     """Of each topic."""
     writes_per_key: int = bounded(256, 1, 1_000_000)
-    """After so many a partition's place is taken by the next: topics are created all the time."""
+    """After so many writes the next partition replaces it: topics are created all the time."""
     longest: int = bounded(4, 1, 100)
     """Writes of one operation, at most."""
     crash_every_s: float = bounded(30.0, 0, 3600)
@@ -188,7 +185,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 class _Reader:
-    """Turns tables into dataclasses and gathers what is wrong; where something is, the default stands in."""
+    """Turns tables into dataclasses and gathers errors; defaults replace invalid values."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []

@@ -25,7 +25,7 @@ AGAIN_S: Final = 0.05
 """Before a client that failed is replaced by another."""
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 NOT_COUNTED_S: Final = 30.0
-"""A loop that takes so long to end is left behind."""
+"""A loop that takes so long to end is abandoned."""
 
 
 class CommitMeter(Protocol):
@@ -45,7 +45,7 @@ class CommitMeter(Protocol):
 
 
 class _Loop:
-    """One thread that commits again and again with a client that it replaces when it fails."""
+    """One thread that commits repeatedly, with a new client after each failure."""
 
     def __init__(self, open_client: Callable[[], Callable[[], None]], name: str) -> None:
         self.beats = Beats(array("d"), array("d"))
@@ -96,7 +96,7 @@ class StockCommitMeter:
             each.thread.start()
 
     def stop(self) -> None:
-        """Let the loops end after the commit that they are at."""
+        """Let the loops end after their present commit."""
         for each in self._all():
             each.stopping.set()
         end_at = time.monotonic() + patient(NOT_COUNTED_S)

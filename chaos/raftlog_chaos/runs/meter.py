@@ -26,7 +26,7 @@ QUICK_CLIENT: Final = {
 """librdkafka settings of a client that wants to follow a failover quickly."""
 
 PATIENCE: Final = {"socket.timeout.ms": 1_000}
-"""A paused node keeps its connections: only its own timeout makes a client look elsewhere."""
+"""A paused node keeps its connections: only its own timeout makes a client try another node."""
 
 PACE_S: Final = 0.002
 """Pause between an acknowledgement and the next record of that partition, seconds."""
@@ -124,9 +124,7 @@ class UnavailabilityMeter:
 
         try:
             self._producer.produce(self._topic, b"beat", partition=partition, on_delivery=delivered)
-        except (
-            KafkaException
-        ):  # the topic is so new that this client, or the broker it asked, has not heard of it
+        except KafkaException:  # the topic is so new that this client, or its broker, does not know it yet
             self._due[partition] = sent_at + UNKNOWN_PAUSE_S
 
 

@@ -67,7 +67,7 @@ TICKS: Final = 14
 
 
 class Mark(NamedTuple):
-    """Something that a node logged, at a second of the run."""
+    """A log event of a node, at a second of the run."""
 
     at_s: float
     kind: str

@@ -40,7 +40,7 @@ class Record:
     phases: list[Phase] = field(default_factory=list)
     injections: list[Injection] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
-    """Faults that this place can't inject, and what it lacks."""
+    """Faults that this place cannot inject, and the missing abilities."""
     whole_after_s: float | None = None
     """How long after the healing all was well; None: it never was."""
     read_all: bool = False
@@ -50,7 +50,7 @@ class Record:
     troubles: list[str] = field(default_factory=list)
     """The run's own troubles."""
     left_behind: list[str] = field(default_factory=list)
-    """Clients that did not come back from a call, and from which."""
+    """Clients that did not return from a call, and the call."""
     tally: Tally = field(default_factory=Tally)
     beats: Sequence[Beats] = ()
     """On the run's clock."""

@@ -19,7 +19,7 @@ class OpenTestbed(Testbed, Protocol):
     bootstrap: str
     """host:port of its nodes, joined by commas."""
     client_settings: Mapping[str, str]
-    """librdkafka's, of clients that are let in."""
+    """librdkafka's settings of authenticated clients."""
 
     def logs(self) -> Mapping[int, Path]:
         """The path of each node's log."""
@@ -34,11 +34,11 @@ class OpenTestbed(Testbed, Protocol):
         """
 
     async def close(self) -> None:
-        """Take everything down; may be called again."""
+        """Shut everything down; may be called again."""
 
 
 class Unavailable(RuntimeError):
-    """A place that can't be had on this machine; the message says why, in one line."""
+    """This machine cannot provide a place; the message says why, in one line."""
 
 
 class Rig(NamedTuple):
@@ -52,7 +52,7 @@ class Rig(NamedTuple):
     wall_s: Callable[[], float]
     """The clock of the nodes' logs, seconds since the epoch."""
     left_behind: Sequence[str] = ()
-    """Clients that did not come back from a call, as they are found."""
+    """Clients that did not return from a call, as they are found."""
     open_commit_meter: Callable[[str], CommitMeter] | None = None
     """(topic) -> closed loops on coordinators, where clients can do transactions."""
     signs: Callable[[], Signs] = no_signs

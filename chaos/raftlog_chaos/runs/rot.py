@@ -22,7 +22,7 @@ class _Planted(NamedTuple):
 
 
 class RotWatch:
-    """The rot, its place, and whether the node found it. Only rot that a node's next start reads is held against it."""
+    """The rot, its place, and whether the node found it. Only rot that a node's next start reads counts as missed."""
 
     def __init__(self) -> None:
         self._planted: list[_Planted] = []

@@ -86,7 +86,7 @@ class Runner:
         self._meter: Meter | None = None
         self._commit_meter: CommitMeter | None = None
         self._stalled = ""
-        """Why the last phase was broken off."""
+        """Why the last phase was aborted."""
 
     def _note(self, op: Op) -> None:
         self.record.tally.keep(op)

@@ -4,9 +4,9 @@
 a log is written, flushed, cleaned, truncated, restarted and shortened in any order. The file of recovery points may not
 be written for some time.
 
-After each power cut the log is opened and compared with its former content: committed records and their aborted
-transactions, segments without a gap, no damage. After each truncation and start it also knows which transactions are
-open or end with an uncommitted marker.
+After each power cut the log is opened and compared with its former content. It must have the committed records and
+their aborted transactions, segments without a gap, and no damage. After each truncation and start it also knows which
+transactions are open or end with an uncommitted marker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hosts of the simulated world and the processes that run on them.
 
-The process of a piece of code is in a context variable, as asyncio copies contexts into callbacks and tasks: node code
+The process of a piece of code is in a context variable, as asyncio copies contexts into callbacks and tasks. Node code
 need not know that it shares its loop. A crash is kill -9: no code of the process runs again, no `finally` either.
 """
 

@@ -1,8 +1,9 @@
 """The medium of a simulated disk: files and folders, as programs see them and as the platter has them.
 
-Contents survive a crash as of their last sync, plus a seeded part of the later writes: a torn prefix or any subset
-of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes: a prefix
-or any subset of them. POSIX promises no order between two changes of one folder, and a rename is whole or not at all.
+Contents survive a crash as of their last sync, plus a seeded part of the later writes. That part is a torn prefix or
+any subset of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes:
+a prefix or any subset of them. POSIX promises no order between two changes of one folder, and a rename is whole or not
+at all.
 """
 
 from __future__ import annotations

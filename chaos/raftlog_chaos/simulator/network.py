@@ -1,7 +1,7 @@
 """Links between simulated hosts: ordered per connection, delayed, cut, clogged and resegmented by seed.
 
 TCP never loses bytes, so neither does a connection here: bytes come late, or the connection is reset. A cut resets and
-refuses (EHOSTUNREACH). A clog holds bytes and handshakes back in silence, in one direction, until it is healed: new
+refuses (EHOSTUNREACH). A clog holds bytes and handshakes back in silence, in one direction, until it is healed. New
 connections get through at once then, bytes of old connections at TCP's next retransmission.
 """
 

@@ -1,4 +1,4 @@
-"""The cluster of docker-compose.yml, in a project of this run's own: containers are killed, paused, cut off, restarted.
+"""The cluster of docker-compose.yml, in a project of its own: containers are killed, paused, cut off, restarted.
 
 It publishes the ports in docker-compose.yml, so no other cluster of that file may run beside it. Links are cut with
 iptables in the network namespaces of the containers, which needs root; the image needs no preparation. The containers,

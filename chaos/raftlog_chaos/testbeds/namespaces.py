@@ -49,7 +49,7 @@ class NamespaceTestbed(processes.ProcessTestbed):
         self._go(self._network.switch)
 
     def _go(self, namespace: Namespace) -> None:
-        """Take this thread there, and all that it starts from now on; idle threads of before are not used again."""
+        """Move this thread there, and its later threads and processes; idle threads of before are not reused."""
         namespace.enter()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
 

@@ -112,7 +112,7 @@ class ClusterState(NamedTuple):
 
 
 class Testbed(Protocol):
-    """A cluster that can be hurt. Nodes are named by their ids."""
+    """A cluster for fault injection. Nodes are named by their ids."""
 
     name: str
     nodes: tuple[int, ...]
@@ -124,10 +124,10 @@ class Testbed(Protocol):
         """Start a stopped node; a running node is left alone."""
 
     async def kill(self, node_id: int) -> None:
-        """Kill -9; what was written but not synced survives, as the page cache does."""
+        """Kill -9; written but unsynced data survives, as in the page cache."""
 
     async def power_cut(self, node_id: int) -> None:
-        """Kill -9, and what was not synced is lost or torn."""
+        """Kill -9; unsynced data is lost or torn."""
 
     async def terminate(self, node_id: int) -> None:
         """SIGTERM; returns at once. The node stops by itself."""

@@ -26,9 +26,9 @@ _SILENT.propagate = False
 """librdkafka says FATAL on standard error whatever its log level is."""
 
 IDLE_S: Final = 5.0
-"""An idle connection is closed after so long, so that some event happens at all. A request for a group's coordinator
-that failed waits in librdkafka (2.16) for any broker's state to change and looks at no clock (`creq_ts_timeout` is set
-and never read): in a healthy cluster `send_offsets_to_transaction` then never returns.
+"""An idle connection is closed after so long, so that some event happens at all. A failed request for a group's
+coordinator waits in librdkafka (2.16) for any broker's state to change. It checks no clock (`creq_ts_timeout` is set
+and never read). So in a healthy cluster `send_offsets_to_transaction` then never returns.
 """
 
 ATTEMPT_S: Final = 5.0
