@@ -57,9 +57,7 @@ class QuorumShape:
 
 
 async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """Append batches with and without faults, to each node that considers itself leader; then heal. Raises
-    AssertionError.
-    """
+    """Append batches with and without faults, to each node that claims to lead; then heal. Raises AssertionError."""
     shape = QuorumShape(loop)
     cluster = shape.cluster(loop)
     storm = QuorumFaultSwarm(loop, cluster)
