@@ -30,7 +30,7 @@ DISK: Final = "disk.img"
 FINDING_S: Final = 120.0
 """A boot with a finding goes on for so long at most, to find other errors."""
 ENDS: Final = frozenset({"loading", GAVE_UP})
-"""Phases after which the guest reports no more."""
+"""Phases that complete the check of the earlier cuts."""
 HEAR_S: Final = 0.2
 FIRST_START_S: Final = 10.0
 """The assumed time of a start, before any was measured."""
