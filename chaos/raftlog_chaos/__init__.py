@@ -1,4 +1,4 @@
 """The proof of raftlog: simulator, faults, workloads, checkers, scenarios, chaos runs, attacks and the fuzzer.
 
-It may import every module of raftlog. Nothing in raftlog but the command line imports it.
+It may import every module of raftlog. Only raftlog's command line imports it.
 """

@@ -1,4 +1,4 @@
-"""The scenario of a run: which node did what when, kept per partition, and told in the few lines that explain a
+"""The chronicle of a run: which node did what when, kept per partition, and reduced to the few lines that explain a
 failure.
 
 Observers write it (invariants, hosts, clients); it judges nothing. It is kept only in the replay of a failed seed.
@@ -25,7 +25,7 @@ Kind = Literal["appended", "truncated", "high watermark", "acked", "role", "meta
 
 _OFFSET = re.compile(r"\b(?:at|offset|from|to)(?: offset)? (\d+)")
 _CROWD: Final = frozenset({"appended", "truncated", "high watermark", "acked"})
-"""Kinds that come in crowds: told only where they concern the offset in question."""
+"""Frequent kinds: shown only where they concern the offset in question."""
 
 _PLAIN: Final = (
     (" power_loss=True", ", unsynced writes lost"),
@@ -91,9 +91,9 @@ class Chronicle:
         self.note(host, "fault", text)
 
     def tell(self, failure: str) -> list[Event]:
-        """Return the events that explain a failure: those of the partitions and offsets that its text names.
+        """Return the events that explain a failure: the events of the partitions and offsets in its text.
 
-        If it names none, leaders and ISRs are told of all, but of raftlog's own topics.
+        If it names none, leaders and ISRs are shown for all partitions except raftlog's own topics.
         """
         named = [each for each in self._partitions if _is_named(each, failure)]
         offsets = {int(found) for found in _OFFSET.findall(failure)} if named else set()
@@ -109,7 +109,7 @@ class Chronicle:
 
 
 def _until_violated(events: list[Event]) -> list[Event]:
-    """Events after the first violation explain nothing."""
+    """Events after the first violation do not explain it."""
     ends = (at for at, each in enumerate(events) if each.kind == "violated")
     return events[: next(ends, len(events)) + 1]
 

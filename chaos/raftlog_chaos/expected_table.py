@@ -1,7 +1,7 @@
-"""The content of a compacted partition before anything was taken out of it, and what must therefore be left.
+"""The content of a compacted partition before any cleaning, and what must therefore be left.
 
-Laws: a record never changes and never moves. The newest committed record of each key is there, or, if that is a
-tombstone, none of that key that somebody could read.
+Laws: a record never changes and never moves. The newest committed record of each key is there. If that is a tombstone,
+no record of that key that a reader could see may be left.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExpectedTable:
         self._aborted: set[int] = set()
 
     def take(self, header: BatchHeader, batch: memoryview) -> list[str]:
-        """Learn from a committed batch that is new, or hold one to what is known; returns what is wrong."""
+        """Learn from a new committed batch, or compare a known batch; returns what is wrong."""
         if header.is_control:
             self._end_transaction(header, batch)
             return []
@@ -72,10 +72,10 @@ class ExpectedTable:
         self.end = header.end_offset
 
     def judge(self, offsets: Iterable[int], start: int, end: int) -> list[str]:
-        """Hold what a log still has in [start, end) to what it had; returns what is wrong.
+        """Compare what a log still has in [start, end) with what it had; returns what is wrong.
 
-        A key that has a newer record at or after `end` counts for nothing: a replica that catches up gets its records
-        from a leader that cleaned further.
+        A key with a newer record at or after `end` is ignored. A replica that catches up gets its records from a leader
+        that cleaned further.
         """
         undecided = {offset for opened in self._open.values() for offset in opened}
         limit = min([end, *undecided])

@@ -1,8 +1,8 @@
 """Operations of clients and what they saw: the one record that every checker judges, from either world.
 
 The model is that of Jepsen's Kafka workload. An operation is written twice: when it is invoked and when it completes.
-`ok` means that it happened, `fail` that it did not and never will, `info` that nobody knows. A file of it is JSON
-lines, one operation each, in real-time order, after a header line.
+`ok` means that it happened, `fail` that it did not and never will, `info` that its outcome is unknown. A file of it is
+JSON lines, one operation each, in real-time order, after a header line.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     value: list[Any] | None = None
     error: str | None = None
     rebalanced: list[str] = []
-    """Keys whose assignment changed during this operation."""
+    """Keys with a changed assignment during this operation."""
     seek_to_beginning: bool = False
     group: str = ""
     """Of a txn: the group whose offsets are committed with it, behind what it polled. Its subscribes name it too."""
@@ -123,12 +123,12 @@ class HistoryError(ValueError):
 class StoredHistory:
     """A history file: its header, and its operations, read anew each time it is iterated; never all in memory.
 
-    Raises OSError, and HistoryError for what can't be understood. Of a run that was killed the last line may be cut
-    short: it is left out, and `cut_short` says so once the file was read to its end.
+    Raises OSError, and HistoryError for what can't be understood. The last line of a killed run may be incomplete. It
+    is left out, and `cut_short` reports that once the file was read to its end.
     """
 
     def __init__(self, path: Path, *, on_read: Callable[[int], object] = lambda length: None) -> None:
-        """`on_read` is told the length of each line, in bytes."""
+        """`on_read` is called with the length of each line, in bytes."""
         self.path = path
         self.cut_short = False
         self._on_read = on_read
@@ -142,7 +142,7 @@ class StoredHistory:
         self.header = _header_of(first) or Header()
 
     def __iter__(self) -> Iterator[Op]:
-        """The first whole pass validates and finds the end; later ones trust it, though the file may have grown."""
+        """The first whole pass validates and finds the end; later passes trust it, though the file may have grown."""
         with self.path.open("rb") as file:
             lines = enumerate(iter(partial(file.readline, LINE_BYTES), b""), 1)
             if self._lines:
@@ -199,7 +199,7 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
 class _MicroOperation(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The shape of a micro-operation; nothing is kept in this form."""
+    """The shape of a micro-operation, only for validation."""
 
     f: Literal["send", "poll"]
     what: str | dict[str, list[tuple[Number, Value]]] | None = None
@@ -211,7 +211,7 @@ _decode_op = msgspec.json.Decoder(Op).decode
 
 
 def _header_of(line: bytes | str) -> Header | None:
-    """Return the header if this first line is one."""
+    """Return the header if this first line is a header."""
     if b'"raftlog_history"' not in (line if isinstance(line, bytes) else line.encode()):
         return None
     try:

@@ -1,7 +1,7 @@
-"""The invariants of a simulated cluster at every moment, looked at from outside while it runs.
+"""The invariants of a simulated cluster at every moment, checked from outside while it runs.
 
-Nothing here may touch the world: no chance, no faults, no time. So a run is the same however often it is looked at.
-Findings go to `failures`; events go to the chronicle, if one is kept.
+No check may affect the world: no chance, no faults, no time. So a run is the same however often it is checked. Findings
+go to `failures`; events go to the chronicle, if there is a chronicle.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_STEPS: Final = 4
 
 
 class Violations(list[str]):
-    """The violations; each new one also goes into the chronicle."""
+    """The violations; each new violation also goes into the chronicle."""
 
     chronicle: Chronicle | None = None
 
@@ -89,7 +89,7 @@ class Invariants:
                 truth.excuse()
 
     def ended(self, name: str, *, midway: bool = False) -> None:
-        """Look once more at a node that is about to die: what it has told anybody still holds.
+        """Look once more at a node that is about to die: everything that it has announced still holds.
 
         Not if it dies `midway` through a callback, where half of what belongs together is done.
         """
@@ -261,7 +261,7 @@ def _faults_of_move(was: PartitionState, state: PartitionState) -> list[str]:
 
 
 def _faults_of(was: PartitionState | None, state: PartitionState, image: MetadataImage) -> list[str]:
-    """Return what is wrong with a partition's state, by itself and after the one before."""
+    """Return what is wrong with a partition's state, by itself and after the previous state."""
     faults = []
     if not state.isr or not set(state.isr) <= set(state.replicas):
         faults.append(f"the ISR is {state.isr}, the replicas {state.replicas}")

@@ -1,6 +1,6 @@
 """One replica seen from outside: what it holds below its high watermark is the same on all replicas for ever.
 
-It reads the simulated disk's contents past its faults and its chance, so that looking changes nothing.
+It reads the simulated disk's contents without its faults and its chance, so that a check has no effect.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class PartitionTruth:
         self.leaders: dict[int, int] = {}
         """The leader in each leader epoch."""
         self.readable: dict[int, int] = {}
-        """The highest latest offset that the leader of each epoch would tell a client."""
+        """The highest latest offset that the leader of each epoch would return to a client."""
         self.excused = False
         self.is_table = False
         """Some replica was compacted: a batch that others fetch from it may be another, though no offset is missing."""
         self.table = ExpectedTable()
-        """Of a compacted topic, whose batches change while its records don't."""
+        """The expected table of a compacted topic, whose batches change while its records don't."""
 
     def excuse(self) -> None:
         """The last in-sync replica is lost, or a leader was elected uncleanly: records may go, as documented."""
@@ -197,7 +197,7 @@ class ReplicaWatch:
         while at < len(segments) and start < self.high_watermark:
             start = self._compare_segment(segments[at], start, faults)
             if self._position < segments[at].size and self._is_table():
-                break  # the rest rotted: what comes after it would hide what nobody knows yet
+                break  # the rest rotted: a later record would hide what is still unknown
             at += 1
         self._end = start
         return faults[:3]
@@ -218,7 +218,7 @@ class ReplicaWatch:
             if header.end_offset > self.high_watermark or not follows:
                 break  # out of its place: it rotted, as where a CRC fails; that is found elsewhere
             if self._hides_what_nobody_knows(segment, start, position, header.length):
-                break  # a sound replica has to tell first what was here; later records would hide that it is missing
+                break  # a sound replica has to show first what was here; later records would hide the gap
             if header.base_offset >= start:
                 faults += self._compare_batch(header, content, segment, position)
             due = header.end_offset
@@ -253,7 +253,7 @@ class ReplicaWatch:
         self, header: BatchHeader, content: bytearray, segment: Segment, position: int
     ) -> list[str]:
         if self._disk.has_rotted(segment.file.path, range(position, position + header.length)):
-            return []  # that is found elsewhere; here, that nobody took it over
+            return []  # other checks find the rot; this check finds replicas that copied it
         if self._is_table():
             return self._compare_rows(header, content, position)
         batch = (header.end_offset, header.crc, header.leader_epoch)
@@ -277,7 +277,7 @@ class ReplicaWatch:
 
 
 def _readable(role: LeaderRole) -> int | None:
-    """Return the latest offset that the leader would tell a client now, None if it would not tell."""
+    """Return the latest offset that the leader would return to a client now, None for an error."""
     try:
         found = role.offset_for_timestamp(LATEST, read_committed=False, replica=False, search=None)
     except KafkaError:

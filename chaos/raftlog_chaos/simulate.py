@@ -1,4 +1,4 @@
-"""A workload of one's own against a simulated cluster: virtual time, faults by seed, the very nodes of production.
+"""A custom workload against a simulated cluster: virtual time, faults by seed, the very nodes of production.
 
 `simulate(workload, seed=7)` runs an `async def workload(context)` on plain asyncio: `asyncio.open_connection` and
 whatever stands on it reach the nodes of `context.bootstrap`. Threads, real sockets and C clients do not work in there.

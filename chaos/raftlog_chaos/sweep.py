@@ -1,6 +1,6 @@
-"""Tells scenarios over many seeds, in several processes, and explains the ones that fail. It prints nothing.
+"""Runs scenarios over many seeds, in several processes, and explains the failures. It prints no output.
 
-A seed that failed is told once more with a chronicle: the world is the same, since whoever keeps it only looks.
+A failed seed runs once more with a chronicle: the world is the same, since the observer only looks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STRICT_SEEDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRun:
-    """One scenario to be told with one seed for some virtual seconds."""
+    """One scenario to run with one seed for some virtual seconds."""
 
     scenario: str
     seed: int
@@ -40,7 +40,7 @@ class ScenarioRun:
 
     @property
     def replay(self) -> str:
-        """The command line that tells it again, with the nodes' log."""
+        """The command line that runs it again, with the nodes' log."""
         return f"raftlog sim --scenario {self.scenario} --seconds {self.seconds:g} --seed {self.seed} --log"
 
 
@@ -111,7 +111,7 @@ class Summary:
 
 
 def run_seed(tale: ScenarioRun) -> Outcome:
-    """Tell a scenario in a world of its own; if it fails, once more for its chronicle. KeyError: no such scenario."""
+    """Run a scenario in a world of its own; if it fails, once more for its chronicle. KeyError: no such scenario."""
     began_at = time.process_time()
     try:
         run = _simulate(tale, lambda _loop: None)
@@ -136,7 +136,7 @@ def _simulate(tale: ScenarioRun, furnish: Callable[[SimLoop], object]) -> Run[An
 
 
 def _explain(tale: ScenarioRun) -> list[Event]:
-    """Tell a scenario that fails, with a chronicle, and return the events that matter."""
+    """Run a failing scenario, with a chronicle, and return the events that matter."""
     chronicles: list[Chronicle] = []
     try:
         _simulate(tale, lambda loop: chronicles.append(loop.keep_chronicle()))
@@ -153,9 +153,9 @@ def _text_of(error: Exception) -> str:
 
 
 class Sweep:
-    """Tells tales, `jobs` at a time; iterate over the outcomes as they come. `summary` grows with them.
+    """Runs scenarios, `jobs` at a time; iterate over the outcomes as they come. `summary` grows with them.
 
-    `budget_s`: no tale begins after so many real seconds. Unless `keep_going`, none begins after a failure.
+    `budget_s`: no run begins after so many real seconds. Unless `keep_going`, none begins after a failure.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class Sweep:
             yield run_seed(tale)
 
     def _side_by_side(self) -> Iterator[Outcome]:
-        # spawned, not forked: every process is as fresh as the one that replays
+        # spawned, not forked: every process is as fresh as the replaying process
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(self._jobs, mp_context=context, initializer=begin_worker)
         try:
@@ -218,7 +218,7 @@ class Sweep:
 
 
 def begin_worker() -> None:
-    """Prepare a process that tells tales: its nodes are silent, and Ctrl-C is the parent's."""
+    """Prepare a process that runs scenarios: its nodes are silent, and Ctrl-C is the parent's."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -232,12 +232,12 @@ class _Nowhere:
         """Forget it."""
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """There is no buffer."""
 
     def isatty(self) -> bool:
         return False
 
 
 def silence() -> None:
-    """Have the nodes of this process say nothing from now on."""
+    """Make the nodes of this process silent from now on."""
     configure_log(level="error", format="console", stream=_Nowhere())

@@ -1,4 +1,4 @@
-"""Runs one attack in a process of its own: the order comes as JSON on standard input, the report goes out."""
+"""Runs one attack in a process of its own: the order is JSON on standard input, the report JSON on standard output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def restrain() -> None:
-    """Bound what this process takes: memory by a limit, the processor by its priority; files are had as needed."""
+    """Limit this process: memory by a limit, the CPU by its priority; files as needed."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -48,7 +48,7 @@ def main() -> None:
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     restrain()
     attack = load_attacks()[order.attack]
-    signal.setitimer(signal.ITIMER_REAL, attack.within_s + START_S)  # it ends even if nobody waits for it
+    signal.setitimer(signal.ITIMER_REAL, attack.within_s + START_S)  # it ends even without a waiting parent
     try:
         report = Report(attack.run(order.target))
     except ClaimBroken as error:

@@ -1,4 +1,5 @@
-"""Claims about records that a broker must not believe, and reads of records that cost far more than they show."""
+"""Claims in records that a broker must not believe, and reads of records that cost far more than their size
+suggests."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def _in_order(target: Target, topic: str) -> int:
 
 
 def _stay(target: Target, topic: str, batches: list[bytes], seconds: float = 7.0) -> str:
-    """Produce the batches, let retention pass some times, and see that fresh records are still there."""
+    """Produce the batches, let retention run several times, and check that fresh records are still there."""
     taken = codes(target, topic, batches)
     time.sleep(seconds)
     start = _in_order(target, topic)
@@ -106,7 +107,7 @@ def times_that_no_record_has(target: Target) -> str:
 
 @attack("kafka", within_s=60)
 def records_without_a_time(target: Target) -> str:
-    """Records without a timestamp age by their file, so that fresh ones are not from 1970."""
+    """Records without a timestamp age by their file, so that fresh records are not from 1970."""
     batch = build_batch([new_record(b"k", b"fresh", timestamp=-1)])
     with _topic(target, "attack-timeless", retention_ms="3600000", segment_ms="1000") as topic:
         return _stay(target, topic, [batch] * 20)
@@ -192,7 +193,7 @@ def the_last_record_of_a_very_large_batch(target: Target) -> str:
 
 @attack("http", within_s=60)
 def reads_that_are_given_up(target: Target) -> str:
-    """Reads of records whose clients have left are given up: hundreds of them do not pile up."""
+    """Reads for clients that have left are given up: hundreds of them do not pile up."""
     with _topic(target, "attack-left") as topic:
         taken = codes(target, topic, [_large()])
         expect(taken == [0], f"the batch was not taken: {taken}")
@@ -216,7 +217,7 @@ def _large() -> bytes:
 
 @attack("http", within_s=40)
 def streams_of_events_begun_and_dropped(target: Target) -> str:
-    """Thousands of streams of events that are begun and reset leave no one of them open, and probes answered."""
+    """Thousands of event streams that are opened and reset leave no stream open, and probes are answered."""
     begun, going_on = 0, for_seconds(5)
     while going_on():
         for node in target.nodes:

@@ -1,4 +1,4 @@
-"""Compressed batches that unfold to far more than they weigh, where a broker unpacks them: keys, times, compaction."""
+"""Compressed batches that expand enormously where a broker decompresses them: keys, times, compaction."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def snappy_claims() -> bytes:
 
 
 def many_records(count: int, codec: int) -> bytes:
-    """Return a batch of very many tiny records that weighs almost nothing packed."""
+    """Return a batch of very many tiny records that compresses to almost zero bytes."""
     from raftlog.records.compression import compress
 
     plain = b"".join(record(offset_delta=number, key=b"") for number in range(count))
@@ -172,7 +172,7 @@ def bombs_where_times_are_searched(target: Target) -> str:
 
 @attack("kafka", within_s=60)
 def bombs_where_logs_are_compacted(target: Target) -> str:
-    """Batches of very many tiny keyed records are compacted or passed over, and so are all other logs."""
+    """Batches of very many tiny keyed records are compacted or skipped, and so are all other logs."""
     words = []
     batch = many_records(150_000, ZSTD)
     for index, node in enumerate(sorted(target.nodes)):

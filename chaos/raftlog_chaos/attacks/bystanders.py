@@ -25,7 +25,7 @@ COMMIT_S: Final = 1.0
 POLL_S: Final = 0.05
 MOST_RECORDS: Final = 500
 END_S: Final = 60.0
-"""librdkafka may never come back from a close when all brokers are gone; such a client is left behind."""
+"""librdkafka may never return from a close when all brokers are gone; such a client is abandoned."""
 
 COMMON: Final = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 500}
 PRODUCER: Final = {
@@ -66,10 +66,7 @@ def faults_of(ops: Sequence[Op], missing: Mapping[str, int]) -> list[str]:
 
 
 class Bystanders:
-    """`start` and `stop` them once; in between ask how long they waited, at the end whether all is there.
-
-    Records are waited for, and read back, as long as anything comes within `still_s` seconds.
-    """
+    """`start` and `stop` them once; in between query their waiting times, and at the end check for missing records."""
 
     def __init__(
         self, bootstrap: str, still_s: float, client_settings: Mapping[str, str] | None = None
@@ -105,7 +102,7 @@ class Bystanders:
         self._threads[1].join(END_S)
 
     def abandon(self) -> None:
-        """Have both end by themselves: there is nobody left whom they could ask."""
+        """Make both stop by themselves: there is no broker left to ask."""
         self._stopping.set()
         self._reading_ends.set()
 
@@ -129,7 +126,7 @@ class Bystanders:
         )
 
     def wait_still(self, since: float, until: float) -> None:
-        """Wait until all records sent in a time are acknowledged and read, or nothing comes any more."""
+        """Wait until all records sent in a time are acknowledged and read, or progress stops."""
         wanted = [each.keyed_value for each in self._sent_between(since, until)]
         seen, moved_at = -1, time.monotonic()
         while time.monotonic() - moved_at < self._still_s:

@@ -1,4 +1,4 @@
-"""Strangers at the controller's port: MessagePack that lies, handshakes that stop half way, proofs made up."""
+"""Strangers at the controller's port: false MessagePack, unfinished handshakes, made-up proofs."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def handshakes_that_lie(target: Target) -> str:
 
 @attack("controller", within_s=20)
 def handshakes_that_stop_half_way(target: Target) -> str:
-    """A thousand channels that say hello and then nothing are given up after the time of a handshake."""
+    """A thousand channels that stop after their hello are closed after the handshake timeout."""
     with target.lines(1_000, "controller") as lines:
         for number, line in enumerate(lines):
             line.send(hello(1 + number % 3, KINDS[number % 4]))
@@ -136,7 +136,7 @@ def _end(line: Line) -> str:
 
 @attack("controller", within_s=20)
 def a_handshake_a_byte_at_a_time(target: Target) -> str:
-    """Hellos that arrive a byte at a time are given up after the time of a handshake as well."""
+    """Hellos that arrive a byte at a time are closed after the handshake timeout as well."""
     going_on, data = for_seconds(6), hello()
     sent = 0
     with target.lines(200, "controller") as lines:
@@ -150,7 +150,7 @@ def a_handshake_a_byte_at_a_time(target: Target) -> str:
 
 @attack("controller", within_s=20)
 def hellos_in_a_hurry(target: Target) -> str:
-    """As many handshakes as a stranger can begin in five seconds leave the quorum its leader."""
+    """As many handshakes as a stranger can begin in five seconds do not cost the quorum its leader."""
     going_on, begun = for_seconds(5), 0
     while going_on():
         for node in target.nodes:
@@ -174,7 +174,7 @@ def challenges_that_nobody_reads(target: Target) -> str:
 
 @attack("controller", within_s=40)
 def megabytes_beyond_the_last_channel(target: Target) -> str:
-    """Channels beyond the limit of channels are closed, and what they send is not kept."""
+    """Channels beyond the limit are closed, and their bytes are not kept."""
     with target.rush(2_100, "controller") as first:
         piece, taken = bytes(1 << 20), 0
         lines = first[-80:]
@@ -211,7 +211,7 @@ def text_that_is_no_text(target: Target) -> str:
 
 
 def _challenged(target: Target, node: int) -> Challenge:
-    """Say hello to a controller; return its challenge, which names its directory to anybody who asks."""
+    """Say hello to a controller; return its challenge, which names its directory to any client."""
     with target.line("controller", node) as line:
         line.send(hello())
         found = line.read()
@@ -261,7 +261,7 @@ def _leader(target: Target) -> tuple[int, int]:
 
 
 def _as_kafka_client(target: Target, node: int) -> list[str]:
-    """Ask a controllers' port as a Kafka client for all that would open the cluster; return the outcomes in words."""
+    """Send a controllers' port a Kafka client's requests for control of the cluster; return the outcomes in words."""
     make = request_builders(CREATE_ACLS, 3)
     rule = make.AclCreation(
         resource_type=4,
@@ -291,7 +291,7 @@ def _as_kafka_client(target: Target, node: int) -> list[str]:
 
 @attack("controller", ci=True)
 def kafka_clients_at_the_controllers_port(target: Target) -> str:
-    """A Kafka client at a controllers' port is refused, whatever it asks, since nothing says who it is."""
+    """A Kafka client at a controllers' port is refused whatever it requests, since it has no proof of identity."""
     words = [word for node in target.nodes for word in _as_kafka_client(target, node)]
     expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
     return counted(words)
@@ -299,7 +299,7 @@ def kafka_clients_at_the_controllers_port(target: Target) -> str:
 
 @attack("controller", shape="closed")
 def users_made_at_the_controllers_port(target: Target) -> str:
-    """A stranger makes himself no user and no rule at the port without logins of a cluster that demands them."""
+    """A stranger creates no user and no ACL at the port without logins of a cluster that requires them."""
     words = [word for node in target.nodes for word in _as_kafka_client(target, node)]
     expect(set(words) == {"refused"}, f"a stranger was served at a controllers' port: {counted(words)}")
     with target.line("logins") as line:

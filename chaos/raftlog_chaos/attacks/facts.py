@@ -1,4 +1,4 @@
-"""Facts that nodes tell over HTTP and in their logs: stalls of the event loop, fencings, errors with a traceback."""
+"""Facts from the nodes' HTTP API and logs: stalls of the event loop, fencings, errors with a traceback."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LogTail:
     def unforeseen(self) -> list[str]:
         """Return the new errors with a traceback since the last call: event and exception."""
         if not self._path.exists():
-            return []  # the cluster was taken down with its files
+            return []  # the cluster was stopped and its files removed
         with self._path.open("rb") as file:
             file.seek(self._position)
             text = file.read()
@@ -113,7 +113,9 @@ def metadata_offset(nodes: Mapping[int, NodePorts]) -> int:
 
 
 def fencings(nodes: Mapping[int, NodePorts], since_offset: int) -> list[str]:
-    """Return what nodes say of brokers fenced at this metadata offset or later; one may not have heard of it yet."""
+    """Return the nodes' reports of brokers fenced at this metadata offset or later; a node may not have the news
+    yet.
+    """
     found: dict[str, None] = {}
     answered = False
     for doors in nodes.values():
@@ -128,7 +130,7 @@ def fencings(nodes: Mapping[int, NodePorts], since_offset: int) -> list[str]:
 
 
 def fencings_in(why: Mapping[str, Any], since_offset: int) -> list[str]:
-    """Return the sentences of one broker's history that tell of its fencing at an offset or later."""
+    """Return the sentences of one broker's history about its fencing at an offset or later."""
     return [
         f"{event['message']}, because {event['because']}"
         for event in why["events"]

@@ -1,4 +1,4 @@
-"""Fetch sessions and lists of partitions that lie: other versions, epochs and ids, and far too many of everything."""
+"""Fetch sessions and lists of partitions with false versions, epochs and ids, and with far too many elements."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def a_session_changes_its_version(target: Target) -> str:
 
 @attack("kafka")
 def a_session_changes_from_names_to_ids(target: Target) -> str:
-    """A session of names continued with topic ids, and one of ids with names, is refused and nothing else happens."""
+    """A session of names continued with topic ids, or vice versa, is refused and has no other effect."""
     words = []
     with target.line() as line:
         session = session_of(line, 12, fetch(12, [(compact(target.topic), [Part(0)])], (0, 0)))
@@ -180,7 +180,7 @@ def impossible_fetch_positions(target: Target) -> str:
 
 @attack("kafka", within_s=20)
 def forged_replica_fetches(target: Target) -> str:
-    """Fetches with the id of a replica, from who proved nothing, move no high watermark and see nothing uncommitted."""
+    """Fetches with a replica's id but without its proof move no high watermark and return no uncommitted record."""
     frames = [
         fetch(
             version,

@@ -30,7 +30,7 @@ HELLO: Final = raw(API_VERSIONS, 3, compact("x") + compact("1") + b"\0")
 
 
 def _hold(target: Target, port: Port, count: int, seconds: float, nodes: tuple[int, ...] = (1,)) -> str:
-    """Open connections at once and say nothing; return their states after a while."""
+    """Open connections at once and send no bytes; return their states after a while."""
     with contextlib.ExitStack() as held:
         lines: list[Line] = []
         for node in nodes:
@@ -58,7 +58,7 @@ def every_schema_at_once(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def silent_connections(target: Target) -> str:
-    """Three thousand connections that say nothing leave room for clients, brokers and logs."""
+    """Three thousand silent connections leave room for clients, brokers and logs."""
     return _hold(target, "kafka", 3_000, 3)
 
 
@@ -70,7 +70,7 @@ def silent_channels(target: Target) -> str:
 
 @attack("http", within_s=30)
 def silent_http_connections(target: Target) -> str:
-    """A thousand silent HTTP connections leave room for whoever asks how the cluster is."""
+    """A thousand silent HTTP connections leave room for health checks."""
     return _hold(target, "http", 1_000, 2)
 
 
@@ -147,7 +147,7 @@ def channels_come_and_go(target: Target) -> str:
 
 @attack("kafka")
 def half_closed_connections(target: Target) -> str:
-    """Connections whose client has finished sending, but not reading, are answered and closed, or closed."""
+    """Half-closed connections, which still read, are answered and closed, or closed."""
     with target.lines(500) as lines:
         for line in lines:
             line.send(HELLO)
@@ -160,7 +160,7 @@ def half_closed_connections(target: Target) -> str:
 
 @attack("kafka", within_s=20)
 def connections_beyond_the_backlog(target: Target) -> str:
-    """A thousand connections begun at once and never accepted in a hurry do not starve those who come after."""
+    """A thousand connections opened at once and never accepted in a hurry do not starve later connections."""
     with target.rush(1_000), target.line(source=ELSEWHERE) as line:
         began = time.monotonic()
         line.send(HELLO)

@@ -1,4 +1,4 @@
-"""Frames that lie: lengths at every level, headers, versions, tags; other protocols; bytes that come late or never."""
+"""Invalid frames: lengths at every level, headers, versions, tags; other protocols; bytes that come late or never."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def impossible_frame_lengths(target: Target) -> str:
 
 @attack("kafka")
 def announced_but_never_sent(target: Target) -> str:
-    """Connections that announce 100 MB each and send ten bytes make nobody keep 100 MB."""
+    """Connections that announce 100 MB each and send ten bytes cost no node 100 MB."""
     return told(target, [LENGTH.pack(100 * 1000 * 1000) + b"\0\0\0\3\0\0\0\1\0\0"] * 200)
 
 
@@ -71,7 +71,7 @@ def a_byte_at_a_time(target: Target) -> str:
 
 @attack("kafka")
 def request_headers_cut_off(target: Target) -> str:
-    """A request header that ends early, or whose client id lies about its length or is no text, closes the line."""
+    """A request header that is cut off, or has a client id of a false length or invalid text, closes the connection."""
     whole = head(METADATA, 12)
     cut = [framed(whole[:size]) for size in range(len(whole))]
     lies = [framed(struct.pack(">hhih", METADATA, 12, 1, size) + b"abc") for size in (4, 32767, -2, -32768)]
@@ -80,7 +80,7 @@ def request_headers_cut_off(target: Target) -> str:
 
 @attack("kafka")
 def lying_array_counts(target: Target) -> str:
-    """Arrays that claim two billion elements in a few bytes, in every API and version, make nobody reserve memory."""
+    """Arrays that claim two billion elements in a few bytes, in every API and version, reserve no memory."""
     frames = []
     for key in ApiKey:
         for version in range(APIS[key].min_version, APIS[key].max_version + 1):
@@ -104,7 +104,7 @@ def lying_string_lengths(target: Target) -> str:
 
 @attack("kafka")
 def endless_varints(target: Target) -> str:
-    """Varints of more than five bytes are refused wherever one may stand: lengths, counts, tags."""
+    """Varints of more than five bytes are refused wherever they may occur: lengths, counts, tags."""
     endless = b"\xff" * 64
     frames = [raw(key, APIS[key].max_version, endless) for key in ApiKey]
     frames += [framed(head(key, APIS[key].max_version)[:-1] + endless) for key in ApiKey]
@@ -136,7 +136,7 @@ def unknown_apis_and_versions(target: Target) -> str:
 
 @attack("kafka")
 def other_protocols(target: Target) -> str:
-    """TLS, HTTP, SSH, Redis and DNS at the Kafka port, and Kafka at the others, close nothing but their connection."""
+    """TLS, HTTP, SSH, Redis and DNS at the Kafka port, and Kafka at the others, close only their own connection."""
     hellos = [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",

@@ -1,4 +1,4 @@
-"""Groups of strangers: made-up members, thousands of them, offers of megabytes, expressions that take long."""
+"""Groups of strangers: made-up members, thousands of them, metadata of megabytes, expensive expressions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _join(
 
 
 def _join_old(group: str, metadata: bytes = b"m", *, session_ms: int = 6_000) -> bytes:
-    """Return a JoinGroup v3: whoever comes so is a member at once."""
+    """Return a JoinGroup v3, which makes the sender a member at once."""
     body = legacy(group) + struct.pack(">ii", session_ms, 60_000) + legacy("") + legacy("consumer")
     return raw(
         JOIN, 3, body + struct.pack(">i", 1) + legacy("range") + struct.pack(">i", len(metadata)) + metadata
@@ -59,7 +59,7 @@ def _beat(group: str, **fields: Any) -> bytes:
 
 
 def _on_all(target: Target, frames: list[bytes], *, each: int = 50, within_s: float = 6.0) -> str:
-    """Send all frames to each node, some on a connection, since only one of them coordinates a group."""
+    """Send all frames to each node, some per connection, since only one node coordinates a group."""
     words = []
     for node in NODES:
         with target.lines((len(frames) + each - 1) // each, "kafka", node) as lines:
@@ -70,7 +70,7 @@ def _on_all(target: Target, frames: list[bytes], *, each: int = 50, within_s: fl
 
 
 def _delete(target: Target, groups: list[str]) -> str:
-    """Delete groups that are empty by now; return in words what came of it."""
+    """Delete empty groups; return the outcome in words."""
     words = []
     for node in NODES:
         with target.line("kafka", node, ELSEWHERE) as line:
@@ -90,7 +90,7 @@ def thousands_of_made_up_groups(target: Target) -> str:
 
 @attack("kafka", within_s=60)
 def a_group_of_thousands(target: Target) -> str:
-    """Four hundred members that join one group at once, and vanish, are told of a generation without a stall."""
+    """Four hundred members that join one group at once, and vanish, get a generation without a stall."""
     told = _on_all(target, [_join_old("attack-crowd", b"m" * 200)] * 400, each=1, within_s=4)
     return told
 
@@ -103,7 +103,7 @@ def offers_of_megabytes(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def strangers_in_a_group(target: Target) -> str:
-    """A made-up member id, generation or instance of a living group changes nothing in it."""
+    """A made-up member id, generation or instance of a living group has no effect on it."""
     group, frames = GROUP_OF_BYSTANDERS, []
     for member in ("", "made-up", "rdkafka-00000000-0000-0000-0000-000000000000", "m" * 30_000):
         for generation in (-1, 0, 1, 2, 2**31 - 1):
@@ -154,7 +154,7 @@ def impossible_group_numbers(target: Target) -> str:
 
 @attack("kafka", within_s=60)
 def expressions_that_take_long(target: Target) -> str:
-    """Subscriptions by expressions made to blow up, and very long ones, are matched in turns or refused."""
+    """Subscriptions by exponential expressions, and very long ones, are matched in turns or refused."""
     bombs = [
         "(a+)+$",
         "(a|aa)+$",
@@ -211,7 +211,7 @@ def assignments_of_megabytes(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def heartbeats_in_a_hurry(target: Target) -> str:
-    """As many heartbeats of unknown members as a client can send in five seconds leave the others theirs."""
+    """As many heartbeats of unknown members as a client can send in five seconds leave other members theirs."""
     frame = raw(HEARTBEAT, 0, legacy("attack-beats") + struct.pack(">i", 1) + legacy("m")) * 500
     going_on, sent = for_seconds(5), 0
     with target.lines(6) as lines:
@@ -224,6 +224,6 @@ def heartbeats_in_a_hurry(target: Target) -> str:
 
 @attack("kafka", within_s=40)
 def static_members_that_take_turns(target: Target) -> str:
-    """One static instance that a thousand clients claim one after the other belongs to the last one."""
+    """A static instance that a thousand clients claim in turn belongs to the last client."""
     told = _on_all(target, [_join("attack-static", instance="one")] * 1_000, each=20, within_s=3)
     return told

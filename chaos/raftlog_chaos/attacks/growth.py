@@ -1,4 +1,4 @@
-"""Growth of what a cluster keeps for ever: topics, partitions, configs, offsets, as much as is allowed."""
+"""Growth of a cluster's permanent state: topics, partitions, configs, offsets, up to the limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _could_be_made(count: int) -> bytes:
 
 
 def _clean(target: Target) -> str:
-    """Delete what attacks have made."""
+    """Delete everything that attacks created."""
     left = topics_made(target)
     return f"{len(left)} made, deletion: {delete_topics(target, left)}" if left else "none made"
 
@@ -75,7 +75,7 @@ def a_hundred_thousand_topics_at_once(target: Target) -> str:
 
 @attack("kafka", within_s=90)
 def requests_of_many_objects_on_many_connections(target: Target) -> str:
-    """Twenty requests that become twenty megabytes of objects each are dealt with one after the other."""
+    """Twenty requests that become twenty megabytes of objects each are handled one at a time."""
     only_asked = _could_be_made(20_000)
     with target.lines(20) as lines:
         for line in lines:
@@ -176,7 +176,7 @@ def a_config_altered_again_and_again(target: Target) -> str:
 
 @attack("kafka", within_s=60)
 def a_topic_made_and_deleted_again_and_again(target: Target) -> str:
-    """A topic that is made and deleted as fast as that goes leaves neither files nor memory behind."""
+    """A topic that is created and deleted as fast as possible leaves neither files nor memory behind."""
     going_on, rounds = for_seconds(6), 0
     while going_on() and rounds < 150:
         create_topic(target, "attack-again")
@@ -187,7 +187,7 @@ def a_topic_made_and_deleted_again_and_again(target: Target) -> str:
 
 @attack("kafka", within_s=40)
 def the_longest_name_of_a_topic(target: Target) -> str:
-    """A topic whose name has 249 characters is made and deleted as any other, though file names end at 255 bytes."""
+    """A topic whose name has 249 characters is created and deleted as any other, though file names end at 255 bytes."""
     name = "n" * 249
     made, deleted = create_topic(target, name), delete_topics(target, [name])
     expect(deleted == "answered", "the deletion of a topic with 249 characters is not answered")
@@ -217,7 +217,7 @@ def reassignments_begun_and_taken_back(target: Target) -> str:
 
 @attack("kafka", within_s=40)
 def elections_again_and_again(target: Target) -> str:
-    """A thousand elections of preferred leaders change nothing where nothing is due."""
+    """A thousand elections of preferred leaders change no leader where none is due."""
     everything = raw(ELECT_LEADERS, 2, b"\0\0" + TIMEOUT + b"\0")
     with target.lines(4) as lines:
         for line in lines:

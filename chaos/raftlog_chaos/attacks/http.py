@@ -1,4 +1,4 @@
-"""The HTTP port: requests that two parsers would read differently, headers without end, connections that dawdle."""
+"""The HTTP port: requests that two parsers would read differently, endless headers, slow connections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _each(target: Target, requests: list[bytes], within_s: float = 2.0) -> str:
 
 @attack("http", ci=True)
 def smuggled_requests(target: Target) -> str:
-    """Requests whose end is said twice or strangely are refused, so that no proxy can be made to see another end."""
+    """Requests with a doubled or odd length are refused, so that no proxy can be made to see another end."""
     inner = "GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     words: list[str] = []
     tricks = [
@@ -162,7 +162,7 @@ def headers_that_never_end(target: Target) -> str:
 
 @attack("http", within_s=40)
 def pages_that_nobody_reads(target: Target) -> str:
-    """A hundred connections that ask for /metrics again and again, and read nothing, are bounded."""
+    """A hundred connections that request /metrics again and again without reading are bounded."""
     data = request("GET", "/metrics") * 10 + request("GET", "/openapi.json") * 10
     with target.lines(100, "http") as lines:
         sent = never_read(lines, data, seconds=5)
@@ -171,7 +171,7 @@ def pages_that_nobody_reads(target: Target) -> str:
 
 @attack("http", within_s=40)
 def pages_in_a_hurry(target: Target) -> str:
-    """As many pages as a client can ask for in five seconds leave the loop to others."""
+    """As many pages as a client can request in five seconds leave the loop to others."""
     data = b"".join(
         request("GET", path) for path in ("/metrics", "/v1/health", "/openapi.json", "/v1/quorum")
     )
@@ -186,7 +186,7 @@ def pages_in_a_hurry(target: Target) -> str:
 
 @attack("http")
 def odd_methods_and_versions(target: Target) -> str:
-    """Methods, versions, paths and upgrades that nobody serves are answered with an error of the client's."""
+    """Unknown methods, versions, paths and upgrades are answered with a client error."""
     lines = [
         f"{method} / HTTP/1.1"
         for method in ("CONNECT", "TRACE", "PATCH", "PRI", "BREW", "", "G" * 9_000, "get")

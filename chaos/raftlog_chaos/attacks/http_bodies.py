@@ -1,4 +1,4 @@
-"""Bodies at the HTTP port: JSON made to hurt, streams without end, packed bodies, bodies that arrive by the byte."""
+"""Bodies at the HTTP port: hostile JSON, endless streams, compressed bodies, bodies that arrive byte by byte."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def large_bodies_on_many_connections(target: Target) -> str:
 
 @attack("http", within_s=30)
 def wrong_tokens_and_audits(target: Target) -> str:
-    """Changes that are refused ten thousand times fill neither a log nor a queue, and wrong tokens change nothing."""
+    """Ten thousand refused changes fill neither a log nor a queue, and wrong tokens change no state."""
     path = f"{_cluster(target)}/topics/nowhere"
     data = b"".join(
         request("DELETE", path, f"Authorization: Bearer wrong-{number}\r\nX-Request-Id: {'i' * 64}\r\n")

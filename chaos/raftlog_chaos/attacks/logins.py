@@ -59,7 +59,7 @@ def plain(user: str, password: str, authorization_id: str = "") -> bytes:
 
 
 def answered(line: Line, frame: bytes, within_s: float = 3.0) -> Any:
-    """Send a message of a login and return its decoded answer; None: none came."""
+    """Send a message of a login and return its decoded answer, None without an answer."""
     answer = line.ask(frame, within_s)
     return None if answer is None else decode_response(AUTHENTICATE, 2, memoryview(answer))[1]
 
@@ -88,7 +88,7 @@ def first_of(line: Line, scram: ScramClient, header: str = "n,,") -> bytes:
 
 @attack("logins", within_s=40, shape="closed")
 def silent_before_login(target: Target) -> str:
-    """Three thousand connections that never log in leave room for those who do, and end within a minute."""
+    """Three thousand connections that never log in leave room for logins, and end within a minute."""
     with target.rush(3_000, "logins") as lines:
         time.sleep(3)
         return f"{len(lines)} begun; of a hundred of them {counted(all_told(lines[::30], 0.5))}"
@@ -120,7 +120,7 @@ def large_frames_before_login(target: Target) -> str:
 
 @attack("logins", within_s=40, shape="closed")
 def logins_that_stop_halfway(target: Target) -> str:
-    """A thousand logins by SCRAM that stand still between their two messages keep nobody else from logging in."""
+    """A thousand SCRAM logins that stop between their two messages block no other login."""
     with target.lines(1_000, "logins") as lines:
         for number, line in enumerate(lines):
             user = LOGIN_USERS[0] if number % 2 else f"nobody-{number}"
@@ -135,7 +135,7 @@ def logins_that_stop_halfway(target: Target) -> str:
 
 @attack("logins", within_s=30, shape="closed")
 def logins_a_byte_at_a_time(target: Target) -> str:
-    """A login whose bytes come one by one is served, or ended in time; it holds up nothing."""
+    """A login whose bytes arrive one by one is served, or ended in time; it holds up no other client."""
     whole = choose("PLAIN") + plain(LOGIN_USERS[0], "a guess")
     with target.lines(200, "logins") as lines:
         for at in range(len(whole)):
@@ -160,7 +160,7 @@ def half_closed_logins(target: Target) -> str:
 
 
 class Liar(ScramClient):
-    """Says another nonce than the server gave it, with the right proof for that."""
+    """Uses another nonce than the server's, with the right proof for that."""
 
     said_nonce = ""
 
@@ -290,7 +290,7 @@ def requests_before_login(target: Target) -> str:
 
 @attack("logins", within_s=30, shape="closed")
 def garbage_in_logins(target: Target) -> str:
-    """Bytes of chance where a mechanism's message is expected are no login, and fail nothing but that connection."""
+    """Random bytes in place of a mechanism's message are no login, and close only their connection."""
     chance, frames = random.Random(5), []
     for size in (0, 1, 2, 100, 10_000, 60_000):
         for mechanism in MECHANISMS:
@@ -305,7 +305,7 @@ def garbage_in_logins(target: Target) -> str:
 
 @attack("logins", within_s=30, shape="closed")
 def wrong_passwords_at_a_rate(target: Target) -> str:
-    """Guesses on eighty connections for five seconds get in nowhere, are all answered alike, and slow nobody down."""
+    """Guesses on eighty connections for five seconds never succeed, get equal answers, and slow no client down."""
     going_on = for_seconds(5)
     answers: list[str] = []
     while going_on():
@@ -316,7 +316,7 @@ def wrong_passwords_at_a_rate(target: Target) -> str:
 
 
 def _guess(target: Target, number: int) -> Sequence[str]:
-    """Guess on as many connections at once, for users that there are and others; return what was said to each."""
+    """Guess on as many connections at once, for existing users and others; return the answer to each."""
     said = []
     with target.lines(80, "logins") as lines:
         for at, line in enumerate(lines):
@@ -344,7 +344,7 @@ def _first_s(target: Target, user: str) -> float:
 
 @attack("logins", within_s=40, shape="closed")
 def users_that_are_not_there(target: Target) -> str:
-    """SCRAM's first answer takes as long for a made-up user as for one that is there."""
+    """SCRAM's first answer takes as long for a made-up user as for an existing user."""
     took: dict[bool, list[float]] = {True: [], False: []}
     for number in range(300):
         took[True].append(_first_s(target, LOGIN_USERS[number % len(LOGIN_USERS)]))

@@ -1,4 +1,4 @@
-"""Lists of names: one again and again, or a hundred thousand different ones, in every API that takes a list."""
+"""Lists of names: a single name repeated, or a hundred thousand different names, in every API that takes a list."""
 
 from __future__ import annotations
 

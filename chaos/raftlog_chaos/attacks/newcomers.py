@@ -1,4 +1,4 @@
-"""Attacks that fill the places of newcomers, in which an honest client comes from another address and must get in."""
+"""Attacks that occupy the places of new connections, while an honest client from another address must get in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog_chaos.attacks.registry import attack
 from raftlog_chaos.attacks.target import CONNECT_S, Line, Port, Target, counted, expect, for_seconds, told
 
 NEIGHBOUR: Final = "127.0.0.77"
-"""The address of an honest client whose machine does not attack."""
+"""The address of an honest client on another machine than the attacker."""
 PROBES: Final = ("/v1/live", "/v1/ready")
 PROBE_S: Final = 5.0
 SILENT: Final = 1_300
@@ -25,7 +25,7 @@ RECORD: Final = b'{"value": {"type": "STRING", "data": "attack"}}\n'
 
 
 def _probes(target: Target, going_on: Callable[[], bool]) -> tuple[int, int]:
-    """Ask every node again and again whether it lives; return how many answers came, and how many did not."""
+    """Probe every node repeatedly; return how many answers came, and how many did not."""
     answered = failed = 0
     while going_on():
         for doors in target.nodes.values():
@@ -40,7 +40,7 @@ def _probes(target: Target, going_on: Callable[[], bool]) -> tuple[int, int]:
 
 
 def expect_probes(target: Target, seconds: float) -> str:
-    """Probe every node for so long. Raises ClaimBroken if one is not answered."""
+    """Probe every node for so long. Raises ClaimBroken if a probe is not answered."""
     answered, failed = _probes(target, for_seconds(seconds))
     expect(failed == 0, f"{failed} of {answered + failed} probes were not answered")
     expect(answered > 0, "no probe was sent")
@@ -48,7 +48,7 @@ def expect_probes(target: Target, seconds: float) -> str:
 
 
 def _newcomers(target: Target, port: Port, count: int) -> str:
-    """Make whole TLS handshakes from another address, one after the other."""
+    """Complete TLS handshakes from another address, one after the other."""
     made = 0
     for number in range(count):
         with contextlib.suppress(OSError), target.line(port, 1 + number % 3, NEIGHBOUR) as line:

@@ -1,4 +1,4 @@
-"""Strangers that speak as brokers at the port of clients: forged handshakes, replicas that are none, forwarded lies."""
+"""Strangers that act as brokers at the port of clients: forged handshakes, false replicas, forwarded lies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raftlog_chaos.attacks.target import (
 )
 
 HANDSHAKE: Final = 0x7261
-"""raftlog's own API key for brokers that prove who they are."""
+"""raftlog's own API key for the authentication of brokers."""
 NONCE: Final = bytes(range(32))
 
 
@@ -38,7 +38,7 @@ def hello(kind: int = 1, broker: int = 2, epoch: int = 0) -> bytes:
 
 @attack("kafka")
 def forged_handshakes(target: Target) -> str:
-    """Handshakes out of order, cut off, repeated or with a wrong proof end their connection, and nobody else's."""
+    """Handshakes out of order, cut off, repeated or with a wrong proof end only their own connection."""
     chance = random.Random(2)
     frames = [
         hello(kind, broker, epoch)
@@ -73,7 +73,7 @@ def handshakes_in_a_hurry(target: Target) -> str:
 
 @attack("kafka")
 def replicas_after_a_failed_handshake(target: Target) -> str:
-    """Fetches as a follower, behind a hello without its proof, are those of a client, and move no high watermark."""
+    """Follower fetches after a hello without its proof count as a client's, and move no high watermark."""
     frames = []
     for replica in (1, 2, 3):
         asked = [

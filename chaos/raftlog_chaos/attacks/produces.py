@@ -1,4 +1,4 @@
-"""Produce requests that lie: about batches, records, times, producers and transactions, or that come far too often."""
+"""False produce requests: batches, records, times, producers and transactions, or far too many of them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def altered(batch: bytes, **fields: int) -> bytes:
 
 
 def with_payload(payload: bytes, count: int = 1, *, codec: int = 0) -> bytes:
-    """Return a batch that claims `count` records in a payload of one's own making."""
+    """Return a batch that claims `count` records in a custom payload."""
     batch = one_record()[:HEADER_BYTES] + payload
     length = len(batch) - 12
     return altered(batch, length=length, attributes=codec, last_offset_delta=count - 1, record_count=count)
@@ -210,7 +210,7 @@ def one_partition_named_again_and_again_in_a_produce(target: Target) -> str:
 
 @attack("kafka", within_s=40)
 def made_up_producer_ids(target: Target) -> str:
-    """Batches of very many producer ids that nobody gave out neither stay in memory for ever nor stop the loop."""
+    """Batches of very many made-up producer ids neither stay in memory for ever nor stop the loop."""
     going_on, sent, number = for_seconds(8), 0, 1 << 40
     with target.lines(8) as lines:
         while going_on():
@@ -230,7 +230,7 @@ def made_up_producer_ids(target: Target) -> str:
 
 @attack("kafka")
 def produces_without_acknowledgement(target: Target) -> str:
-    """acks=0 with errors of every kind closes the connection that sent it, and keeps nothing."""
+    """acks=0 with errors of every kind closes its own connection, and keeps no memory."""
     bad = [
         produce(target.topic, 0, altered(one_record(), crc=1), acks=0),
         produce("nowhere", 0, one_record(), acks=0),
@@ -245,7 +245,7 @@ def produces_without_acknowledgement(target: Target) -> str:
 
 @attack("kafka")
 def internal_topics_from_outside(target: Target) -> str:
-    """Records for the coordinators' own topics are refused, whoever sends them and in whichever version."""
+    """Records for the coordinators' own topics are refused from every client and in every version."""
     words = []
     for topic in ("__consumer_offsets", "__transaction_state"):
         for partition in range(3):
@@ -257,7 +257,7 @@ def internal_topics_from_outside(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def long_transactional_ids(target: Target) -> str:
-    """Transactional ids of 32 KB in Produce and elsewhere are refused, and hold up nobody else's transaction."""
+    """Transactional ids of 32 KB in Produce and elsewhere are refused, and hold up no other transaction."""
     batch = build_batch(
         [new_record(b"k", b"v", timestamp=1)], producer=ProducerIdAndSequence(77, 0, 0), attributes=0x10
     )

@@ -1,4 +1,4 @@
-"""Clients that ask and never read: answers must not pile up, on one connection or over many."""
+"""Clients that send requests and never read: answers must not pile up, on one connection or over many."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fetches_behind_a_produce(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def fetches_that_nobody_reads(target: Target) -> str:
-    """A hundred connections that fetch megabytes and read nothing hold back what was asked, not what it would bring."""
+    """A hundred connections that fetch megabytes without reading hold memory for their requests, not for responses."""
     with target.lines(100) as lines:
         sent = never_read(lines, fetch_all(target.topic, 0) * 20, seconds=4)
         return f"{sent // 1024} KiB of requests taken, {counted([each.state for each in lines])}"
@@ -75,7 +75,7 @@ def fetches_that_nobody_reads(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def metadata_that_nobody_reads(target: Target) -> str:
-    """Pipelined Metadata and ApiVersions whose answers nobody reads stop the reading of that connection, no more."""
+    """Pipelined Metadata and ApiVersions without a reader stop only the reading of that connection."""
     frame = raw(METADATA, 12, b"\0\0\0\0") * 50 + raw(API_VERSIONS, 0, b"") * 50
     with target.lines(50) as lines:
         sent = never_read(lines, frame, seconds=4)
@@ -123,7 +123,7 @@ def waiting_fetches(target: Target) -> str:
 
 @attack("kafka", within_s=20)
 def answers_cut_off(target: Target) -> str:
-    """Clients that reset their connection in the middle of a large answer leave nothing behind."""
+    """Clients that reset their connection in the middle of a large answer leave no memory behind."""
     came = 0
     for _ in range(300):
         line = target.line()

@@ -1,4 +1,4 @@
-"""The book of attacks: each is a function of a few lines, registered with its name, its claim and its bounds."""
+"""The registry of attacks: each is a function of a few lines, registered with its name, its claim and its bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 from raftlog_chaos.attacks.target import Port, Target
 
 Run = Callable[[Target], str]
-"""Attack, and return in a few words what the nodes answered."""
+"""Attack, and return the nodes' answers in a few words."""
 
 FAMILIES: Final = (
     "frames",

@@ -1,9 +1,9 @@
 """Runs attacks in sieges of a few, and finds the culprit when a siege ends badly.
 
-Memory that a node keeps after an attack may be the sum of what several left behind: such an attack is run once more on
-a cluster of its own, and so is one that only made the bystanders wait: the machine may have had other things to do.
-When the bystanders' records are not all there at a siege's end, each of its attacks is run alone. When a node's memory
-is not back at a siege's end, those of its attacks are run alone after which it was not back soon.
+Memory that a node keeps after an attack may be the sum of several attacks. Such an attack runs once more on a cluster
+of its own. So does an attack that only delayed the bystanders, since the machine may have been busy. If bystanders'
+records are missing at a siege's end, each of its attacks runs alone. If a node's memory is not back then, the attacks
+run alone after which it was not back soon.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ class Told(Protocol):
 
 
 class Course:
-    """The attacks of one siege so far, and what is still undecided about them."""
+    """The attacks of one siege so far, and their undecided outcomes."""
 
     def __init__(self) -> None:
         self.struck: list[Attack] = []
         self.warm: list[Attack] = []
         """Attacks after which memory was not back soon; none once an attack ends with all of it back."""
         self.ended_warm = False
-        """Whether the last attack is one of them, so that the end of the siege judges the memory."""
+        """Whether the last attack left the memory high, so that the end of the siege judges it."""
         self.doubted: Outcome | None = None
-        """The outcome of the last attack, if it is to be run once more, alone."""
+        """The outcome of the last attack, if it has to run once more, alone."""
 
     def add(self, attack: Attack, outcome: Outcome, *, is_doubtful: bool) -> None:
         self.struck.append(attack)
@@ -68,10 +68,7 @@ class Course:
 
 
 class Runner:
-    """`run` may be interrupted: what was concluded by then is in `outcomes`.
-
-    `has_time` is asked before each attack; once it says no, the attacks that are left are not run.
-    """
+    """`run` may be interrupted: the outcomes so far are in `outcomes`."""
 
     def __init__(
         self, besiege: Besiege, told: Told, limits: Limits, *, has_time: Callable[[], bool] = lambda: True
@@ -82,7 +79,7 @@ class Runner:
         self._has_time = has_time
         self.outcomes: dict[str, Outcome] = {}
         self._slow: set[str] = set()
-        """Attacks during which the bystanders waited for too long, and nothing else was wrong."""
+        """Attacks during which the bystanders waited for too long, without another failure."""
 
     def run(self, attacks: Sequence[Attack]) -> list[Outcome]:
         """Run all of them, as far as there is time; return their outcomes in that order."""
@@ -118,7 +115,7 @@ class Runner:
         return len(course.struck)
 
     def _is_doubtful(self, attack: Attack, outcome: Outcome, course: Course) -> bool:
-        """Say whether something else than the attack may be to blame, so that it is to be run once more, alone."""
+        """Whether another cause than the attack may be to blame, so that it has to run once more, alone."""
         if is_slow_only(outcome.seen, self._limits):
             again = attack.name in self._slow
             self._slow.add(attack.name)
@@ -145,7 +142,7 @@ class Runner:
                 self._run_each_alone(course.warm, ["its memory was not judged, since a later attack failed"])
 
     def _run_alone(self, struck: Sequence[Attack], before: Outcome) -> None:
-        """Decide what an attack that failed after others does by itself."""
+        """Decide about an attack that failed after others by running it alone."""
         attack = struck[-1]
         self._told.said(f"{attack.name}: once more, alone ({before.faults[0]})")
         self._besiege([attack])

@@ -1,10 +1,10 @@
 """One cluster under siege: bystanders at work, attacks one after the other, and measurements around each.
 
-Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks
-→ memory is back → bystanders stop → all is read back. A cluster is not used again after an attack that failed.
+Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks →
+memory is back → bystanders stop → all is read back. A cluster is not used again after a failed attack.
 
-After an attack files and connections are waited for. Memory is waited for a few seconds only: a node that still has
-somewhat more than idle goes into the next attack, and the end of the siege gives it all the time that the limits allow.
+After an attack the session waits for files and connections. It waits for memory only a few seconds. A node still
+somewhat above idle goes into the next attack. The end of the siege gives it all the time that the limits allow.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ FIND_COORDINATOR: Final = 10
 ALREADY_THERE: Final = 36
 
 WARM_S: Final = 2.0
-"""Bystanders work so long before the nodes count as idle."""
+"""How long bystanders work before the nodes count as idle."""
 TAIL_S: Final = 0.5
 """Records that are sent so long after an attack's end still belong to it."""
 LOOK_S: Final = 0.2
 SOON_S: Final = 5.0
-"""Memory that is not back within this, and little enough, is looked at again at the end of the siege."""
+"""Memory that is not back within this, but below the limit, is checked again at the end of the siege."""
 SCHEMA_BYTES: Final = 32 * MIB
 """Memory of the schemas of all APIs and versions, each loaded with its first request, and kept."""
 
 GUARD_BYTES: Final = 1536 * MIB
-"""A node with so much is stopped with its cluster, and the attack has failed: the machine has other work."""
+"""A node with so much memory is stopped with its cluster, and the attack has failed: the machine has other work."""
 READY_S: Final = 30.0
 
 SETTINGS: Final = {
@@ -188,7 +188,7 @@ class AttackSession:
     # --- an attack
 
     def strike(self, attack: Attack) -> Outcome:
-        """Attack, look, and conclude."""
+        """Attack, measure, and conclude."""
         return self.judge(attack, lambda: self._run(attack))
 
     def judge(self, attack: Attack, run: Callable[[], str]) -> Outcome:
@@ -253,7 +253,7 @@ class AttackSession:
         return report.answered
 
     def _guard(self, node: int) -> None:
-        """A node is about to take the machine: end the attack and the cluster. Called from the watch."""
+        """Stop the attack and the cluster when a node is about to exhaust the machine. Called from the watch."""
         self._guarded = f"node {node} took more than {GUARD_BYTES // MIB} MiB"
         if self._attacker is not None:
             self._attacker.kill()
@@ -343,7 +343,7 @@ def _few(lines: list[str], most: int = 3) -> list[str]:
 
 
 def prepare(target: Target) -> None:
-    """Create the topics and fill those that are attacked. Raises OSError."""
+    """Create the topics and fill the attacked topics. Raises OSError."""
     nodes = sorted(target.nodes)
     led = tuple((index, (*nodes[index:], *nodes[:index])) for index in range(len(nodes)))
     _create(target, TOPIC, led[:PARTITIONS], {"min.insync.replicas": "2"})

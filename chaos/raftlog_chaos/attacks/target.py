@@ -1,7 +1,7 @@
-"""The cluster under attack as a script sees it: ports, sockets and frames. Nothing here knows what a node is.
+"""The cluster under attack as a script sees it: ports, sockets and frames, without knowledge of nodes.
 
-Every socket comes from an address of loopback that no honest client uses, so that the judge can tell whose connections
-a node still holds, and so that limits per address concern the attacker alone.
+Every socket uses a loopback address that no honest client uses. So the judge can attribute the connections that a node
+still holds, and limits per address concern the attacker alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOGIN_PASSWORD: Final = "one password for both"  # noqa: S105 - of clusters that
 ATTACKER: Final = "127.0.0.66"
 """Source address of attacks, unless they come from many addresses."""
 ELSEWHERE: Final = "127.0.9.9"
-"""Source address of an attacker's clean-up, in case the other address is shut out."""
+"""Source address of an attacker's clean-up, in case the other address is blocked."""
 ANSWER_S: Final = 3.0
 """Seconds that a script waits for an answer by default."""
 CONNECT_S: Final = 3.0
@@ -46,7 +46,7 @@ _HEADER = struct.Struct(">hhih")
 
 
 class ClaimBroken(Exception):
-    """An answer shows that what the attack claims does not hold; the message says how."""
+    """An answer contradicts the attack's claim; the message says how."""
 
 
 def expect(holds: bool, otherwise: str) -> None:
@@ -238,7 +238,7 @@ class Line:
         return "closed" if self.closed else "open"
 
     def close(self, *, reset: bool = False) -> None:
-        """Close it, with a RST if told so."""
+        """Close it; with a RST if `reset`."""
         if reset:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()
@@ -254,7 +254,7 @@ def framed(body: bytes) -> bytes:
 
 
 def head(api_key: int, version: int, correlation_id: int = 1, client_id: str | None = CLIENT_ID) -> bytes:
-    """Return a request's header, whose tagged fields are none where the version has them."""
+    """Return a request's header, with empty tagged fields where the version has them."""
     name = None if client_id is None else client_id.encode()
     start = _HEADER.pack(api_key, version, correlation_id, -1 if name is None else len(name)) + (name or b"")
     return start + b"\0" if is_flexible(api_key, version) else start
@@ -355,7 +355,7 @@ def delete_topics(target: Target, names: Sequence[str]) -> str:
 
 
 def topics_made(target: Target) -> list[str]:
-    """Return the names of all topics but the coordinators' and those that a siege begins with."""
+    """Return the names of all topics except the coordinators' and the initial topics of a siege."""
     with target.line(source=ELSEWHERE) as line:
         answer = line.ask(raw(3, 4, LENGTH.pack(-1) + b"\0"), 20)
     if answer is None:

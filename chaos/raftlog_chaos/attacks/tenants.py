@@ -1,4 +1,4 @@
-"""Attacks on what nodes keep for each client: rates of made-up names and addresses, and metrics that clients push."""
+"""Attacks on the nodes' state for each client: rates of made-up names and addresses, and metrics that clients push."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _metrics(points: int, name: str = "org.apache.kafka.attack") -> bytes:
 
 @contextlib.contextmanager
 def _subscribed(target: Target) -> Iterator[None]:
-    """Ask all clients for all metrics for as long as the context lasts."""
+    """Request all metrics from all clients for as long as the context lasts."""
 
     def alter(configs: dict[str, str | None]) -> None:
         make = request_builders(ALTER_CONFIGS, 1)

@@ -1,4 +1,4 @@
-"""Attacks on TLS itself, before anybody has logged in: no hello, half of one, half a handshake, and far too much."""
+"""Attacks on TLS itself, before any login: no hello, half of it, half a handshake, and far too much."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def silent_before_tls(target: Target) -> str:
 
 @attack("secure", within_s=40, shape="closed")
 def handshakes_that_stall(target: Target) -> str:
-    """A thousand handshakes that stop within or behind their hello end in time, and keep nobody else out."""
+    """A thousand handshakes that stop within or after their hello end in time, and keep no other client out."""
     whole = hello()
     with target.lines(1_000, "secure") as lines:
         for number, line in enumerate(lines):
@@ -70,7 +70,7 @@ def handshakes_that_stall(target: Target) -> str:
 
 @attack("secure", within_s=30, shape="closed")
 def garbage_for_a_hello(target: Target) -> str:
-    """Anything but a hello ends the connection: other protocols, records of chance, lengths that lie."""
+    """Anything but a hello ends the connection: other protocols, random records, false lengths."""
     chance, whole = random.Random(6), hello()
     frames = [
         HELLO,
@@ -181,7 +181,7 @@ def renegotiations(target: Target) -> str:
 
 @attack("secure", within_s=30, shape="closed")
 def guesses_over_tls(target: Target) -> str:
-    """A hundred logins with wrong passwords over TLS, and requests without any, get nobody in."""
+    """A hundred logins with wrong passwords over TLS, and requests without a login, all fail."""
     words = []
     for number in range(100):
         with contextlib.suppress(OSError), target.line("secure", 1 + number % 3) as line:

@@ -1,4 +1,4 @@
-"""Transactions of strangers: made-up ids, producers and epochs, markers that nobody may write, far too many of all."""
+"""Transactions of strangers: made-up ids, producers and epochs, forbidden markers, far too many of all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def transactional_ids_by_the_thousand(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def markers_from_strangers(target: Target) -> str:
-    """WriteTxnMarkers from who is no broker of the cluster is refused: it would decide others' transactions."""
+    """WriteTxnMarkers from a client is refused: it would decide others' transactions."""
     frames = []
     for producer in PRODUCERS:
         topics = array(
@@ -93,7 +93,7 @@ def markers_from_strangers(target: Target) -> str:
 
 @attack("kafka", within_s=30)
 def transactions_of_made_up_producers(target: Target) -> str:
-    """Ends, partitions and offsets for transactions that nobody began, with guessed ids and epochs, change nothing."""
+    """Ends, partitions and offsets for unknown transactions, with guessed ids and epochs, have no effect."""
     frames = []
     for producer in PRODUCERS:
         for epoch in (0, 1, -1, 32767):

@@ -1,4 +1,4 @@
-"""The judge: measurements of nodes and bystanders around one attack, held against limits. Knows no clock."""
+"""The judge: compares measurements of nodes and bystanders around one attack with limits. Knows no clock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Limits(NamedTuple):
     p99_s: float = 1.0
     """Of the bystanders' acknowledgements, and of their reads."""
     busy: float = 5.0
-    """The same as a multiple of what they wait without any attack, where the machine has so much else to do."""
+    """The same as a multiple of their waiting time without any attack, on a busy machine."""
     peak_bytes: int = 256 * MIB
     """Resident memory of a node above idle, at every sample."""
     rest_bytes: int = 32 * MIB
@@ -30,9 +30,9 @@ class Limits(NamedTuple):
     settle_s: float = 60.0
     """Seconds after the attack within which memory, files and connections must be back."""
     still_s: float = 20.0
-    """Seconds without any news after which records of the bystanders are waited for no longer."""
+    """Seconds without progress after which the bystanders' records are no longer awaited."""
     files: int = 16
-    """File descriptors above those of the idle node, once settled: segments roll, brokers connect anew."""
+    """File descriptors above the idle node's, once settled: segments roll, brokers reconnect."""
     stall_s: float = 0.25
     """Longest time that a node's loop may compute without a turn for others, seconds."""
 
@@ -47,7 +47,7 @@ class Times(msgspec.Struct, frozen=True):
 
 
 def times_of(took_s: Sequence[float], still_open_s: Sequence[float] = ()) -> Times:
-    """Return the figures of finished waits, and of unfinished ones by their age so far."""
+    """Return the figures of finished waits; unfinished waits count with their age so far."""
     ordered = sorted([*took_s, *still_open_s])
     if not ordered:
         return Times()

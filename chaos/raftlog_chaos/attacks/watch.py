@@ -41,8 +41,8 @@ TIME_WAIT: Final = "06"
 def strangers(ports: Collection[int], table: str | None = None) -> Counter[int]:
     """Return by port how many connections of attackers processes hold. `table` is /proc/net/tcp's text.
 
-    One whose other end is in TIME_WAIT is the kernel's: under a flood a late packet brings a closed connection to life
-    again (SYN cookies), and the other end answers keep-alive probes until its minute is over.
+    A connection with its other end in TIME_WAIT belongs to the kernel. Under a flood a late packet revives a closed
+    connection (SYN cookies), and the other end answers keep-alive probes until its minute is over.
     """
     if table is None:
         table = Path("/proc/net/tcp").read_text()
@@ -61,7 +61,9 @@ def strangers(ports: Collection[int], table: str | None = None) -> Counter[int]:
 
 
 class Watch:
-    """Samples the memory of processes between `start` and `stop`; `on_excess` is told once of one beyond the guard."""
+    """Samples the memory of processes between `start` and `stop`; it calls `on_excess` once for a process beyond the
+    guard.
+    """
 
     def __init__(
         self, pids: Mapping[int, int], *, guard_bytes: int, on_excess: Callable[[int], object]

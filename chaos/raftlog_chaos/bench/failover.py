@@ -1,8 +1,8 @@
 """Faults in a running cluster, and how long its partitions took no acks=all record around each of them.
 
 One round: all is well and every partition is led by its first replica → strike → the victim has left every ISR → every
-partition acknowledges again → the victim comes back → all is well. A gap belongs to a partition, the rounds' gaps to
-the longest of theirs. `moments` says from the nodes' own logs where the time went. A wait ends once nothing progresses.
+partition acknowledges again → the victim comes back → all is well. A gap belongs to a partition, and a round's gap is
+its longest. `moments` splits the gap by the nodes' own logs. A wait ends once progress stops.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Outcome:
 
 
 class FailoverRun:
-    """Strikes a cluster while a meter runs on one of its topics."""
+    """Injects faults into a cluster while a meter runs on one of its topics."""
 
     def __init__(self, cluster: Cluster, topic: str, *, partitions: int) -> None:
         self._cluster = cluster
@@ -110,7 +110,7 @@ class FailoverRun:
     def run(
         self, scenario: FailoverFault, rounds: int, *, told: Callable[[Round], None] = lambda _: None
     ) -> Outcome:
-        """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from one."""
+        """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from a round."""
         outcome = Outcome(scenario)
         patience = PATIENCE if scenario.strike == "pause" else {}
         meter = UnavailabilityMeter(

@@ -1,7 +1,7 @@
-"""A client that sends as much as it is let, as a process of its own.
+"""A client that sends as much as it can, as a process of its own.
 
-`python -m raftlog_chaos.bench.greedy SERVERS TOPIC` is one. It ends with the process that started it, or when that says
-so.
+`python -m raftlog_chaos.bench.greedy SERVERS TOPIC` starts it. It ends with its parent process, or at the parent's
+request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ QUEUED_BYTES_KB = 64 * 1024
 
 @contextmanager
 def greedy_client(bootstrap_servers: str, topic: str) -> Iterator[None]:
-    """Have one send for as long as the context lasts."""
+    """Run a client that sends for as long as the context lasts."""
     command = [sys.executable, "-m", "raftlog_chaos.bench.greedy", bootstrap_servers, topic]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - our own words
     try:

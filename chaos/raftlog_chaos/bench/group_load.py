@@ -1,7 +1,8 @@
-"""Many members of many groups in one process, as raw clients: they join, assign, beat, commit, and note what they saw.
+"""Many members of many groups in one process, as raw clients: they join, assign, send heartbeats, commit, and record
+what they saw.
 
-They wait for nothing that a stock client would not wait for, and know nothing of raftlog but its wire. Their demand
-on brokers: a commit that was acknowledged is never taken back.
+They wait only where a stock client would wait, and know only raftlog's wire protocol. Their demand on brokers: an
+acknowledged commit is never taken back.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ PATIENCE_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How all members of a load behave; `commit_s` 0: they commit nothing."""
+    """Options of all members of a load; with `commit_s` 0 they do not commit."""
 
     topic: str
     partitions: int
@@ -64,7 +65,7 @@ class GroupLoadModel:
 
 
 class Member:
-    """One member. `synced` is the generation whose assignment it has, -1 while it has none."""
+    """One member. `synced` is the generation of its assignment, -1 without an assignment."""
 
     def __init__(
         self, client: Client, group_id: str, *, habits: LoadOptions, book: GroupLoadModel, partition: int
@@ -100,7 +101,7 @@ class Member:
                 await self._take(code)
 
     async def _look_again(self) -> None:
-        """The coordinator is away: what could not be said to it is said to the next one at once."""
+        """The coordinator is away: pending requests go to the next coordinator at once."""
         self.coordinator = None
         self._beat_at = self._commit_at = 0.0
         await asyncio.sleep(BACKOFF_S)
@@ -201,7 +202,7 @@ class Member:
         return code
 
     async def check(self) -> None:
-        """Fetch the committed offset, and blame the brokers if it is less than what they acknowledged."""
+        """Fetch the committed offset, and blame the brokers if it is below their acknowledgement."""
         make, least = shapes(OFFSET_FETCH), self.acked
         topic = make.OffsetFetchRequestTopic(name=self.habits.topic, partition_indexes=(self.partition,))
         request = make.OffsetFetchRequest(group_id=self.group_id, topics=(topic,))

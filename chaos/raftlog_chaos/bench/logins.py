@@ -1,6 +1,6 @@
-"""Logins of a node: how many a second, and what CPU time they cost it. Each has a connection of its own.
+"""Logins of a node: how many a second, and their CPU time on the node. Each has a connection of its own.
 
-The client is a few lines on sockets: those of libraries cost more than the node. It derives a user's key once.
+The client is a few lines on sockets, since libraries' clients cost more than the node. It derives a user's key once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Logins:
 
     @property
     def per_cpu_s(self) -> float:
-        """Logins for a second of the node's CPU time: what one core serves that does nothing else."""
+        """Logins for a second of the node's CPU time: the rate of one fully used core."""
         return self.count / max(self.node_cpu_s, 1 / measure.CLOCK_TICKS)
 
 

@@ -1,7 +1,7 @@
 """Measurements of a running cluster through stock clients: throughput, latency, cost. Every loop is bounded.
 
-Machines are noisy, so each figure comes with a yardstick taken in the same run: librdkafka against its own mock broker
-for throughput, the disk's bare fdatasync for latency.
+Machines are noisy, so each figure comes with a yardstick from the same run. It is librdkafka against its own mock
+broker for throughput, the disk's bare fdatasync for latency.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRODUCER_CONFIG = {
 }
 
 LATENCY_CONFIG = {"acks": "all", "linger.ms": "0", "socket.nagle.disable": "true"}
-"""Without the last, Linux holds a small request back until the one before it is acknowledged."""
+"""Without the last option, Linux holds a small request back until the previous request is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,9 @@ def cpu_seconds(pids: Sequence[int]) -> float:
 
 
 def wait_until_idle(pids: Sequence[int], *, still_s: float = 2.0, most_s: float = 20.0) -> None:
-    """Block until processes do nothing of their own accord, or for `most_s`.
+    """Block until processes are idle, or for `most_s`.
 
-    A node imports what clients will ask for a second after it is ready; whatever is measured meanwhile seems slower.
+    A node imports what clients will need for a second after it is ready; measurements meanwhile would be slower.
     """
     began = time.monotonic()
     while time.monotonic() - began < most_s:
@@ -147,7 +147,9 @@ def write_to_each(bootstrap: str, topic: str, partitions: int, *, timeout_s: flo
 
 
 def mock_throughput(*, record_bytes: int, records: int) -> Throughput:
-    """The yardstick: the same producer against librdkafka's in-process mock broker, which stores and copies nothing."""
+    """The yardstick: the same producer against librdkafka's in-process mock broker, which does not store or copy
+    records.
+    """
     config = {"test.mock.num.brokers": "3", "bootstrap.servers": "mock", "log_level": "0"}
     return throughput(config, "mock", record_bytes=record_bytes, records=records)
 

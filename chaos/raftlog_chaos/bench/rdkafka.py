@@ -129,9 +129,9 @@ class BatchProducer:
 
 
 class CountingConsumer:
-    """Reads all partitions of a topic and only counts the records: no Python runs for one of them.
+    """Reads all partitions of a topic and only counts the records: no Python runs per record.
 
-    librdkafka calls a function for each record; here that is the C library's `abs`, which does nothing to it.
+    librdkafka calls a function for each record; here that is the C library's `abs`, which has no effect on it.
     """
 
     def __init__(self, config: Mapping[str, str], topic: str, partitions: int, offset: int) -> None:

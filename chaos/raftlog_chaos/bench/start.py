@@ -1,4 +1,4 @@
-"""Measurements of starting: nodes from a new process, which has imported nothing, and the command line's first page."""
+"""Measurements of starting: nodes from a new process without any imports, and the command line's first page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judges of histories and of replicas. They know nothing of how the world was made."""
+"""Judges of histories and of replicas. They are independent of the world that made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holds a replica's log to the times of its records: none that is fresh is gone, headers are true, searches find.
+"""Compares a replica's log with the times of its records: no fresh record is gone, headers are true, searches find.
 
 Source: Kafka's LogValidator (the largest timestamp is the leader's to write) and KIP-33 (offsets by time).
 """
@@ -17,7 +17,7 @@ from raftlog_chaos.checkers.records import read_batches, values_of
 from raftlog_chaos.workloads.odd_headers import Written
 
 SHOWN: Final = 5
-"""Faults of one kind that are listed."""
+"""How many faults of one kind are listed."""
 
 
 def judge_headers(batches: bytes) -> list[str]:
@@ -40,7 +40,9 @@ def judge_headers(batches: bytes) -> list[str]:
 
 
 def judge_fresh(log: Log, end_offset: int, acked: Iterable[Written]) -> list[str]:
-    """Return the fresh records that are not where they were acknowledged, and those that no search by time finds."""
+    """Return the fresh records that are missing from their acknowledged offsets, and those that no search by time
+    finds.
+    """
     values = values_of(read_batches(log, end_offset))
     fresh = [each for each in acked if each.is_fresh]
     gone = [each for each in fresh if values.get(each.offset) != each.value]

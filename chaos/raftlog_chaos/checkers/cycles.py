@@ -1,9 +1,9 @@
 """Operations that must precede themselves: G0 and G1c, alone, with process order and with real-time order.
 
-T1 → T2 by ww: T1 wrote the value right before one of T2's; by wr: T2 read a value of T1's. Only what committed counts.
-Real-time order has too many edges to write down. It isn't needed: if a cycle holds any real-time edges, then one with
-a single one exists, so it is enough to know for each operation the latest beginning among all it depends on. If none
-of these lies behind the operation's end, and nothing is in a circle already, process order can't close one either.
+T1 → T2 by ww: T1 wrote the value right before a value of T2; by wr: T2 read a value of T1. Only committed operations
+count. Real-time order has too many edges to store, and need not be stored. If a cycle has real-time edges, then a cycle
+with a single real-time edge exists. So each operation needs only the latest beginning among all its dependencies. If
+none of these lies behind the operation's end, and there is no other cycle, process order cannot close a cycle either.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PROCESS: Final = 2
 REALTIME: Final = 3
 KINDS: Final = ("ww", "wr", "process", "realtime")
 SWEEPS = 20
-"""So often times are passed round a circle at most."""
+"""The maximum number of rounds that propagate times in a cycle."""
 
 
 class Dependencies:
     """The edges, collected completion by completion.
 
-    Of all that an operation reads of a key the last value is enough: writers before it lead there by ww. Only cycles
-    of reads alone need `every_read`.
+    Of an operation's reads of a key the last value is enough: earlier writers lead there by ww. Only cycles of reads
+    alone need `every_read`.
     """
 
     def __init__(self, evidence: Evidence, *, every_read: bool = False) -> None:
@@ -40,7 +40,7 @@ class Dependencies:
         self.wr = Edges(WR, array("i"), array("i"))
 
     def take(self, step: Step) -> None:
-        """Note whose values were read."""
+        """Record the writers of the values that were read."""
         committed = self._evidence.committed
         if not step.reads or not committed[step.number]:
             return
@@ -52,7 +52,7 @@ class Dependencies:
                     self.wr.targets.append(step.number)
 
     def ww(self) -> Edges:
-        """Return the edges between writers of neighbours in a version order, passing over uncommitted ones."""
+        """Return the edges between writers of neighbours in a version order; uncommitted writers are skipped."""
         edges = Edges(WW, array("i"), array("i"))
         committed = self._evidence.committed
         for log in self._evidence.keys.values():
@@ -83,7 +83,7 @@ class Dependencies:
 def check_cycles(
     history: Iterable[Op], evidence: Evidence, dependencies: Dependencies, findings: Findings
 ) -> None:
-    """Look for all kinds of cycles; if the cheap look finds none, that is all."""
+    """Look for all kinds of cycles; skip the expensive search if the cheap search finds none."""
     nodes = len(evidence.invoked)
     ww, wr = dependencies.ww(), dependencies.wr
     graph = Graph(nodes, (ww, wr))
@@ -143,9 +143,9 @@ def _lines(evidence: Evidence, number: int, name: str) -> Iterator[int]:
 
 
 class _Lateness:
-    """For each operation the latest beginning among all it depends on; `found`: where that lies behind its end.
+    """For each operation the latest beginning among its dependencies; `found`: where that lies behind its end.
 
-    Of operations that depend on each other only the first ones are found.
+    Of operations that depend on each other only the first are found.
     """
 
     def __init__(self, evidence: Evidence, graph: Graph, parts: Components) -> None:

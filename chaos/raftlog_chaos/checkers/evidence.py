@@ -1,7 +1,7 @@
-"""A history in compact form: per key, which values were sent and read, by whom, and where they lie.
+"""A history in compact form: per key, the sent and read values, their operations, and their offsets.
 
-The first pass over a history fills it, one line at a time; `settle` then derives what committed and the order of each
-key's log. A value is a small number within its key, an operation a number in the order of invocation, so that a
+The first pass over a history fills it, one line at a time. `settle` then derives the committed operations and the order
+of each key's log. A value is a small number within its key, an operation a number in the order of invocation. So a
 million operations fit into a few hundred megabytes. It judges nothing.
 """
 
@@ -38,7 +38,7 @@ class KeyLog:
         self.reader = array("i")
         """The first `ok` operation that read it."""
         self.sent = array("q")
-        """Its offset as the sender was told."""
+        """Its offset from the sender's acknowledgement."""
         self.polled = array("q")
         """Its offset as the first reader saw it."""
         self.strays: dict[int, set[int]] = {}
@@ -49,7 +49,7 @@ class KeyLog:
         """The version order: one value for each offset that holds any; gaps of offsets are closed."""
 
     def number(self, value: Value) -> int:
-        """Return a value's number, a new one if need be."""
+        """Return a value's number, a new number if need be."""
         number = self.numbers.get(value)
         if number is None:
             number = self.numbers[value] = len(self.writer)
@@ -123,7 +123,7 @@ class Evidence:
                     self._take_reads(self.key(name), pairs, number)
 
     def key(self, name: str) -> KeyLog:
-        """Return a key's log, a new one if need be."""
+        """Return a key's log, created if need be."""
         log = self.keys.get(name)
         if log is None:
             log = self.keys[name] = KeyLog(name)
@@ -172,7 +172,7 @@ class Evidence:
             self._order(log)
 
     def _must_have_committed(self) -> bytearray:
-        """`ok` operations, and those of unknown outcome of whose writes an `ok` operation read at least one."""
+        """Return `ok` operations, and operations of unknown outcome with a write that an `ok` operation read."""
         outcome = self.outcome
         committed = bytearray(each == OK for each in outcome)
         for log in self.keys.values():
@@ -192,7 +192,9 @@ class Evidence:
             log.order.append(at)
 
     def placed(self, log: KeyLog) -> list[tuple[int, int]]:
-        """Return offset and value, ascending, each pair once: what committed sends were told and every poll saw."""
+        """Return offset and value, ascending, each pair once: from acknowledgements of committed sends and from all
+        polls.
+        """
         committed, writer = self.committed, log.writer
         found = [(offset, at) for at, offset in enumerate(log.polled) if offset >= 0]
         found += [
@@ -211,7 +213,7 @@ class Evidence:
     # --- what the checkers ask
 
     def line_of(self, number: int) -> int:
-        """Return the position of the line that tells most of an operation: its completion, else its invocation."""
+        """Return the position of the most detailed line of an operation: its completion, else its invocation."""
         if number < 0:
             return NOWHERE
         return self.completed[number] if self.completed[number] >= 0 else self.invoked[number]

@@ -1,6 +1,6 @@
-"""Collects what checkers find: how often each anomaly occurs, and only its smallest examples.
+"""Collects the findings of checkers: how often each anomaly occurs, and only its smallest examples.
 
-A checker names operations by the position of their lines; who has the history fetches them afterwards.
+A checker refers to operations by the position of their lines; the owner of the history fetches them afterwards.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from raftlog_chaos.history import Op, Value
 
 EXAMPLES = 8
-"""So many examples of each anomaly are kept."""
+"""How many examples of each anomaly are kept."""
 
 
 class Sighting(NamedTuple):
-    """A value that somebody saw at an offset of a key: the first operation that did is part of the evidence."""
+    """A value that was seen at an offset of a key: the first operation that saw it is part of the evidence."""
 
     key: str
     offset: int
@@ -77,7 +77,7 @@ class Findings:
         kept.sort(key=lambda each: each.size)
 
     def count_more(self, name: str, cases: int) -> None:
-        """Count further cases that the last example speaks for as well."""
+        """Count further cases that the last example represents as well."""
         self.cases[name] = self.cases.get(name, 0) + cases
 
     def fetch(self, history: Iterable[Op]) -> None:

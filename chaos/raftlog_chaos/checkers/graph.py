@@ -1,4 +1,4 @@
-"""A directed graph of numbered nodes and edges of several kinds, in flat arrays, and what cycles need of it."""
+"""A directed graph of numbered nodes and edges of several kinds, in flat arrays, and the search for cycles in it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def shortest_circle(
 ) -> list[tuple[int, int]]:
     """Return a short cycle within a component as (node, kind of the edge to the next), or [] if there is none.
 
-    It has an edge of the kind `through` and, if asked for, one of the kind `containing`.
+    It has an edge of the kind `through` and, if requested, another of the kind `containing`.
     """
     inside = frozenset(members)
     best: list[tuple[int, int]] = []

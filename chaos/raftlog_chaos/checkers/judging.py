@@ -1,6 +1,6 @@
-"""Takes a history through all checkers, in two passes; in a third it fetches the evidence of what was found.
+"""Runs a history through all checkers, in two passes; in a third it fetches the evidence of the findings.
 
-Memory grows with the number of operations and values (about 0.2 KB for each), never with what is in the lines.
+Memory grows with the number of operations and values (about 0.2 KB for each), never with the size of the lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raftlog_chaos.checkers.writes import check_writes
 from raftlog_chaos.history import Header, Op
 
 EXEMPT = frozenset({"crash", "debug"})
-"""These need not succeed ever."""
+"""These never need to succeed."""
 
 
 def judge(header: Header, ops: Iterable[Op]) -> Verdict:
@@ -56,7 +56,7 @@ def judge(header: Header, ops: Iterable[Op]) -> Verdict:
 
 
 def _check_success(tally: Tally, findings: Findings) -> None:
-    """An operation that never once succeeded has not been tested."""
+    """An operation that never succeeded has not been tested."""
     for f, outcomes in tally.counts.items():
         tried = sum(count for outcome, count in outcomes.items() if outcome != "invoke")
         if tried and "ok" not in outcomes and f not in EXEMPT:
@@ -66,7 +66,7 @@ def _check_success(tally: Tally, findings: Findings) -> None:
 
 
 def _check_steps(history: Iterable[Op], evidence: Evidence, findings: Findings) -> tuple[Lag, Consumption]:
-    """Make the second pass: what depends on version orders."""
+    """Make the second pass, which depends on version orders."""
     reads, polls, sends = Reads(evidence, findings), Polls(findings), Sends(findings)
     realtime, dependencies = RealTime(evidence, findings), Dependencies(evidence)
     lag, consumption, transactions = Lag(), Consumption(evidence), Transactions(evidence, findings)

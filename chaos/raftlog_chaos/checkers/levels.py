@@ -1,6 +1,6 @@
-"""Judges a cluster of two releases by what each node was given: metadata, and requests to its controller.
+"""Judges a cluster of two releases by what each node received: metadata, and requests to its controller.
 
-Nothing of the guards under test is asked, so what comes with which level is said here once more.
+It does not ask the guards under test, so it repeats which feature comes with which level.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from raftlog.metadata.record_levels import REQUESTS_SINCE
 from raftlog.node import Node
 
 PARTS_SINCE: Final = {1: ("acls", "scram", "tokens", "quotas"), 2: ("voters",)}
-"""The parts of an image that a release without a level does not have."""
+"""The parts of an image that a release without a level lacks."""
 
 Features = tuple[SupportedFeature, ...]
 
 
 class LevelBook:
-    """Notes the levels that the cluster had, and blames whoever gave a node something too early."""
+    """Records the levels of the cluster, and blames a node that sent another node something too early."""
 
     def __init__(self, blame: Callable[[str], object], installed: Callable[[], Iterable[Features]]) -> None:
-        """`installed`: what the release that each node has at this moment supports, whether it runs or not."""
+        """`installed`: the levels that each node's installed release supports, whether it runs or not."""
         self._blame = blame
         self._installed = installed
         self._newest = EMPTY_IMAGE
@@ -35,7 +35,7 @@ class LevelBook:
         self.raises = 0
 
     def began(self, node_id: int, node: Node) -> None:
-        """Watch a new life of a node. Raises nothing."""
+        """Watch a new life of a node. It never raises."""
         seen = EMPTY_IMAGE
 
         def take(image: MetadataImage) -> None:
@@ -69,7 +69,7 @@ class LevelBook:
             self._newest = image
 
     def _judge_change(self, old: MetadataImage, image: MetadataImage) -> None:
-        """A level is only changed to what the release of every node supports, and no other broker takes part."""
+        """A level changes only to one that every node's release supports, and no other broker takes part."""
         for broker in image.brokers.values():
             for name, level in image.features.items():
                 reason = None if broker.fenced else unsupported_reason(broker.features, name, level)
@@ -86,7 +86,7 @@ class LevelBook:
                     self._blame(f"{name} became {level}, and a node {reason}")
 
     def _look(self, node_id: int, node: Node, payload: bytes) -> None:
-        """An older controller cannot read newer requests, whoever sends them."""
+        """An older controller cannot read newer requests, whatever their sender."""
         controller = node.control.controller
         assert controller is not None
         if controller.active:

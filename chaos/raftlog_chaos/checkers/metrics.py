@@ -1,4 +1,5 @@
-"""Figures that are no verdicts: how far reads were behind, how often subscribers consumed a value, what was counted."""
+"""Figures without a verdict: how far reads were behind, how often subscribers consumed a value, and counts of
+operations."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Tally:
         """How many operations by function and outcome; "invoke" counts the invocations."""
         self.lines = 0
         self.subscribed = False
-        """Somebody whose offsets are not committed in transactions: for those that are there is more to demand."""
+        """Whether a process commits offsets outside of transactions; transactional groups have stricter checks."""
         self._times = (0, 0)
 
     def take(self, op: Op) -> None:
@@ -44,7 +45,7 @@ class Tally:
 
 
 class Growth:
-    """When the end of a key's log was first known to lie so far."""
+    """When the end of a key's log was first known to have reached each offset."""
 
     __slots__ = ("offsets", "times")
 
@@ -58,17 +59,17 @@ class Growth:
             self.times.append(time_ns)
 
     def since(self, offset: int) -> int | None:
-        """Return when something above an offset was first known to exist, in ns; None if nothing is."""
+        """Return when a record above an offset was first known to exist, in ns; None if there is none."""
         if not self.offsets or self.offsets[-1] <= offset:
             return None
         return self.times[bisect_right(self.offsets, offset)]
 
 
 class Lag:
-    """How old, when a poll began, was the first record that it should have found and did not?
+    """How old, at the beginning of a poll, was the first record that it should have found but did not?
 
-    `worst_ns` is Jepsen's; `worst_following_ns` only counts consumers that had reached the end of that key once since
-    they were assigned it, so that reading from the beginning is no lag.
+    `worst_ns` is Jepsen's. `worst_following_ns` only counts consumers that have reached the end of that key since its
+    assignment, so that reading from the beginning is no lag.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,7 @@ class Lag:
             self._measure(op, began_ns)
 
     def _assign(self, op: Op) -> None:
-        """Of a subscriber's keys it isn't known which are its own: they count once it reads them."""
+        """It is unknown which of a subscriber's keys are its own: they count once it reads them."""
         keys = [] if op.seek_to_beginning else list(op.value or ())
         self._held[op.process] = list(op.value or ()) if op.f == "assign" else []
         positions, following = self._positions.get(op.process, {}), self._following.get(op.process, set())
@@ -139,7 +140,7 @@ class Lag:
 
 
 class Consumption:
-    """How often each process that subscribed read each value, in `ok` operations. One is exactly once."""
+    """How often each process that subscribed read each value, in `ok` operations. A count of 1 is exactly once."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._bases: dict[KeyLog, int] = {}
@@ -166,7 +167,7 @@ class Consumption:
                 mine.extend([base + at for at in values])
 
     def _settle(self, process: int) -> None:
-        """It is no subscriber any more; what it read so far counts."""
+        """End a subscription; its reads so far count."""
         values = sorted(self._reads.pop(process))
         self._total.update(sum(1 for _ in same) for _, same in groupby(values))
 

@@ -1,4 +1,4 @@
-"""Offsets and values: each offset holds one value (inconsistent-offsets), each value lies at one offset (duplicate)."""
+"""Offsets and values: each offset holds one value (inconsistent-offsets), each value is at one offset (duplicate)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def check_offsets(evidence: Evidence, findings: Findings) -> None:
 
 
 def _is_a_bijection(log: KeyLog) -> bool:
-    """Whether nothing can be wrong, told cheaply."""
+    """Whether the log is certainly consistent, checked cheaply."""
     if log.strays:
         return False
     known = sum(polled >= 0 or sent >= 0 for polled, sent in zip(log.polled, log.sent, strict=True))

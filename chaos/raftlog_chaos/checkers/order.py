@@ -11,7 +11,9 @@ from raftlog_chaos.history import Op
 
 
 def distance(log: KeyLog, first: int, second: int) -> int:
-    """Return by how many places the second value lies behind the first; 1, as if all were well, if one is unknown."""
+    """Return by how many places the second value lies behind the first; 1, as if all were well, if either is
+    unknown.
+    """
     before, after = log.index[first], log.index[second]
     return 1 if before < 0 or after < 0 else after - before
 
@@ -29,7 +31,7 @@ def jumps(log: KeyLog, values: list[int]) -> Iterable[tuple[int, int, int]]:
 
 
 def between(log: KeyLog, first: int, second: int) -> str:
-    """Name the values that lie between two, for a person."""
+    """Name the values between two values, for a human reader."""
     start, end = log.index[first] + 1, log.index[second]
     names = log.values()
     shown = ", ".join(repr(names[at]) for at in log.order[start : min(end, start + 3)])
@@ -59,17 +61,17 @@ class Memory:
             del memory[log]
 
     def forget(self, process: int) -> None:
-        """The process is gone."""
+        """Forget a process that is gone."""
         self._of.pop(process, None)
 
 
 def _holds(held: frozenset[str], key: str, f: str) -> bool:
-    """Whether a key is in the list; one may subscribe to topics, too."""
+    """Whether a key is in the list; a process may subscribe to topics, too."""
     return key in held or (f == "subscribe" and key.rpartition("-")[0] in held)
 
 
 class OrderOfProcesses:
-    """Judges completions one by one, in real-time order: what one process does after what it did before."""
+    """Judges completions one by one, in real-time order: a process's operation against its earlier operations."""
 
     def __init__(self, findings: Findings) -> None:
         self._findings = findings

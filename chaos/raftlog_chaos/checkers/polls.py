@@ -18,7 +18,7 @@ class Polls(OrderOfProcesses):
             before = memory.get(log)
             if before is not None and not step.op.group:  # the group's order is judged, not its members'
                 self._judge_outside(step, log, values[0], before)
-            if step.op.type == "ok":  # after anything else a client goes back to where it was
+            if step.op.type == "ok":  # after any other outcome a client goes back to its former position
                 memory[log] = (values[-1], step.position)
 
     def _judge_inside(self, step: Step, log: KeyLog, values: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Reads that must not happen: values of failed sends (G1a), one's own (precommitted-read), nobody's
+"""Reads that must not happen: values of failed sends (G1a), of the own transaction (precommitted-read), of no sender
 (unwritten-read).
 """
 
@@ -39,7 +39,7 @@ class Reads:
 
 
 def check_early_reads(evidence: Evidence, findings: Findings) -> None:
-    """Ours: nobody had begun to send what was read. Sends without an invocation may have begun at any time."""
+    """Ours: a value was read before any send of it began. Sends without an invocation may have begun at any time."""
     seen = set()
     for log, at, reader in evidence.early_reads:
         writer = log.writer[at]

@@ -1,4 +1,4 @@
-"""Holds the replicas' logs to what clients were promised: nothing lost, doubled, reordered or changed."""
+"""Compares the replicas' logs with the promises to clients: no record lost, doubled, reordered or changed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def judge_replicas(where: TopicIndex, logs: Mapping[int, Sequence[bytes]], high_
 
 
 def judge_records(where: TopicIndex, history: Observations, values: Mapping[int, bytes]) -> list[str]:
-    """One partition's records against everything that clients sent, were told, and read."""
+    """Compare one partition's records with all sends, acknowledgements and reads of clients."""
     return [
         f"{where}: {fault}"
         for fault in (

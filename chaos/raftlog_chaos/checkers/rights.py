@@ -1,8 +1,8 @@
-"""Judges what users were let do, by the rules and passwords that an administrator made, and when each broker got them.
+"""Judges authorization by the administrator's ACLs and passwords, and by the time at which each broker got them.
 
-The administrator makes one change at a time, so there is a row of states, of which each broker has one at any moment.
-A broker that has taken a change goes by it from that moment on. Whether a state allows something is decided here by
-looking at every rule; nothing of the authorizer under test is asked.
+The administrator makes one change at a time, so there is a sequence of states, and each broker has one state at any
+moment. A broker that has replayed a change applies it from then on. Whether a state allows an operation is decided here
+by looking at every rule, without the authorizer under test.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ IMPLYING: Final = {
     Operation.DELETE: {Operation.DESCRIBE},
     Operation.ALTER: {Operation.DESCRIBE},
 }
-"""The operations that come with the right to another one."""
+"""The operations that another right implies."""
 
 
 class Rights(NamedTuple):
-    """The rules and the users at one time, and the users' passwords, of which brokers know nothing."""
+    """The rules and the users at one time, and the users' passwords, which brokers do not know."""
 
     rules: frozenset[Acl] = frozenset()
     credentials: frozenset[tuple[CredentialKey, ScramCredential]] = frozenset()
@@ -63,7 +63,7 @@ def _concerns(rule: Acl, user: str, host: str, topic: str, *, operation: Operati
 
 
 class Life:
-    """One life of a broker: which states it took, and when. `least`: it serves nobody before it has this one."""
+    """One life of a broker: the states that it replayed, and when. `least`: it serves no client before this state."""
 
     def __init__(self, node_id: int, began_at: float, least: int) -> None:
         self.node_id = node_id
@@ -77,7 +77,7 @@ class Life:
 
 
 class RightsBook:
-    """The row of states, the states of each broker, and everything that is wrong with what users met."""
+    """The sequence of states, the states of each broker, and every wrong answer to a user."""
 
     def __init__(self, blame: Callable[[str], object]) -> None:
         self._blame = blame
@@ -97,19 +97,19 @@ class RightsBook:
     # -- the administrator
 
     def ask(self, state: Rights) -> None:
-        """Note that the administrator asks for a state, which may be in force from now on. No two are equal."""
+        """Record that the administrator requests a state, which may be in force from now on. No two are equal."""
         assert _key(state) not in self._numbers, "states can be told apart"
         self._numbers[_key(state)] = len(self.states)
         self.states.append(state)
 
     def acknowledge(self) -> None:
-        """Note that a broker said that it goes by the newest state."""
+        """Record that a broker applies the newest state."""
         self.acknowledged = len(self.states) - 1
 
     # -- the brokers
 
     def began(self, node_id: int, now: float) -> None:
-        """Note a new life of a broker: it knows of everything acknowledged by now before it listens."""
+        """Record a new life of a broker: before it listens it knows every state that is acknowledged by now."""
         self.lives[node_id] = Life(node_id, now, self.acknowledged)
 
     def take(
@@ -120,7 +120,7 @@ class RightsBook:
         rules: Iterable[Acl],
         credentials: Iterable[tuple[CredentialKey, ScramCredential]],
     ) -> None:
-        """Note the rules and users that a broker goes by from now on."""
+        """Record the rules and users that a broker applies from now on."""
         key = frozenset(rules), frozenset(credentials)
         number = self._numbers.get(key)
         if number is None:

@@ -1,4 +1,5 @@
-"""The order of writing: within one operation (int-…), from one of a process to its next, and in real time (ours)."""
+"""The order of writing: within one operation (int-…), from a process's operation to its next, and in real time
+(ours)."""
 
 from __future__ import annotations
 
@@ -37,15 +38,15 @@ class Sends(OrderOfProcesses):
 
 
 class RealTime:
-    """Ours: what is acknowledged lies above everything that was acknowledged before its send began."""
+    """Ours: an acknowledged offset is above every offset that was acknowledged before its send began."""
 
     def __init__(self, evidence: Evidence, findings: Findings) -> None:
         self._evidence = evidence
         self._findings = findings
         self._highest: dict[str, tuple[int, int]] = {}
-        """The highest acknowledged offset of each key, and the line that told it."""
+        """The highest acknowledged offset of each key, and the line with it."""
         self._begun: dict[int, dict[str, tuple[int, int]]] = {}
-        """The highest ones of its keys when a process's operation began."""
+        """The highest offsets of its keys when a process's operation began."""
 
     def take(self, step: Step) -> None:
         op = step.op

@@ -1,4 +1,5 @@
-"""Our own anomalies of transactions: all of one or nothing of it (torn-transaction), and what a group consumes in them.
+"""Our own anomalies of transactions: a transaction is atomic (torn-transaction), and a group consumes exactly once in
+it.
 
 A transaction with a group commits the group's offsets behind what it polled. Each value is consumed in one committed
 transaction of the group (processed-twice), and none is left out (left-out). A transaction without an answer was
@@ -24,7 +25,7 @@ class Transactions:
         self._evidence = evidence
         self._findings = findings
         self._consumed: dict[tuple[str, KeyLog], dict[int, int]] = {}
-        """By group and key: each value that was consumed, and the line that tells so."""
+        """By group and key: each consumed value, and the line that shows it."""
         self._silent: dict[str, list[int]] = {}
         """By group: the lines that began a committed transaction without a report of what it consumed."""
 

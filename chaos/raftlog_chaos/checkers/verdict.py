@@ -1,4 +1,4 @@
-"""The verdict: what was checked and found, on about one page for a person or as JSON. It decides nothing."""
+"""The verdict: what was checked and found, on about one page for a person or as JSON. It makes no decision."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 150
 
 @dataclass(slots=True)
 class Verdict:
-    """`anomalies` holds the smallest examples by name, allowed ones too; `cases` how many there were."""
+    """`anomalies` holds the smallest examples by name, also of allowed anomalies; `cases` is the number of cases."""
 
     header: Header
     anomalies: dict[str, list[Finding]]
@@ -33,7 +33,7 @@ class Verdict:
 
     @property
     def valid(self) -> bool:
-        """Nothing was found but what is allowed."""
+        """Whether all findings are allowed."""
         return not self._condemning()
 
     def _condemning(self) -> list[Finding]:
@@ -141,7 +141,7 @@ class Verdict:
 
 
 def describe(op: Op, finding: Finding) -> str:
-    """Return one line: who did what when, only what concerns the finding of a long poll."""
+    """Return one line: process, operation and time, of a long poll only what concerns the finding."""
     value = "  ".join(_micro(each, finding) for each in (op.value or ())[:SHOWN_MICRO])
     more = len(op.value or ()) - SHOWN_MICRO
     return (
@@ -163,7 +163,7 @@ def _micro(micro: Any, finding: Finding) -> str:
 
 
 def _records(pairs: list[list[Any]], about: tuple[Value, ...]) -> str:
-    """Show the records around those that matter."""
+    """Show the relevant records and their neighbours."""
     if len(pairs) <= SHOWN_RECORDS:
         return _shown(pairs)
     hits = [at for at, (_, value) in enumerate(pairs) if value in about]

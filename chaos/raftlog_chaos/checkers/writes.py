@@ -17,9 +17,9 @@ def check_writes(evidence: Evidence, findings: Findings) -> None:
 
 
 def _judge_lost(log: KeyLog, evidence: Evidence, findings: Findings) -> None:
-    """A committed value that no `ok` operation read, though one did read a value above it.
+    """A committed value that no `ok` operation read, although a value above it was read.
 
-    Doubled values and offsets don't fool it: the bound counts a value's first place, a lost one's last.
+    Doubled values and offsets do not mislead it: the bound counts a value's first place, a lost value's last.
     """
     first, last = _positions(log, evidence)
     read = [at for at in range(len(first)) if log.reader[at] >= 0 and first[at] >= 0]
@@ -58,7 +58,7 @@ def _positions(log: KeyLog, evidence: Evidence) -> tuple[array[int], array[int]]
 
 
 def _judge_unseen(log: KeyLog, evidence: Evidence, findings: Findings) -> None:
-    """Acknowledged and never read. Only a final phase that reads everything tells lost from late."""
+    """Acknowledged and never read. Only a final phase that reads everything separates lost from late."""
     unseen = [
         at
         for at, writer in enumerate(log.writer)

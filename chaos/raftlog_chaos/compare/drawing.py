@@ -43,7 +43,7 @@ class Chart(NamedTuple):
 
 
 def ratios(comparison: Comparison, figures: Sequence[Figure]) -> str:
-    """Return a picture of all figures that have ratios, or nothing if none has."""
+    """Return a picture of all figures with ratios, or "" if there are none."""
     others = [(at, each) for at, each in enumerate(comparison.systems) if each.key != SUBJECT]
     shown = [each for each in figures if any(each.ratios(other.key) for _, other in others)]
     found = [value for each in shown for _, other in others for value in each.ratios(other.key)]
@@ -147,7 +147,7 @@ def _first(row: tuple[float, Figure]) -> float:
 
 
 def draw_charts(charts: Sequence[Chart]) -> str:
-    """Return a picture of charts, two beside each other, or nothing if there is nothing in them."""
+    """Return a picture of charts, two beside each other, or "" if all are empty."""
     drawn = [each for each in charts if any(len(curve.points) > 1 for curve in each.curves)]
     if not drawn:
         return ""

@@ -18,7 +18,7 @@ SUBJECT: Final = "raftlog"
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One measurement of one system. One without `better` is told, and no ratio is made of it."""
+    """One measurement of one system. Without `better` it is shown without a ratio."""
 
     name: str
     value: float
@@ -74,7 +74,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A system of the run; `version` is empty for one that is missing."""
+    """A system of the run; `version` is empty for a missing system."""
 
     key: str
     title: str
@@ -95,7 +95,7 @@ class Comparison(msgspec.Struct):
     notes: list[Note] = []
 
     def add(self, part: str, system: str, round_number: int, sample: Sample) -> None:
-        """Take a sample; the first one of a name makes its row."""
+        """Take a sample; the first sample of a name creates its row."""
         figure = self.find(part, sample.name)
         if figure is None:
             figure = Figure(part, sample.name, sample.unit)
@@ -106,7 +106,7 @@ class Comparison(msgspec.Struct):
             figure.told_only.setdefault(system, []).append(round_number)
 
     def _place(self, part: str, system: str, round_number: int) -> int:
-        """Return where a new row belongs: behind the one that this system filled just before, else at the end."""
+        """Return the position of a new row: behind this system's last row, else at the end."""
         filled = [
             at
             for at, each in enumerate(self.figures)

@@ -71,8 +71,8 @@ class Answer(msgspec.Struct, kw_only=True):
 class Usage(NamedTuple):
     """CPU seconds of some processes so far and their memory, and the flushes of a folder's disk (None: not counted).
 
-    `machine_s` has the CPU seconds of everything on the machine. The kernel's own threads carry out raftlog's syncs
-    (`io_submit`), and those of nobody else, at nobody's expense: only this figure has them.
+    `machine_s` has the CPU seconds of everything on the machine. raftlog's syncs (`io_submit`) run in the kernel's own
+    threads, which are charged to no process: only this figure has them. Other systems do not use these threads.
     """
 
     user_s: float
@@ -86,7 +86,7 @@ class Usage(NamedTuple):
         return self.user_s + self.system_s
 
     def since(self, before: Usage) -> Usage:
-        """Return what was used from then on. A process that ended in between counts as nothing."""
+        """Return the usage since then. A process that ended in between counts as zero."""
         flushes = None if self.flushes is None or before.flushes is None else self.flushes - before.flushes
         return Usage(
             max(0.0, self.user_s - before.user_s),
@@ -118,7 +118,7 @@ class Measured(NamedTuple):
 
 
 def usage_of(pids: Sequence[int], folder: Path) -> Usage:
-    """Return what these processes have used so far; one that is gone counts as nothing."""
+    """Return the usage of these processes so far; an ended process counts as zero."""
     user = system = resident = 0
     for pid in pids:
         try:
@@ -166,7 +166,7 @@ def file_system_of(folder: Path) -> str:
 def run_client(command: Sequence[str], load: Load, *, pids: Sequence[int], folder: Path) -> Measured:
     """Run a client to its end. Raises TooSlow, or LoadFailed with its last words.
 
-    All that was written before goes to the disk first, so that no load pays for the one before it.
+    All earlier writes go to the disk first, so that no load pays for the load before.
     """
     os.sync()
     deadline = time.monotonic() + load.warmup_s + load.seconds + patient(OVERTIME_S)

@@ -1,6 +1,6 @@
 """The page of a comparison: each part as a picture of ratios, its curves, and a table of all figures with spreads.
 
-One HTML file that stands alone, in the style of a chaos run's page: nothing is fetched, nothing is executed.
+One self-contained HTML file in the style of a chaos run's page: it fetches and executes no other file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FOOTER: Final = (
 
 
 def render(comparison: Comparison, titles: Mapping[str, str]) -> str:
-    """Return the whole HTML document; `titles` are those of the parts."""
+    """Return the whole HTML document; `titles` are the titles of the parts."""
     style = COMMON_STYLE.read_text(encoding="utf-8") + STYLE.read_text(encoding="utf-8")
     parts = [
         "<!doctype html>",

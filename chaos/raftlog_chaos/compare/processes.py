@@ -53,7 +53,7 @@ class Child:
 
     @property
     def stdout(self) -> IO[Any]:
-        """The pipe that it prints to; only of a child that was started with one."""
+        """The pipe that it prints to; only of a child that was started with a pipe."""
         assert self._process.stdout is not None
         return self._process.stdout
 

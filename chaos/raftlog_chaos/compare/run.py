@@ -1,9 +1,9 @@
 """A comparison from its first round to its last: systems in turn, parts one after the other, and a limit of time.
 
 Every second round goes through the systems in the opposite order, so that a machine that gets slower or faster favours
-none. Parts that run once come after the first round: there is time for every figure once before there is time for a
-second one. A system that is missing, dies, refuses or is too slow ends its part with a note, and the run goes on; so
-does whatever else goes wrong with it.
+none. Parts that run once come after the first round: every figure is measured once before any is measured again. A
+system that is missing, dies, refuses or is too slow ends its part with a note, and the run goes on. So it does after
+any other error of a system.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, Syste
 
 WARM_UP_RATE: Final = 1_000
 EXPLAINED: Final = (Failed, Missing, Refused, TooSlow, LoadFailed)
-"""Errors whose message says what is wrong. Another one is told with its type."""
+"""Errors with a message that explains them. Other errors are shown with their type."""
 
 
 class Plan(NamedTuple):
@@ -76,7 +76,7 @@ class Run:
                 self._take(system, [part for part in self.plan.parts if part.once])
 
     def _take(self, system: type[System], parts: Sequence[Part]) -> None:
-        """Take one system through its parts, those that want clusters of their own last."""
+        """Run one system's parts, with parts that need clusters of their own last."""
         if not parts or system.key in self._gone:
             return
         if self._is_over(system, ", ".join(part.name for part in parts)):
@@ -90,7 +90,7 @@ class Run:
             self._gone.add(system.key)
             self.comparison.note(system.key, "", f"missing: {error}")
             return
-        except Exception as error:  # a peer that dies fails in ways that nobody has listed
+        except Exception as error:  # a dying peer fails in unforeseen ways
             self._fail(system, "", error)
         for part in parts:
             if part.alone and not self._is_over(system, part.name):
@@ -185,7 +185,7 @@ class Run:
             yield folder
         except KeyboardInterrupt:
             interrupted = (
-                True  # whoever waits wants the table first: thousands of partitions take minutes to remove
+                True  # the user wants the table first: thousands of partitions take minutes to remove
             )
             raise
         finally:
@@ -194,9 +194,9 @@ class Run:
 
 
 def _warm_up(cluster: System) -> None:
-    """Load a system for a while, so that what it compiles or grows at first is not measured.
+    """Load a system for a while, so that initial compilation and growth are not measured.
 
-    Large requests take other ways through a system than small ones.
+    Large requests take other ways through a system than small requests.
     """
     if cluster.warm_up_s:
         cluster.run(Load(kind="produce", topic="produce-6", seconds=cluster.warm_up_s))

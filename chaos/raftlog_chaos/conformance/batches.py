@@ -1,9 +1,9 @@
 """Record batches for histories: built with any header field, and read back as plain data.
 
-A field of a header is shown where it is not what the records make it.
+A header field is shown only where it differs from what the records imply.
 
-`crc` is right for the fields that the header has, unless it is given. So a batch with an odd field is one that a
-client with that fault would send.
+`crc` matches the fields of the header, unless it is given. So a batch with an odd field is the batch of a client with
+that fault.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _odd(rest: bytes) -> Mapping[str, Any]:
     if len(rest) < HEADER_BYTES:
         return {"bytes": text(rest)}
     fields = dict(zip(FIELDS, HEADER.unpack_from(rest), strict=True))
-    del fields["crc"]  # it covers times, and nothing says how far it reaches
+    del fields["crc"]  # it covers times, and its extent is unknown
     return fields | {"bytes": text(rest[HEADER_BYTES:])}
 
 

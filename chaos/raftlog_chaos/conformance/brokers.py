@@ -109,7 +109,7 @@ def warm_up(servers: Sequence[str]) -> None:
 
 @contextmanager
 def brokers(*kinds: str) -> Iterator[Sequence[Brokers]]:
-    """Give brokers of some kinds, whose files are removed at the end."""
+    """Yield brokers of some kinds; their files are removed at the end."""
     with tempfile.TemporaryDirectory(prefix="raftlog-conformance-") as folder:
         made = [Brokers(kind, Path(folder)) for kind in kinds]
         try:

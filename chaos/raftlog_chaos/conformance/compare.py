@@ -93,7 +93,7 @@ class Told(NamedTuple):
     fields: str
     answer: str
     differing: list[tuple[str, str, str]]
-    """Paths, with Kafka's value and the other one."""
+    """Paths, with Kafka's value and the other broker's."""
 
 
 def told(kafka: Observation, other: Observation) -> list[Told]:

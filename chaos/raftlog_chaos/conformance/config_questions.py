@@ -60,7 +60,7 @@ VALUES: Final[Mapping[str, Sequence[str]]] = {
     "password": WORDS,
     "list": (*WORDS, ",", ",,", "a,,b", "a,a", " a , b "),
 }
-"""Values for each type: right ones, at bounds, beyond them, and of other types."""
+"""Values for each type: valid values, at bounds, beyond bounds, and of other types."""
 OWN_VALUES: Final[dict[str, Sequence[str]]] = {
     "cleanup.policy": (
         "delete",

@@ -22,11 +22,12 @@ DRAWN: Final = "generated/"
 
 
 class Known(NamedTuple):
-    """A difference and its reason, which is a sentence of the page. Patterns are those of file names: `*` is anything.
+    """A difference and its reason, which is a sentence of the page. Patterns are file name patterns: `*` matches
+    anything.
 
-    `histories` are labels with spaces between; none: no history can show it. `step` is what was asked, `path` leads to
-    the value, `kafka` and `raftlog` are the two values as text. With `ends`, what comes later in such a history follows
-    from it, and is not judged. `errors` names the pairs of errors, KAFKAS=RAFTLOGS, that an entry with a wide path
+    `histories` are labels with spaces between; empty: no history can show it. `step` is the request, `path` leads to
+    the value, `kafka` and `raftlog` are the two values as text. With `ends`, later differences of such a history follow
+    from it, and are not judged. `errors` names the pairs of errors, KAFKAS=RAFTLOGS, that an entry with a wide path
     explains too.
     """
 
@@ -41,12 +42,12 @@ class Known(NamedTuple):
     errors: str = ""
 
     def is_about(self, labels: Iterable[str]) -> bool:
-        """Whether one of these histories should show the difference."""
+        """Whether any of these histories should show the difference."""
         return any(fnmatchcase(label, each) for label in labels for each in self.histories.split())
 
     @property
     def is_drawn(self) -> bool:
-        """Whether only histories that are drawn by chance show it, and perhaps none of those that ran."""
+        """Whether only randomly drawn histories show it, and perhaps none of this run's."""
         return all(each.startswith(DRAWN) for each in self.histories.split())
 
     def explains(self, difference: Difference) -> bool:
@@ -76,7 +77,7 @@ class Judged(NamedTuple):
 
 
 def judge(found: Iterable[Difference], known: Sequence[Known]) -> Judged:
-    """Part the differences of one history, in their order, into known ones and others."""
+    """Split the differences of one history, in their order, into known and unknown differences."""
     unknown: list[Difference] = []
     used: list[Known] = []
     for each in found:

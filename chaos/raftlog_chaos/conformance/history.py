@@ -35,7 +35,7 @@ class Needs(NamedTuple):
 
     @property
     def is_any_broker(self) -> bool:
-        """Whether any broker will do, so that the history can be asked of one that was not started for it."""
+        """Whether any broker will do, so that the history can run against a foreign broker."""
         return self._replace(cluster_wide=False) == Needs()
 
 
@@ -67,7 +67,7 @@ def history(
     cluster_wide: bool = False,
     slow: bool = False,
 ) -> Callable[[Run], Run]:
-    """Register a function as a history, or, with `rows`, as one for each row, which is its second argument.
+    """Register a function as a history, or, with `rows`, as one history for each row, which is its second argument.
 
     Its name is the history's, and the first line of its docstring the claim.
     """
@@ -105,7 +105,7 @@ def load() -> Mapping[str, History]:
 
 
 def choose(patterns: str = "") -> list[History]:
-    """Return the histories whose subject or label matches one of some patterns with commas between; all for none.
+    """Return the histories whose subject or label matches a pattern of the comma-separated list; all for an empty list.
 
     Raises ValueError for a pattern that matches no history.
     """

@@ -51,9 +51,9 @@ def until(s: Session, name: str, wanted: str) -> None:
 
 
 class Member:
-    """A member of a classic group. Its id and generation are those of the last answer to JoinGroup.
+    """A member of a classic group. Its id and generation come from the last answer to JoinGroup.
 
-    `version` is that of JoinGroup; the other requests have the newest version of the same age.
+    `version` is JoinGroup's; the other requests have the newest version of the same age.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Member:
         return answer
 
     def join(self, **odd: Any) -> Message:
-        """Join, with the id that the coordinator gave if it requires one."""
+        """Join, with the coordinator's member id if it requires an id."""
         self.begin_join(**odd)
         answer = self.end_join()
         if answer.get("error_code") == "MEMBER_ID_REQUIRED":
@@ -107,7 +107,7 @@ class Member:
         return answer
 
     def knock(self) -> None:
-        """Get an id where the coordinator requires one, and send JoinGroup, without its answer."""
+        """Get an id where the coordinator requires it, and send JoinGroup without reading its answer."""
         if self._version >= 4 and self.instance is None:
             self.begin_join()
             self.end_join()
@@ -205,7 +205,7 @@ def _await_topics(s: Session, name: str, topics: Sequence[str]) -> None:
 
 
 class Consumer:
-    """A member of a consumer group (KIP-848). Its epoch and partitions are those of the last answer.
+    """A member of a consumer group (KIP-848). Its epoch and partitions come from the last answer.
 
     Its id is the word, so that both coordinators order members alike.
     """
@@ -231,7 +231,7 @@ class Consumer:
         _await_topics(s, group, topics or ())
 
     def join(self, **odd: Any) -> Message:
-        """Send a first heartbeat, or one that joins again; `odd` replaces its fields."""
+        """Send a first heartbeat, or a rejoin; `odd` replaces its fields."""
         given: Fields = {
             "member_epoch": 0,
             "rebalance_timeout": REBALANCE_MS,

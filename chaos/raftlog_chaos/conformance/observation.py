@@ -131,7 +131,7 @@ class Normaliser:
         self._first_epochs: dict[str, int] = {}
 
     def add_name(self, name: str, shown: str) -> None:
-        """Show a name that a history made up as another one."""
+        """Show a name that a history made up under another name."""
         self._names[name] = shown
 
     def asked(self, message: Any) -> Any:
@@ -202,7 +202,7 @@ class Normaliser:
         return value
 
     def time(self, value: int) -> Any:
-        """Return a time relative to the history's start, or "now" for one that its broker gave."""
+        """Return a time relative to the history's start, or "now" for the broker's present time."""
         since = value - self._start_ms
         if START_BEFORE_MS // 2 <= since <= LONGEST_MS:
             return "now"

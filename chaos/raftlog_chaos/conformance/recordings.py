@@ -1,4 +1,4 @@
-"""Apache Kafka's answers as files, one for each subject, so that raftlog can be compared where there is no Java.
+"""Apache Kafka's answers as files, one file for each subject, so that raftlog can be compared where there is no Java.
 
 `make kafka-record` writes them. A step is a line, so a change of an answer is a line in a version's difference.
 """
@@ -38,7 +38,9 @@ def _history(name: str, steps: Iterable[Mapping[str, Any]]) -> str:
 
 @cache
 def read(subject: str, folder: Path = FOLDER) -> Mapping[str, Any]:
-    """Return what is recorded of a subject: `kafka`, `date` and `histories`; without histories if nothing is."""
+    """Return the recording of a subject: `kafka`, `date` and `histories`; without a recording there are no
+    histories.
+    """
     path = path_of(subject, folder)
     packed = path.with_name(f"{path.name}.gz")  # as they are in an image
     if packed.exists():

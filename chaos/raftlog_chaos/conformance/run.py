@@ -45,7 +45,7 @@ class Findings:
             say(*story(history, kafka, other, names=NAMES), "")
 
     def stale(self, histories: Sequence[History]) -> list[Known]:
-        """Return the entries that no history showed, of those whose histories all ran."""
+        """Return the entries that no history showed, where all of their histories ran."""
         others = load().keys() - {each.label for each in histories}
         unused = [each for each in known.load() if not each.is_drawn and each not in self.used]
         return [each for each in unused if not each.is_about(others)]

@@ -75,8 +75,8 @@ class Session:
     ) -> Message:
         """Send a request and return its answer, both observed; {} if the broker closed the connection or kept silent.
 
-        `on` names a connection, which is opened at its first use. `node` is a node's id; without one the request goes
-        to the first address. `fields` are those of Kafka's schema, nested ones as dicts and lists.
+        `on` names a connection, which is opened at its first use. `node` is a node's id; without it the request goes to
+        the first address. `fields` are named as in Kafka's schema, nested fields as dicts and lists.
         """
         self.send(api, version, on=on, node=node, **fields)
         return self.receive(on=on, node=node)
@@ -92,7 +92,7 @@ class Session:
         answered: bool = True,
         **fields: Any,
     ) -> None:
-        """Send a request whose answer `receive` will return, if it is `answered`: Produce with acks=0 is not."""
+        """Send a request for `receive` to read its answer later, if it is `answered`: Produce with acks=0 is not."""
         key, number = self._version(api, version)
         message = build_request(key, number, fields)
         shown = self._normal.asked(as_message(message, omit_defaults=True))
@@ -405,7 +405,7 @@ class Session:
             try:
                 tidy()
             except (NotReady, OSError, LookupError):
-                pass  # the broker is gone, or a broken one: nothing is left to tidy
+                pass  # the broker is gone or broken: there is no need to tidy
         for on, node in list(self._connections):
             self._hang_up(on, node)
 

@@ -154,7 +154,7 @@ class Transacting:
         )
 
     def offsets(self) -> None:
-        """In protocol 1, add the group's offsets; commit one."""
+        """In protocol 1, add the group's offsets; commit an offset."""
         if self.protocol == 1:
             self.add_offsets()
         self.commit_offset()
@@ -182,7 +182,7 @@ class Transacting:
         self.s.list_offsets(self.topic, -1, version=6, isolation=1)
 
     def as_before(self) -> None:
-        """Be the producer that this one was before, as if the last answer were lost or it were another process."""
+        """Restore the former state of this producer, as if the last answer were lost or it were another process."""
         if self.before[0] >= 0:
             self.before, self.producer, self.sequence = self.producer, self.before, 0
 

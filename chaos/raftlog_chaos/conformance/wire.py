@@ -1,4 +1,4 @@
-"""One connection to a broker: frames out, frames in, nothing hidden and nothing tried again."""
+"""One connection to a broker: frames out, frames in, without retries."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The faults that a cluster may meet, of nodes, links and disks. Their names hold in Python, on the command line, over
-HTTP and in suites.
+"""The faults of nodes, links and disks that testbeds can inject. Their names are the same in Python, on the command
+line, over HTTP and in suites.
 """
 
 from raftlog_chaos.faults.disks import FailingDisk, FlipBit, FullDisk, OutOfFiles, SlowDisk, SlowFollower

@@ -11,7 +11,7 @@ from raftlog_chaos.testbeds.testbed import Ability, Testbed
 
 
 class SlowDisk(OneNodeFault):
-    """Every sync of one node's disk takes long."""
+    """Every sync of one node's disk is slow."""
 
     name = "slow-disk"
     needs = frozenset({Ability.SLOW_DISK})
@@ -34,7 +34,7 @@ class SlowFollower(AtFollower, SlowDisk):
 
 
 class FullDisk(OneNodeFault):
-    """Nothing more fits on one node's disk."""
+    """One node's disk is full."""
 
     name = "full-disk"
     needs = frozenset({Ability.FULL_DISK})
@@ -48,7 +48,7 @@ class FullDisk(OneNodeFault):
 
 
 class FailingDisk(OneNodeFault):
-    """Reads, writes or syncs of one node's disk fail with EIO; the node may end itself, which is right."""
+    """Reads, writes or syncs of one node's disk fail with EIO; the node may stop itself, as it should."""
 
     name = "failing-disk"
     needs = frozenset({Ability.FAILING_DISK, Ability.KILL})
@@ -58,13 +58,13 @@ class FailingDisk(OneNodeFault):
 
     async def cure(self, testbed: Testbed, node_id: int) -> None:
         await testbed.trouble_disk(node_id, DiskTrouble())
-        # A node that took its log directory offline runs on without it, and looks again when it starts.
+        # A node that took its log directory offline runs on without it, and tries it again at its next start.
         await testbed.kill(node_id)
         await testbed.start(node_id)
 
 
 class OutOfFiles(OneNodeFault):
-    """The system has no descriptor left for files that one node opens (EMFILE); its disk is well."""
+    """The system has no file descriptors left for some files of one node (EMFILE); its disk works."""
 
     name = "out-of-files"
     needs = frozenset({Ability.OUT_OF_FILES, Ability.KILL})
@@ -87,7 +87,7 @@ class FlipBit:
     destructive: ClassVar[bool] = True
 
     def __init__(self, only: int | None = None) -> None:
-        """`only`: the node that rotted before. Nobody may have met that yet, and all others must stay sound."""
+        """`only`: the node that rotted before. That rot may be undetected yet, and all other nodes must stay sound."""
         self.only = only
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
@@ -101,4 +101,4 @@ class FlipBit:
         return f"node {node_id}"
 
     async def heal(self, testbed: Testbed) -> None:
-        """Nothing: the cluster repairs it."""
+        """Do nothing: the cluster repairs it."""

@@ -10,19 +10,19 @@ from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView,
 
 
 class Fault(Protocol):
-    """One injection and its healing. Make a new one for each."""
+    """One injection and its healing. Make a new object for each."""
 
     name: ClassVar[str]
     """As in Python, the command line, HTTP and suites: words joined by hyphens."""
     needs: ClassVar[frozenset[Ability]]
     destructive: ClassVar[bool]
-    """Destroys what a node was trusted to keep: one node at a time, only while all others have everything."""
+    """Destroys data that a node was trusted to keep: one node at a time, only while all others have everything."""
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
-        """Strike a node or link that chance picks. Return its name in words, or "" if there is none to strike."""
+        """Strike a random node or link. Return its name in words, or "" if there is none to strike."""
 
     async def heal(self, testbed: Testbed) -> None:
-        """Undo it. Its effects on others in the meantime stay; healing twice is healing once."""
+        """Undo it. Its earlier effects on others remain; a second call has no effect."""
 
 
 class OneNodeFault:
@@ -36,14 +36,14 @@ class OneNodeFault:
         self.node_id: int | None = None
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
-        """Return a node to strike: one that runs, unless a fault knows better; None if there is none."""
+        """Return a node to strike: a running node, unless a fault knows better; None if there is none."""
         return any_of(view.running - view.paused, chance)
 
     async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
         raise NotImplementedError
 
     async def cure(self, testbed: Testbed, node_id: int) -> None:
-        """Start the node; nothing happens if it runs."""
+        """Start the node; a running node is left alone."""
         await testbed.start(node_id)
 
     async def inject(self, testbed: Testbed, chance: random.Random) -> str:
@@ -61,12 +61,12 @@ class OneNodeFault:
 
 
 def any_of(nodes: frozenset[int], chance: random.Random) -> int | None:
-    """Return one of the nodes, or None of none."""
+    """Return one of the nodes, or None without nodes."""
     return chance.choice(sorted(nodes)) if nodes else None
 
 
 class AtLeader:
-    """Strike the leader of some partition, the likelier the more it leads."""
+    """Strike the leader of some partition, weighted by the number of partitions that it leads."""
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:
         return _one_of_the_leaders(view.partitions, view, chance)
@@ -75,7 +75,7 @@ class AtLeader:
 class AtCoordinator:
     """Strike the leader of some partition of `__transaction_state` or `__consumer_offsets`, of either as often.
 
-    Before there is any transaction or group no node coordinates, so that there is none to strike.
+    Before the first transaction or group there is no coordinator to strike.
     """
 
     def pick(self, view: ClusterState, testbed: Testbed, chance: random.Random) -> int | None:

@@ -1,4 +1,4 @@
-"""Faults by chance on a simulated cluster: each seed draws its own mix (swarm testing), and `calm` undoes them all."""
+"""Random faults on a simulated cluster: each seed draws its own mix (swarm testing), and `calm` undoes them all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from raftlog_chaos.simulator.loop import SimLoop
 from raftlog_chaos.simulator.testbed import SimTestbed
 
 PAUSES_S = (0.0, 0.005, 0.02, 0.1, 0.4, 1.0, 3.0)
-"""Between two strokes of fate, virtual seconds, at the slowest pace."""
+"""Between two faults, virtual seconds, at the slowest pace."""
 PACES = (0.1, 0.3, 1.0)
 BACK_AFTER_S = (0.0, 0.01, 0.1, 0.5, 2.0)
-"""How long a node is away that comes back by itself, virtual seconds."""
+"""How long a node is away before it restarts by itself, virtual seconds."""
 
 CHANGES: Final = (0, 1, 2, 3, 5, 10, 30)
 """How many changes a disk still makes before the power goes."""
@@ -36,11 +36,11 @@ SHARP: Final = (
     "relay",
     "blackout_and_back",
 )
-"""The methods of `FaultSwarm` that are faults: choreographies too fine for other worlds."""
+"""The methods of `FaultSwarm` that are faults: they need finer control than other worlds have."""
 
 LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate-coordinator")
-"""Rot has a scenario of its own, which also reads everything, since what nobody reads is not repaired. Most scenarios
-have no coordinator; in those that have, its partitions are among those whose leaders are struck.
+"""Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no
+coordinator; in the others, its partitions are among those whose leaders are struck.
 """
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))
@@ -62,16 +62,16 @@ EFFECTS: Final = (
     "connection given up",
     "sent after all",
 )
-"""The troubles of disks and links that nodes feel, as `SimCluster.effects` names them: one that nobody feels is no
+"""The disk and link troubles that nodes feel, as `SimCluster.effects` names them: trouble that no node feels is no
 fault.
 """
 
 
 class FaultSwarm:
-    """Strikes until told to stop. `counts` says how often what happened."""
+    """Injects faults during a `storm`. `counts` is the number of injections by fault."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster, faults: Sequence[str] | None = None) -> None:
-        """`faults`: those of FAULTS that may strike, none for fair weather; by default the seed draws a mix."""
+        """`faults`: the FAULTS that may strike, none for fair weather; by default the seed draws a mix."""
         self.loop = loop
         self.cluster = cluster
         self.chance = random.Random(loop.stream("weather").random())
@@ -90,12 +90,12 @@ class FaultSwarm:
         self._cure_rate = self.chance.uniform(0.4, 0.7)
 
     def told(self) -> dict[str, int]:
-        """How often each fault struck and each effect was felt; those that never did, too. Cures are not told."""
+        """Return how often each fault struck and each effect was felt, including zeros. Cures are left out."""
         struck = {name: self.counts[name] + self.nemesis.counts[name] for name in FAULTS}
         return {**struck, **{name: self.cluster.effects[name] for name in EFFECTS}}
 
     async def storm(self, seconds: float) -> None:
-        """Strike now and then for some virtual seconds; what is broken at the end stays broken."""
+        """Strike now and then for some virtual seconds; faults still active at the end remain."""
         end = self.loop.time() + seconds
         while self.loop.time() < end:
             await asyncio.sleep(self._pace * self.chance.choice(PAUSES_S))
@@ -104,7 +104,7 @@ class FaultSwarm:
             self.cluster.check()
 
     async def strike(self) -> None:
-        """Do one thing, for better or worse."""
+        """Inject or heal one fault."""
         if self.chance.random() < self._cure_rate:
             await self.chance.choice(self._cures)()
             return
@@ -141,7 +141,7 @@ class FaultSwarm:
         return self.chance.choice(sorted(self.cluster.nodes))
 
     def power_loss_then_back(self) -> None:
-        """Gone and back, perhaps before anyone has noticed."""
+        """Cut the power of a node and restart it, perhaps before any other has noticed."""
         one = self._one()
         self.cluster.crash(one)
         self._bring_back(one)
@@ -150,19 +150,19 @@ class FaultSwarm:
         self.loop.call_later(after_s + self.chance.choice(BACK_AFTER_S), self.cluster.start, node_id)
 
     def power_loss_at_work(self) -> None:
-        """Gone in the midst of what it does on its disk, between two steps of one callback."""
+        """Cut a node's power during its disk operations, between two steps of one callback."""
         one = self._one()
         self.cluster.crash_at_work(one, self.chance.choice(CHANGES), lambda: self._bring_back(one))
 
     def power_loss_in_recovery(self) -> None:
-        """Gone again while it mends what the first power loss left."""
+        """Cut a node's power again during the recovery from the first power loss."""
         one = self._one()
         self.cluster.crash(one)
         self.cluster.start(one)
         self.cluster.crash_at_work(one, self.chance.choice(CHANGES), lambda: self._bring_back(one))
 
     def vanish(self) -> None:
-        """Power loss without a word to the peers."""
+        """Power loss without a reset to the peers."""
         self.cluster.crash(self._one(), silent=True)
 
     def _pair(self) -> tuple[int, int]:
@@ -174,12 +174,12 @@ class FaultSwarm:
         self.loop.cut(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
 
     def clog(self) -> None:
-        """Bytes of one direction stand still."""
+        """Hold back the bytes of one direction."""
         one, other = self._pair()
         self.loop.clog(self.cluster.nodes[one].host, self.cluster.nodes[other].host)
 
     def clog_plane(self) -> None:
-        """Only records, or only metadata and heartbeats, stand still in one direction, or in both."""
+        """Hold back only records, or only metadata and heartbeats, in one direction or both."""
         one, other = (self.cluster.nodes[each].host for each in self._pair())
         port = self.chance.choice((PORT, CONTROLLER_PORT))
         self.loop.clog(one, other, (port,))
@@ -187,7 +187,7 @@ class FaultSwarm:
             self.loop.clog(other, one, (port,))
 
     def swizzle(self) -> None:
-        """Hosts stop being reached, one after the other, and are reached again in another order."""
+        """Hosts become unreachable, one after the other, and reachable again in another order."""
         hosts = [each.host for each in self.cluster.nodes.values()]
         chosen = self.chance.sample(hosts, self.chance.randint(1, len(hosts)))
         at_s = 0.0
@@ -204,14 +204,14 @@ class FaultSwarm:
                 self.loop.clog(other.host, host)
 
     def blackout_and_back(self) -> None:
-        """Power loss of all at once; they come back one after the other."""
+        """All nodes lose power at once; they come back one after the other."""
         self.cluster.crash(*self.cluster.nodes)
         if self.chance.random() < 0.8:
             for node_id in self.cluster.nodes:
                 self._bring_back(node_id)
 
     def relay(self) -> None:
-        """Power loss of one after the other, each when the one before may be back or not."""
+        """The nodes lose power in turn, each when the last node may be back or not."""
         at_s = 0.0
         for node_id in self.chance.sample(sorted(self.cluster.nodes), len(self.cluster.nodes)):
             self.loop.call_later(at_s, self.cluster.crash, node_id)
@@ -236,7 +236,7 @@ class FaultSwarm:
             await self.nemesis.heal(self.nemesis.active[0][0])
 
     async def calm(self) -> None:
-        """Everything runs, everyone reaches everyone, every disk is well."""
+        """Start everything, open all links, and repair every disk."""
         for testbed in self.cluster.nodes.values():
             testbed.host.disk.disarm()
         await self.nemesis.calm()

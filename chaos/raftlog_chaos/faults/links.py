@@ -1,4 +1,4 @@
-"""Faults of the network between nodes: links that are cut, slow or lossy. Clients reach every node still."""
+"""Faults of the network between nodes: links that are cut, slow or lossy. Clients still reach every node."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class LinkFault:
         await testbed.cut(source, target)
 
     async def heal(self, testbed: Testbed) -> None:
-        """Open all links of the testbed, those of other faults too: it has one network."""
+        """Open all links of the testbed, also of other faults: it has one network."""
         await testbed.heal_links()
 
 
 class CutPair(LinkFault):
-    """Two nodes don't reach each other; all others reach both."""
+    """Two nodes do not reach each other; all others reach both."""
 
     name = "cut-pair"
 
@@ -54,7 +54,7 @@ class CutPair(LinkFault):
 
 
 class CutOneWay(LinkFault):
-    """One direction is dead: a node is not heard by another, or by anybody, or hears nobody."""
+    """One direction is dead: a node is not heard by another node, or by any node, or hears no node."""
 
     name = "cut-one-way"
     needs = frozenset({Ability.CUT_ONE_WAY})
@@ -72,7 +72,7 @@ class CutOneWay(LinkFault):
 
 
 class MajoritiesRing(LinkFault):
-    """Every node sees a majority, and each sees another one: a ring in which nobody sees everybody."""
+    """Every node sees a majority, and each sees a different one: a ring in which no node sees all others."""
 
     name = "majorities-ring"
 
@@ -86,7 +86,7 @@ class MajoritiesRing(LinkFault):
             for at in range(len(ring))
             for step in range(-reach, reach + 1)
         }
-        if len(ring) == 3:  # everybody is everybody's neighbour: break the ring once
+        if len(ring) == 3:  # all are neighbours: break the ring once
             near -= {(ring[0], ring[2]), (ring[2], ring[0])}
         return f"the ring {ring}", [each for each in _all_links(testbed) if each not in near]
 
@@ -119,7 +119,7 @@ class IsolateController(AtController, IsolateOne):
 
 
 class IsolateCoordinator(AtCoordinator, IsolateOne):
-    """A node that coordinates transactions or groups is cut off from all others; clients still ask it."""
+    """A node that coordinates transactions or groups is cut off from all others; clients still send it requests."""
 
     name = "isolate-coordinator"
 

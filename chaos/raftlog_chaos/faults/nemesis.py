@@ -1,8 +1,8 @@
-"""The nemesis injects faults into a testbed, heals them, and writes down when: on any loop, on any testbed.
+"""The nemesis injects faults into a testbed, heals them, and records when: on any loop, on any testbed.
 
 One plan decides what comes next: `Steps` one after the other, `RotatingMix` a few at a time that change. The laws: a
-fault whose needs the testbed lacks is noted as not run. Of destructive faults one at a time, only while all others have
-everything, and the next only when the cluster is whole again.
+fault whose needs the testbed lacks is recorded as not run. Destructive faults strike one at a time, and only while all
+other nodes have everything. The next waits until the cluster is whole again.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 Event = Literal["inject", "heal", "not run"]
 
 LOOK_S: Final = 0.05
-"""How often a destructive fault looks whether the cluster is whole."""
+"""How often a destructive fault checks whether the cluster is whole."""
 RETURN_S: Final = 30.0
-"""So long a step waits for nodes that the one before left on their way back."""
+"""How long a step waits for the return of nodes from the step before."""
 MOST_AT_ONCE: Final = 3
 """Kinds of faults in one period of a rotating mix."""
 STRIKE_S: Final = 5.0
-"""In a mix something new happens about this often, seconds."""
+"""The mean time between faults of a mix, seconds."""
 HEAL_RATE: Final = 0.7
-"""So often all is healed before the next strike."""
+"""How often all faults are healed before the next fault."""
 DISK_TROUBLES: Final = frozenset({Ability.SLOW_DISK, Ability.FULL_DISK, Ability.FAILING_DISK})
 
 
 class NemesisEvent(NamedTuple):
-    """One deed of the nemesis. `at_s` is loop seconds; of "not run", `target` says why."""
+    """One action of the nemesis. `at_s` is loop seconds; for "not run", `target` is the reason."""
 
     at_s: float
     event: Event
@@ -44,7 +44,7 @@ class NemesisEvent(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One fault for so long, then rest for so long, seconds."""
+    """One fault for some seconds, then rest for some seconds."""
 
     fault: str
     for_s: float
@@ -69,26 +69,26 @@ Plan = Steps | RotatingMix
 
 
 class Nemesis:
-    """Injects faults into a testbed by a plan. `timeline` and `counts` say what happened."""
+    """Injects faults into a testbed by a plan. `timeline` and `counts` record them."""
 
     def __init__(self, testbed: Testbed, chance: random.Random, plan: Plan) -> None:
         self.testbed = testbed
         self.plan = plan
         self.timeline: list[NemesisEvent] = []
         self.counts: Counter[str] = Counter()
-        """How often each fault befell somebody."""
+        """How often each fault struck a node."""
         self.active: list[tuple[Fault, str]] = []
-        """Injected and not healed yet, with their targets."""
+        """Injected faults that are not healed yet, with their targets."""
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._wounded = False
         """A destructive fault struck, and the cluster was not seen whole since."""
         self._rotten: int | None = None
-        """The node whose disk rots in this run: what nobody reads is not repaired, so that no other may."""
+        """The node whose disk rots in this run: unread rot is not repaired, so no other disk may rot."""
         self._missing: set[str] = set()
 
     async def run(self, seconds: float) -> None:
-        """Let faults loose for so long. A fault at the end stays until `calm`."""
+        """Inject faults for so long. A fault at the end stays until `calm`."""
         end = self._loop.time() + seconds
         if isinstance(self.plan, Steps):
             await self._step(self.plan, end)
@@ -96,7 +96,7 @@ class Nemesis:
             await self._rotate(self.plan, end)
 
     async def calm(self) -> None:
-        """Heal every fault, those of others too, and start every node. Do not wait until the cluster is well."""
+        """Heal every fault, also of others, and start every node. Do not wait until the cluster is well."""
         testbed = self.testbed
         for fault, _ in tuple(self.active):
             await self.heal(fault)
@@ -112,7 +112,7 @@ class Nemesis:
     # --- one fault
 
     async def inject(self, name: str) -> Fault | None:
-        """Inject a fault now. None if the place can't, or if there is nobody whom it may befall."""
+        """Inject a fault now. None if the testbed cannot, or if there is no node to strike."""
         kind = FAULTS[name]
         lacking = kind.needs - self.testbed.abilities
         if lacking:
@@ -170,10 +170,10 @@ class Nemesis:
             await asyncio.sleep(min(rest_s, max(0.0, end - self._loop.time())))
 
     async def _returned(self, until: float) -> None:
-        """Wait until every node that runs is ready.
+        """Wait until every running node is ready.
 
-        A step is about its own fault: on a busy machine a node that was started again takes seconds to come back, and
-        whoever kills another one meanwhile leaves no majority, and measures that.
+        A step is about its own fault. On a busy machine a restarted node takes seconds to come back. A fault that kills
+        another node meanwhile leaves no majority, and measures that.
         """
         while self._loop.time() < until:
             view = await self.testbed.view()
@@ -182,7 +182,7 @@ class Nemesis:
             await asyncio.sleep(LOOK_S)
 
     async def _inject_within(self, name: str, until: float) -> Fault | None:
-        """Inject a step's fault as soon as there is somebody whom it may befall."""
+        """Inject a step's fault as soon as there is a node to strike."""
         while (fault := await self.inject(name)) is None and name not in self._missing:
             if self._loop.time() + LOOK_S > until:
                 break
@@ -206,7 +206,7 @@ class Nemesis:
         return self._chance.sample(able, self._chance.randint(1, min(MOST_AT_ONCE, len(able))))
 
     async def _strike_until(self, end: float, names: Sequence[str]) -> None:
-        """Strike now and then, sometimes twice before healing; the same fault may strike somebody else next."""
+        """Strike now and then, sometimes twice before healing; the same fault may strike another node next."""
         strike_s = min(STRIKE_S, end - self._loop.time())
         while (left := end - self._loop.time()) > 0:
             await self.inject(self._chance.choice(names))

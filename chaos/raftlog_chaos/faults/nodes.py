@@ -12,7 +12,7 @@ from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
 LOOK_S: Final = 0.1
 LOOKS: Final = 50
-"""A node that was killed for a copy of its disk is given so many looks to be ready again."""
+"""How often a node that was killed for a copy of its disk is checked for readiness."""
 
 
 class Kill(OneNodeFault):
@@ -54,7 +54,7 @@ class Terminate(OneNodeFault):
 
 
 class Pause(OneNodeFault):
-    """SIGSTOP: a node stands still, its connections open, its kernel still answering."""
+    """SIGSTOP: a node stops, with open connections and a kernel that still answers."""
 
     name = "pause"
     needs = frozenset({Ability.PAUSE})
@@ -67,19 +67,19 @@ class Pause(OneNodeFault):
 
 
 class PauseLeader(AtLeader, Pause):
-    """SIGSTOP of a node that leads a partition: when it wakes up it still believes that it does."""
+    """SIGSTOP of a node that leads a partition: after it resumes it still believes that it leads."""
 
     name = "pause-leader"
 
 
 class PauseCoordinator(AtCoordinator, Pause):
-    """SIGSTOP of a node that coordinates transactions or groups: when it wakes up it still believes that it does."""
+    """SIGSTOP of a node that coordinates transactions or groups: after it resumes it still believes that it does."""
 
     name = "pause-coordinator"
 
 
 class PowerCut(OneNodeFault):
-    """One node loses its power, and with it all writes that it had not synced."""
+    """One node loses power, and with it all its unsynced writes."""
 
     name = "power-cut"
     needs = frozenset({Ability.POWER_CUT})
@@ -89,7 +89,7 @@ class PowerCut(OneNodeFault):
 
 
 class Blackout:
-    """All nodes lose their power at once, and with it all writes not synced; they come back one after the other."""
+    """All nodes lose power at once, and with it all unsynced writes; they come back one after the other."""
 
     name: ClassVar[str] = "blackout"
     needs: ClassVar[frozenset[Ability]] = frozenset({Ability.POWER_CUT})
@@ -133,12 +133,12 @@ class WipeFollower(AtFollower, OneNodeFault):
     async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
         await testbed.kill(node_id)
         await testbed.wipe(node_id)
-        if chance.random() < 0.5:  # back before anybody has fenced it
+        if chance.random() < 0.5:  # back before it is fenced
             await testbed.start(node_id)
 
 
 class LogTrouble(OneNodeFault):
-    """Lines of one node's log cannot be written, as when the reader of its standard error has gone."""
+    """Log lines of one node cannot be written, as after the reader of its standard error is gone."""
 
     name = "log-trouble"
     needs = frozenset({Ability.LOG_TROUBLE})
@@ -179,7 +179,7 @@ class RollBackFollower(AtFollower, OneNodeFault):
             return f"node {node_id}, not rolled back"
         await testbed.kill(node_id)
         await testbed.roll_back(node_id, metadata=view.voters_linked and chance.random() < 0.5)
-        if chance.random() < 0.5:  # back before anybody has fenced it
+        if chance.random() < 0.5:  # back before it is fenced
             await testbed.start(node_id)
         return f"node {node_id}"
 
@@ -201,11 +201,11 @@ class ClockJump(OneNodeFault):
 
 
 WRONG_BY_MS: Final = (40 * 86_400_000, -40 * 86_400_000, 2 * 86_400_000)
-"""How wrong the clocks of nodes are that start: all that is kept for a week is old by the first."""
+"""How wrong the clocks of starting nodes are: with the first, all data with a retention of a week is expired."""
 
 
 READY_S: Final = 20.0
-"""Nodes with a wrong clock may take so long until they are ready: before that they delete nothing in any case."""
+"""How long a node with a wrong clock may take to become ready: before that it deletes nothing in any case."""
 READY_LOOK_S: Final = 0.3
 
 
@@ -251,5 +251,5 @@ async def _start_with_clock(testbed: Testbed, node_ids: Iterable[int], offset_ms
     deadline = asyncio.get_running_loop().time() + READY_S
     while not (await testbed.view()).ready.issuperset(node_ids):
         if asyncio.get_running_loop().time() >= deadline:
-            return  # the fault strikes all the same, and the healing waits for what is not whole
+            return  # the fault strikes all the same, and the healing waits until the cluster is whole
         await asyncio.sleep(READY_LOOK_S)

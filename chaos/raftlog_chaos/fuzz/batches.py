@@ -1,4 +1,4 @@
-"""Record batches of chance: right ones in every codec, and ones whose header or records lie, with a CRC that holds."""
+"""Random record batches: valid batches in every codec, and batches with a lying header or records and a valid CRC."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A run of the fuzzer within this machine: chunks of frames, each from its own seed, in several processes.
 
 Of each chunk most frames go through the decoders alone, a part through whole nodes in a simulated world. A run may
-begin at any chunk of its seed: chunks know nothing of each other.
+begin at any chunk of its seed: chunks are independent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from raftlog_chaos.fuzz.world import Plan, play, replay
 CHUNK: Final = 20_000
 """Frames of one chunk."""
 HANDLED: Final = 2_000
-"""Of them those that go through whole nodes."""
+"""The number of them that go through whole nodes."""
 MUTANTS: Final = 3
 """Of each frame that is drawn for the decoders."""
 MEMORY_BYTES: Final = 1536 << 20
@@ -66,7 +66,7 @@ class Summary:
     seconds: float = 0.0
     peak_bytes: int = 0
     next_chunk: int = 0
-    """All chunks before this one are in the sum: an interrupted run can go on from it."""
+    """All chunks before this chunk are in the sum: an interrupted run can go on from it."""
     outcomes: Counter[str] = field(default_factory=Counter)
     findings: dict[str, tuple[str, Finding]] = field(default_factory=dict)
     """By key: the seed of the chunk, and the smallest finding of that kind."""

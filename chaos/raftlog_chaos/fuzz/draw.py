@@ -170,7 +170,7 @@ NUMBERS: Final[Mapping[str, tuple[int, ...]]] = {
     "session_epoch": (0, 0, 1, 2, -1),
     "endpoint_type": (1, 2, 0),
 }
-"""Integers by the name of their field; those that make a request wait are small."""
+"""Integers by the name of their field; timeouts are small."""
 
 ALIASES: Final[Mapping[str, str]] = {
     "generation_id_or_member_epoch": "generation_id",
@@ -203,7 +203,7 @@ class KnownValues:
     def __init__(self) -> None:
         self._values: dict[str, deque[Any]] = {}
         self._own_ids: set[Any] = set()
-        """Ids of the fuzzer's own topics, as far as an answer named one beside its id."""
+        """Ids of the fuzzer's own topics, if an answer had the name beside the id."""
 
     def learn(self, answer: Any) -> None:
         """Remember the LEARNED fields of an answer, at any depth."""

@@ -30,12 +30,12 @@ LOG: Final = ErrorLog()
 
 
 def hear_errors() -> None:
-    """Have all nodes of this process log errors, and nothing else, to `LOG`. Once, before the first world."""
+    """Make all nodes of this process log only errors, to `LOG`. Call it once, before the first world."""
     configure_log(level="error", format="json", stream=LOG)
 
 
 def last_of(line: str) -> str:
-    """Return of a line of the log its event, the last line of the exception that it tells of, and where that was."""
+    """Return a log line's event, the last line of its exception, and the exception's place."""
     told = json.loads(line)
     trace = str(told.get("exception", "")).strip()
     location = trace.rpartition('  File "')[2].partition("\n")[0].replace('"', "").rpartition("/")[2]

@@ -18,7 +18,9 @@ Port = Literal["kafka", "controller"]
 
 
 class Finding(NamedTuple):
-    """`where`: at which stage; `what`: one line; `frames`: what was sent on one connection, the last one to blame."""
+    """`where`: the stage; `what`: one line; `frames`: the frames sent on one connection, of which the last is to
+    blame.
+    """
 
     where: str
     what: str

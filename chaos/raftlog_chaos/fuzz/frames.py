@@ -1,7 +1,7 @@
-"""Frames for a broker's port, one after the other from a seed: right, nearly right, mutated, and in dances.
+"""Frames for a broker's port, one after the other from a seed: valid, nearly valid, mutated, and in dances.
 
-A dance is a sequence in which one client does something that has a course: a group, a transaction, a fetch session.
-Its next steps mostly repeat the ids that it was given.
+A dance is a sequence in which one client follows a protocol: a group, a transaction, a fetch session. Its next steps
+mostly repeat the ids from earlier answers.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from raftlog_chaos.fuzz.grammar import VERSIONS, draw_request
 
 PREFIX: Final = 4
 HANDSHAKE: Final = 0x7261
-"""raftlog's own API key for brokers that prove who they are."""
+"""raftlog's own API key for the authentication of brokers."""
 SERVED: Final = tuple(each for each in VERSIONS if each[0] in served())
 OTHERS: Final = tuple(each for each in VERSIONS if each[0] not in served())
 
 HARMFUL: Final = frozenset({64})
-"""Of the APIs that are served those that a run of frames does not survive: UnregisterBroker of a broker that runs."""
+"""Served APIs that a run of frames does not survive: UnregisterBroker of a running broker."""
 _i32 = struct.Struct(">i")
 
 
@@ -102,7 +102,7 @@ def mutated(data: bytearray, rng: random.Random, other: bytes = b"") -> bytearra
 
 
 def mutants(data: bytes, rng: random.Random, count: int) -> list[bytes]:
-    """Return frames that differ from one in some bytes."""
+    """Return frames that differ from a given frame in some bytes."""
     return [bytes(mutated(bytearray(data), rng, data)) for _ in range(count)]
 
 

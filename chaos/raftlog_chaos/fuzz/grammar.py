@@ -1,6 +1,6 @@
 """Kafka's schemas as a grammar: for each message a function that writes a request's bytes, drawing every value.
 
-Lengths pass through one place, where one of them may be made to lie. Written for speed: tens of thousands a second.
+Lengths pass through one place, which can falsify one of them. Written for speed: tens of thousands a second.
 """
 
 from __future__ import annotations
@@ -89,13 +89,13 @@ def _write_tagged(out: bytearray, draw: Draw, tagged: tuple[tuple[int, Write], .
             data = bytearray()
             write(data, draw)
             fields.append((tag, data))
-    if chance > 0.96:  # unknown ones, also more than once, and in no order
+    if chance > 0.96:  # unknown tags, also repeated, and in any order
         fields += [(draw.pick((7, 7, 99, 10_000, 2**31)), bytearray(draw.pick((b"", b"abc"))))] * draw.pick(
             (1, 2, 9)
         )
     _write_length(
         out, len(fields) - 1, draw, flexible=True, wide=True
-    )  # it is no compact length: no one is added
+    )  # it is no compact length: no 1 is added
     for tag, data in fields:
         write_varint(out, tag)
         _write_length(out, len(data) - 1, draw, flexible=True, wide=True)

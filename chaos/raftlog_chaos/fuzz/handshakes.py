@@ -1,4 +1,4 @@
-"""Bytes for the controller's port: handshakes in MessagePack, right ones, nearly right ones, and none."""
+"""Bytes for the controller's port: handshakes in MessagePack, valid, nearly valid, and random bytes."""
 
 from __future__ import annotations
 

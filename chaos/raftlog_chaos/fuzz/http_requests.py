@@ -1,4 +1,4 @@
-"""HTTP requests of chance, made from the node's own document of its API: right ones, mutated ones, odd ones."""
+"""Random HTTP requests, made from the node's own OpenAPI document: valid, mutated and odd requests."""
 
 from __future__ import annotations
 

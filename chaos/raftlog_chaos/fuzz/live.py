@@ -1,4 +1,5 @@
-"""Frames to real nodes over loopback, from a process of its own: `python -m raftlog_chaos.fuzz.live`, told by JSON.
+"""Frames to real nodes over loopback, from a process of its own: `python -m raftlog_chaos.fuzz.live`, configured by
+JSON.
 
 It judges answers only: each comes in its turn and decodes, or the connection is closed. The parent process judges nodes
 and bystanders (`raftlog_chaos.attacks.session`).
@@ -38,7 +39,7 @@ GONE_S: Final = 15.0
 HTTP_SHARE: Final = 50
 """One HTTP request, and one handshake at a controller's port, for so many frames."""
 UNTOUCHED: Final = frozenset({33, 44})
-"""Alterations of configs: those of the brokers would change the bystanders' own laws."""
+"""Alterations of configs: a change of broker configs would affect the bystanders."""
 HARMLESS: Final = tuple(each for each in STRINGS if not each.startswith("__"))
 """STRINGS without the names of internal topics: to delete that of all groups' offsets ends the bystanders' group."""
 SUSPECTS: Final = 40
@@ -54,7 +55,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct):
-    """Counts, and wrong answers. `suspects`: hex of frames that decode and whose connection was closed all the same."""
+    """Counts, and wrong answers. `suspects`: hex of frames that decode, although their connection was closed."""
 
     frames: int = 0
     answered: int = 0
@@ -159,7 +160,7 @@ class Fuzzing:
             self._suspect(burst)
 
     def _suspect(self, burst: list[Frame]) -> None:
-        """Keep a burst that decodes and whose connection was closed: something behind the decoders refused it."""
+        """Keep a burst that decodes, although its connection was closed: code behind the decoders refused it."""
         if len(self.report.suspects) < SUSPECTS and all(decode(each.data) == "understood" for each in burst):
             self.report.suspects.append([each.data.hex() for each in burst])
 

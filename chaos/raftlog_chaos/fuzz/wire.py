@@ -18,7 +18,7 @@ from raftlog_chaos.fuzz.findings import Finding, Slowest
 from raftlog_chaos.fuzz.frames import HANDSHAKE, Frame
 
 WAITING: Final = frozenset({0, 1, 11, 14, 19, 20, 21, 37, 43, 45, 57, 68})
-"""APIs whose requests say how long they may wait, or wait for other members."""
+"""APIs with a wait time in the request, or with a wait for other members."""
 LENGTH = struct.Struct(">i")
 
 
@@ -34,7 +34,7 @@ class Tally:
     """At controllers' ports."""
     findings: list[Finding] = field(default_factory=list)
     errors: Counter[int] = field(default_factory=Counter)
-    """Answers by their error code, where they have one for the whole."""
+    """Answers by their top-level error code, if any."""
     slowest: Slowest = field(default_factory=Slowest)
 
 
@@ -119,7 +119,7 @@ class FuzzWire(asyncio.Protocol):
 
 
 def frame_end(data: bytearray) -> int | None:
-    """Return where the first frame of some bytes ends; None if it is not all there, or there cannot be one."""
+    """Return where the first frame of some bytes ends; None if it is incomplete or invalid."""
     if len(data) < PREFIX_BYTES:
         return None
     size = LENGTH.unpack_from(data)[0]

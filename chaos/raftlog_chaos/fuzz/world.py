@@ -1,7 +1,7 @@
 """Frames through whole nodes in a simulated world: real connections, handlers, logs and coordinators, no sockets.
 
-Laws: no exception that nobody caught, no request that crashed, no line in the log that needs a person. Each frame is
-answered in its turn with an answer that decodes, or its connection is closed for a counted reason.
+Laws: no uncaught exception, no request that crashed, no log line that needs an operator. Each frame gets an answer in
+order that decodes, or its connection is closed for a counted reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simple import SimpleClient
 
 WORLDS: Final = (1, 1, 3)
-"""Nodes of a world, by its seed: where there is one, it leads and coordinates everything."""
+"""Nodes of a world, by its seed: a single node leads and coordinates everything."""
 CONNECTIONS: Final = 3
 """To each node."""
 BURST: Final = 4
@@ -33,7 +33,7 @@ BURST: Final = 4
 ANSWER_S: Final = 60.0
 """Virtual seconds within which every request is answered that asks for no wait of its own."""
 PATIENCE_S: Final = 3.0
-"""The same for those that may wait; then their connection is given up."""
+"""The same for requests that may wait; then their connection is given up."""
 HANDSHAKE_S: Final = 4.0
 REST_EVERY: Final = 400
 """Frames between two rests."""

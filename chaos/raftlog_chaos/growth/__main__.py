@@ -1,4 +1,4 @@
-"""`python -m raftlog_chaos.growth`: count the curves, print them with their laws, and exit with 1 if one is broken.
+"""`python -m raftlog_chaos.growth`: count the curves, print them with their laws, and exit with 1 if a law is broken.
 
 `--large`: up to 100,000 partitions and 100 brokers for the control plane, 10,000 partitions and groups for whole nodes.
 """

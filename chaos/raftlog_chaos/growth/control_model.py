@@ -1,7 +1,7 @@
 """Controllers, and the metadata that each node keeps, over one list of batches: no logs, no network, no disk.
 
-A hundred brokers with a hundred thousand partitions fit into one process. The steps are those of the control plane
-alone: it decides, applies, and tells a broker what changed.
+A hundred brokers with a hundred thousand partitions fit into one process. The steps are the control plane's alone: it
+decides, applies, and sends each broker its changes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ControlModel:
         self.now = 100.0
         self.term = 0
         self.changes = 0
-        """Partitions of which a broker was told that they changed."""
+        """Partitions whose change was sent to a broker."""
         self._appended: list[bytes] = []
         self._published: list[Callable[[], None]] = []
         self._topics = 0

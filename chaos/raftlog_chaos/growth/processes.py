@@ -1,7 +1,7 @@
 """Counts what real processes do: calls of raftlog's functions, and bytes through files and sockets.
 
-Each node's Python counts its own calls between two signals (`counted/sitecustomize.py`). A real second holds a little
-more or less of what recurs, so these counts vary more than those of the simulator.
+Each node's Python counts its own calls between two signals (`counted/sitecustomize.py`). A real second contains a
+varying number of periodic tasks, so these counts vary more than the simulator's.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _create_topics(cluster: Cluster, topics: int) -> None:
 
 
 def _produce(producer: Producer, records: int) -> None:
-    """One by one, each acknowledged before the next."""
+    """Produce records one by one, each acknowledged before the next."""
     for number in range(records):
         producer.produce("topic-0", b"%d" % number, partition=0)
         left = producer.flush(REQUEST_S)

@@ -19,7 +19,7 @@ NODES: Final = 3
 PER_TOPIC: Final = 10
 TOPICS_AT_ONCE: Final = 100
 SETTLED_S: Final = 25.0
-"""After this nothing is left to write of what was made, virtual seconds."""
+"""After this all pending writes of the created objects are done, virtual seconds."""
 REST_S: Final = 10.0
 REQUESTS: Final = 20
 SETTINGS: Final = {

@@ -1,8 +1,8 @@
-"""`python -m raftlog_chaos.power_cut`: cut the power of a whole cluster, again and again, and see what is left.
+"""`python -m raftlog_chaos.power_cut`: cut the power of a whole cluster, again and again, and check what is left.
 
 The cluster runs in a guest kernel (Debian's user-mode-linux, which needs no root) on a disk image of its own. Stock
 clients in the guest write plainly, in transactions and in groups, and report each acknowledgement to the host. Exits
-with 1 if anything is found, and keeps that disk; with 0 if nothing is, or if this machine can boot no guest.
+with 1 if there is a finding, and keeps that disk; with 0 if there is none, or if this machine can boot no guest.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _run(options: Options, file_systems: Sequence[str], *, cuts: int, seed: int)
 
 
 def as_table(cuts: Sequence[Cut]) -> list[str]:
-    """Return a line for each file system, with its cuts by kind, and one for all."""
+    """Return a line for each file system, with its cuts by kind, and a line for all."""
     lines = [
         f"{'':6} {'cuts':>5} " + " ".join(f"{kind:>10}" for kind in SHARES) + f" {'missed':>6} {'found':>5}"
     ]

@@ -1,6 +1,6 @@
-"""The host's book of one disk: the histories of the loads, what was acknowledged, and what guests found wrong.
+"""The host's book of one disk: the histories of the loads, the acknowledged operations, and the guests' findings.
 
-It outlives every boot, so it is what the next one is measured by.
+It outlives every boot, so it is the yardstick of the next boot.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ NS_PER_S: Final = 1_000_000_000
 EXPECTED: Final = ()
 """Error events that a power cut makes nodes log."""
 GAP_NS: Final = NS_PER_S
-"""Between the last operation before a cut and the first one after it, on the clock of the histories."""
+"""Between the last operation before a cut and the first operation after it, on the clock of the histories."""
 
 
 class Book:
-    """Takes every word that a guest says."""
+    """Takes every message of a guest."""
 
     def __init__(self, folder: Path, *, file_system: str, seed: int) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Book:
         offset, value = what if isinstance(what, list) else (None, what)
         assert value is not None
         state.written[key] = max(state.written.get(key, 0), value)
-        # of an operation that went wrong in part, a send's own answer counts; a transaction counts as a whole
+        # if an operation failed in part, a send's own answer counts; a transaction counts as a whole
         if offset is not None and (op.type == "ok" or (op.f == "send" and op.type == "info")):
             state.acked[key] = max(state.acked.get(key, -1), offset)
             self.acked += 1

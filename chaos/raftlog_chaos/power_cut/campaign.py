@@ -1,6 +1,6 @@
 """Cuts on one disk, one after the other: boot, read everything, judge, use, cut, and boot again.
 
-A cut is judged by the next boot that gets as far as to read. One whose successor falls into that boot's recovery is
+A cut is judged by the next boot that gets as far as to read. A cut whose successor falls into that boot's recovery is
 judged together with it. A finding ends the campaign, and the disk is kept.
 """
 
@@ -28,20 +28,20 @@ from raftlog_chaos.power_cut.words import GAVE_UP, PLAN, BootPlan, Mark, Reached
 
 DISK: Final = "disk.img"
 FINDING_S: Final = 120.0
-"""A boot in which something was found goes on for so long at most, to see what else is wrong."""
+"""A boot with a finding goes on for so long at most, to find other errors."""
 ENDS: Final = frozenset({"loading", GAVE_UP})
-"""Phases in which there is nothing more to see."""
+"""Phases that complete the check of the earlier cuts."""
 HEAR_S: Final = 0.2
 FIRST_START_S: Final = 10.0
-"""Taken for the time of a start, before one was seen."""
+"""The assumed time of a start, before any was measured."""
 GUEST_STALL_S: Final = 40.0
 HOST_STALL_S: Final = 120.0
-"""A guest that says nothing and uses no processor for so long hangs; it gives up its own waits before."""
+"""A guest without output and CPU use for so long hangs; it gives up its own waits before."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options that all disks share. `settings` are the nodes', besides those of the loads."""
+    """Options that all disks share. `settings` are the nodes', besides the settings of the loads."""
 
     out: Path
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Cut(msgspec.Struct, kw_only=True):
     """Of the boot after it, from its start until the cluster was ready, and `read_s` until all was read."""
     read_s: float = 0.0
     judged_with: int = 0
-    """The number of the cut that it was judged with: itself, or one that fell into its recovery."""
+    """The number of the cut that it was judged with: itself, or a cut that fell into its recovery."""
     found: list[str] = []
 
 
@@ -128,7 +128,7 @@ class Campaign:
     # -- one boot
 
     def _cut(self, moment: Moment | None) -> None:
-        """Boot, and cut at that moment; None: only see what the cuts before it did."""
+        """Boot, and cut at that moment; None: only check the result of the cuts before it."""
         guest = self._boot()
         sight = Sight(moment, start_s=self._start_s) if moment else None
         words, self._reached = 0, {}
@@ -258,7 +258,7 @@ class Campaign:
             return
         if not self.failed:
             self._found_at = time.monotonic()
-        if not self.cuts:  # before the first cut: nothing to blame it for
+        if not self.cuts:  # before the first cut: there is no cut to blame
             self._note_cut(Moment("none"), missed=False)
         self.cuts[-1].found += found
 

@@ -27,7 +27,8 @@ FILE_SYSTEMS: Final = {
     "btrfs": FileSystem(("mkfs.btrfs", "-q", "-f"), "btrfs-progs"),
     "ext2": FileSystem(("mkfs.ext2", "-q", "-F"), "e2fsprogs", repair=("e2fsck", "-f", "-y")),
 }
-"""Those that raftlog is used on, and one without a journal: only there a name is not synced along with its file."""
+"""The usual file systems for raftlog, and one file system without a journal: only there a name is not synced along with
+its file."""
 JOURNALED: Final = ("ext4", "xfs", "btrfs")
 
 

@@ -1,7 +1,4 @@
-"""The program that runs in the guest, as its first process: a disk, a cluster, loads, and words to the host.
-
-It never ends by itself: the power does.
-"""
+"""The first process of the guest: it runs a disk, a cluster and loads, and reports to the host."""
 
 from __future__ import annotations
 
@@ -59,7 +56,7 @@ READY: Final = "Ctrl-C ends it."
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 LAST_LINES: Final = 12
 FEW_UNKNOWN: Final = 1_000
-"""More changes than one boot makes: those of which no answer was heard are passed over."""
+"""More changes than one boot makes: changes without an answer are passed over."""
 QUIET: Final = ('"level": "info"', '"level":"info"', '"level": "debug"', '"level":"debug"')
 
 
@@ -185,7 +182,7 @@ class Boot:
         await self._load()
 
     def _follow_logs(self) -> None:
-        """Pass on what nodes log from now on, where it is more than information: the cut may take it."""
+        """Pass on new log lines of nodes above info level: the cut may take them."""
         for node_id in NODES:
             path = self.folder / f"node-{node_id}" / "node.log"
             tail = LogTail(path, partial(self._log, node_id))
@@ -229,7 +226,7 @@ class Boot:
         self._listening = asyncio.create_task(self._listen(self._dev.stdout))
 
     async def _listen(self, said: asyncio.StreamReader) -> None:
-        """Nodes that end by themselves are told by the command that started them."""
+        """The starting command reports nodes that end by themselves."""
         while text := (await said.readline()).decode():
             node = text.partition(" ")[2].partition(" ")[0]
             log = self.folder / f"node-{node}" / "node.log"
@@ -359,7 +356,7 @@ class Boot:
     def _change_settings(self) -> None:
         changed = ChangedSetting(self._client_settings)
         created = False
-        while not created:  # the host sees whether anything progresses
+        while not created:  # the host watches for progress
             with contextlib.suppress(Definite):
                 changed.create()
                 created = True
@@ -370,7 +367,7 @@ class Boot:
                 self.line.tell(Changed(number))
                 time.sleep(LOOK_S)
             else:
-                time.sleep(REQUEST_TIMEOUT_S)  # it may still come, and must not come after the next one
+                time.sleep(REQUEST_TIMEOUT_S)  # it may still come, and must not come after the next request
 
 
 async def main(plan: BootPlan) -> None:

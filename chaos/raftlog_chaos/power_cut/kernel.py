@@ -1,6 +1,6 @@
 """A guest kernel as a process: booted on a disk image, heard over a serial line, killed with all that runs in it.
 
-The image is a file of the host, so all that the guest's kernel has written to its disk stays. Nothing else does.
+The image is a file of the host, so only the guest kernel's writes to its disk survive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMORY: Final = "1200M"
 PIPE_BYTES: Final = 1 << 20
 """Of the serial line: the guest does not wait for a host that is slow to read."""
 BASES: Final = ("/mnt", "/media", "/srv", "/opt", "/home")
-"""Folders that every system has; the guest covers one that nothing needed lies in."""
+"""Folders that every system has; the guest covers one of them that contains no needed path."""
 REGISTERS: Final = Path(__file__).with_name("registers.c")
 LARGE_STATE: Final = frozenset({"amx_tile"})
 """Flags of processors with more registers than the guest kernel knows."""
@@ -83,14 +83,14 @@ class Guest:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._line, selectors.EVENT_READ)
         self.over = False
-        """Nothing more will be heard: the guest is gone."""
+        """No more output will come: the guest is gone."""
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
     def hear(self, timeout_s: float) -> Sequence[Word]:
-        """Return what it says within that time; nothing, if it says nothing or is gone."""
+        """Return its messages within that time; empty if there are none or it is gone."""
         if self.over or not self._selector.select(timeout_s):
             return ()
         received = os.read(self._line, PIPE_BYTES)

@@ -1,6 +1,6 @@
 """The loads of a power cut: plain writers, transactions with read-process-write, and groups that commit what they read.
 
-Each is the stock workload with a history of its own, and goes on after a cut: on the same partitions, in the same
+Each is the stock workload with a history of its own. It goes on after a cut: on the same partitions, in the same
 groups, with the same transactional ids.
 """
 
@@ -43,7 +43,8 @@ SETTINGS: Final = {
 """Of the nodes: segments roll, coordinators' logs are compacted, and checkpoints are written all the time."""
 BETWEEN_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 BYTES_BETWEEN_SNAPSHOTS: Final = ("2000", "2000", "20971520")
-"""Of a disk, one by chance: a journal that is written anew all the time, and one that only grows, as by default."""
+"""A random choice for each disk: a journal that is rewritten all the time, or a journal that only grows, as by
+default."""
 
 CHANGED_TOPIC: Final = "changed"
 SETTING: Final = "retention.ms"
@@ -54,7 +55,7 @@ NoteCommit = Callable[[str, Mapping[str, int]], object]
 
 
 class NotingPort(StockPort):
-    """A stock client that says which commits of its group were acknowledged, before it goes on."""
+    """A stock client that reports each acknowledged commit of its group, before it goes on."""
 
     note: NoteCommit
     _group = ""
@@ -71,7 +72,7 @@ class NotingPort(StockPort):
 
 
 class NotingPorts:
-    """Opens ports whose commits are noted; see StockPorts."""
+    """Opens ports whose commits are recorded; see StockPorts."""
 
     def __init__(self, settings: Mapping[str, Any], note: NoteCommit) -> None:
         self._settings = settings
@@ -137,7 +138,7 @@ def resume(
 def reader_of(
     name: str, state: LoadState, recorder: Recorder, open_port: OpenPort, chance: random.Random
 ) -> LogWorkload:
-    """Return a load that writes nothing new, to be finished: it processes what there is, and reads everything."""
+    """Return a load for the final phase: it processes the remaining input, and reads everything, without new writes."""
     options = replace(LOADS[name], clients=0, writers=0, readers=0, final_readers=1)
     return _resumed(options, state, recorder, open_port, chance)
 
@@ -151,7 +152,7 @@ def _resumed(
 
 
 def identities(name: str) -> list[str]:
-    """Return the transactional ids of a load's processes: whoever takes one ends what was left open with it."""
+    """Return the transactional ids of a load's processes: the next owner of an id ends its open transaction."""
     options = LOADS[name]
     return (
         [f"{options.prefix}-id-{number}" for number in range(len(options.kinds))]

@@ -1,7 +1,7 @@
 """The moments of cuts: by chance, but aimed at what is rare.
 
-A moment waits for a mark that a node's own files make (see `watch`), and adds up to a few dozen milliseconds. One
-whose mark never comes, and one without a mark, is a time after the loads began.
+A moment waits for a mark that a node's own files make (see `watch`), and adds up to a few dozen milliseconds. A moment
+without a mark, or with a mark that never comes, is a time after the loads began.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHARES: Final[Mapping[str, float]] = {
 """How often each kind is drawn."""
 LOAD_S: Final = (0.0, 8.0)
 FLOWING: Final = 20
-"""Time begins, and marks count, once so many records were acknowledged in this boot: there is something to lose."""
+"""Time begins, and marks count, after so many acknowledged records in this boot: there is data to lose."""
 MOST_LOAD_S: Final = 25.0
 """A mark that has not come by then does not come."""
 MOST_MARKS: Final = 4
@@ -55,7 +55,7 @@ class Moment(NamedTuple):
 
 
 def draw(chance: random.Random, *, first: bool) -> Moment:
-    """Draw the next moment; the first of a disk is never in a recovery, for which there is nothing yet."""
+    """Draw the next moment; the first moment of a disk is never in a recovery, since there is none yet."""
     shares = {kind: share for kind, share in SHARES.items() if not (first and kind == RECOVERY)}
     kind = chance.choices(list(shares), list(shares.values()))[0]
     if kind == RECOVERY:

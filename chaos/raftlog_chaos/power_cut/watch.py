@@ -1,8 +1,4 @@
-"""Marks: the files that nodes make and rename, which say what they are doing right now.
-
-inotify reports a name the moment it is given. So a cut can hit the middle of a segment roll, of a compaction or of a
-metadata snapshot.
-"""
+"""Marks: the files that nodes create and rename, which show their present operation."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ _OF_FOLDERS: Final[Mapping[str, Sequence[tuple[re.Pattern[str], str]]]] = {
 
 
 def mark_of(folder: str, name: str, *, created: bool) -> str | None:
-    """Return what it means that a file of this name was made (else: renamed to it) in this folder; None: nothing."""
+    """Return the meaning of a new file (`created`) or renamed file of this name in this folder; None: it has none."""
     known = _OF_FOLDERS.get(folder, _OF_PARTITIONS)
     told = f"{'C' if created else 'M'} {name}"
     return next((mark for pattern, mark in known if pattern.fullmatch(told)), None)
@@ -66,7 +62,7 @@ class Watch:
         threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     def _add(self, folder: Path) -> None:
-        """Watch a folder and those in it."""
+        """Watch a folder and its subfolders."""
         number = self._libc.inotify_add_watch(self._fd, os.fsencode(folder), IN_CREATE | IN_MOVED_TO)
         if number < 0:
             return  # it is gone already

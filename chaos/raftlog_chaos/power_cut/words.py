@@ -1,7 +1,4 @@
-"""The words between a guest and its host: what a boot is to do, and what it says over the serial line.
-
-Each word is one line of JSON. A line that the cut tore was never said.
-"""
+"""The messages between a guest and its host: the plan of a boot, and reports over the serial line."""
 
 from __future__ import annotations
 
@@ -13,15 +10,15 @@ import msgspec
 from raftlog_chaos.history import Op
 
 PLAN: Final = "boot.json"
-"""The file of a run's folder that says what the next boot is to do."""
+"""The file of a run's folder with the plan of the next boot."""
 
 
 GAVE_UP: Final = "gave up"
-"""The phase after which a guest does nothing more, since what it met was fatal."""
+"""The phase after which a guest stops, since it met a fatal error."""
 
 
 class LoadState(msgspec.Struct, kw_only=True):
-    """How far one of the loads was when the power failed."""
+    """How far a load was when the power failed."""
 
     written: dict[str, int] = {}
     """By key, the highest value that was ever sent."""
@@ -50,7 +47,7 @@ class BootPlan(msgspec.Struct, kw_only=True):
     settings: dict[str, str] = {}
     loads: dict[str, LoadState] = {}
     committed: dict[str, dict[str, int]] = {}
-    """By group and key, the offset whose commit was acknowledged last."""
+    """By group and key, the offset of the last acknowledged commit."""
     changed: int = 0
     """The number of the last change of a topic's setting that was acknowledged."""
     stall_s: float = 60.0
@@ -85,19 +82,19 @@ class Reached(msgspec.Struct, tag=True):
 
 
 class Mark(msgspec.Struct, tag=True):
-    """A file of the cluster was made or renamed, which says what a node is doing right now."""
+    """A file of the cluster was created or renamed, which shows the node's present operation."""
 
     name: str
 
 
 class Found(msgspec.Struct, tag=True):
-    """Something is wrong at sight."""
+    """An immediate finding."""
 
     text: str
 
 
 class Logged(msgspec.Struct, tag=True):
-    """A line of a node's log that is more than information."""
+    """A line of a node's log above info level."""
 
     node_id: int
     line: str

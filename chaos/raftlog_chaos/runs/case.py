@@ -1,7 +1,4 @@
-"""A case is data: a workload, the faults, for how long, and what is expected. One TOML file each, of no one place.
-
-Knows how such a file is read and what may stand in it, not how any of it is done.
-"""
+"""A case is data: a workload, the faults, their duration, and the expectations. One TOML file each, for any testbed."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ T = TypeVar("T")
 
 
 class CaseError(ValueError):
-    """A case file that can't be run. `faults` are all that is wrong with it, each with its name."""
+    """An invalid case file. `faults` are all of its errors, each with its name."""
 
     def __init__(self, name: str, faults: Sequence[str]) -> None:
         super().__init__("\n".join(f"{name}: {fault}" for fault in faults))
@@ -39,11 +36,11 @@ class Workload:
     careless: int = bounded(0, 0, 64)
     """They write with acks=1."""
     transformers: int = bounded(0, 0, 64)
-    """Members of one group who make of each record another one, in a transaction with the group's offsets."""
+    """Members of one group that turn each record into another record, in a transaction with the group's offsets."""
     subscribe: bool = False
     """Readers are members of groups, else they assign partitions to themselves."""
     members: int = bounded(1, 1, 64)
-    """Of each group, if they subscribe; fewer for the last one if they do not come out even."""
+    """Members of each group, if they subscribe; the last group may have fewer."""
     transactions: bool = False
     """Writers and clients do all in transactions, some of which are aborted, left open, or lose their id."""
     rate: float = bounded(100.0, 0.1, 100_000)
@@ -53,7 +50,7 @@ class Workload:
     partitions: int = bounded(2, 1, 64)
     """Of each topic."""
     writes_per_key: int = bounded(256, 1, 1_000_000)
-    """After so many a partition's place is taken by the next: topics are created all the time."""
+    """After so many writes the next partition replaces it: topics are created all the time."""
     longest: int = bounded(4, 1, 100)
     """Writes of one operation, at most."""
     crash_every_s: float = bounded(30.0, 0, 3600)
@@ -71,7 +68,7 @@ class CaseStep:
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """Either `steps`, one after the other and round again, or a `mix` that changes every `period_s` seconds."""
+    """Either `steps`, in turn and round again, or a `mix` that changes every `period_s` seconds."""
 
     quiet_s: float = bounded(2.0, 0, 3600)
     """Before the first fault."""
@@ -188,7 +185,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
 
 class _Reader:
-    """Turns tables into dataclasses and gathers what is wrong; where something is, the default stands in."""
+    """Turns tables into dataclasses and gathers errors; defaults replace invalid values."""
 
     def __init__(self) -> None:
         self.faults: list[str] = []

@@ -1,8 +1,8 @@
 """How long does a coordinator commit nothing around a fault? Closed loops, one commit in flight each.
 
-Some loops commit transactions of one record, each under an id of its own; others commit a group's offset. Several of
-each, since every id and every group has its own coordinator. The worst of them counts, as with the meter of partitions.
-After every failure a group's offset is also read back: it must not be below what was acknowledged.
+Some loops commit transactions of one record, each under an id of its own; others commit a group's offset. There are
+several of each, since every id and every group has its own coordinator. The worst loop counts, as with the meter of
+partitions. After every failure a group's offset is also read back: it must not be below the acknowledged offset.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AGAIN_S: Final = 0.05
 """Before a client that failed is replaced by another."""
 TRANSACTION_TIMEOUT_MS: Final = 10_000
 NOT_COUNTED_S: Final = 30.0
-"""A loop that takes so long to end is left behind."""
+"""A loop that takes so long to end is abandoned."""
 
 
 class CommitMeter(Protocol):
@@ -45,7 +45,7 @@ class CommitMeter(Protocol):
 
 
 class _Loop:
-    """One thread that commits again and again with a client that it replaces when it fails."""
+    """One thread that commits repeatedly, with a new client after each failure."""
 
     def __init__(self, open_client: Callable[[], Callable[[], None]], name: str) -> None:
         self.beats = Beats(array("d"), array("d"))
@@ -96,7 +96,7 @@ class StockCommitMeter:
             each.thread.start()
 
     def stop(self) -> None:
-        """Let the loops end after the commit that they are at."""
+        """Let the loops end after their present commit."""
         for each in self._all():
             each.stopping.set()
         end_at = time.monotonic() + patient(NOT_COUNTED_S)

@@ -79,13 +79,13 @@ def new_folder(parent: Path, case: str, now: datetime) -> Path:
 
 
 def write_config(folder: Path, case: Case, *, testbed: str, seed: int, version: str) -> None:
-    """Say what is run, before it is."""
+    """Write what is run, before the run."""
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     _write(folder / CONFIG, Config(case=asdict(case), place=testbed, seed=seed, began=began, version=version))
 
 
 def write_outcome(folder: Path, outcome: Outcome, verdict: str) -> None:
-    """Write the verdict, for people and for programs."""
+    """Write the verdict, for humans and for programs."""
     _write(folder / VERDICT, outcome)
     write_file(folder / WORDS, "\n".join([*said(outcome), "", verdict.rstrip(), ""]))
 
@@ -106,7 +106,7 @@ def said(outcome: Outcome) -> Iterable[str]:
 
 
 def write_timeline(folder: Path, record: Record, events: Sequence[Event]) -> None:
-    """Write phases, faults and what nodes logged, in order of time."""
+    """Write phases, faults and the nodes' log events, in order of time."""
     entries = [Entry(at_s=each.began_s, kind="phase", text=each.name) for each in record.phases]
     for each in record.injections:
         words = f"{each.fault} {each.target}".strip()
@@ -158,7 +158,7 @@ def silences(beats: Sequence[Beats]) -> list[tuple[int, float, float]]:
 
 
 def write_report(folder: Path) -> Path:
-    """Draw the page from the folder's other files. Raises OSError or MsgspecError when one is missing or broken."""
+    """Draw the page from the folder's other files. Raises OSError or MsgspecError for a missing or broken file."""
     outcome = msgspec.json.decode((folder / VERDICT).read_bytes(), type=Outcome)
     figures = msgspec.json.decode((folder / FIGURES).read_bytes(), type=Figures)
     config = msgspec.json.decode((folder / CONFIG).read_bytes(), type=Config)
@@ -180,7 +180,7 @@ def write_report(folder: Path) -> Path:
 
 
 def keep_logs(folder: Path, *, data: bool) -> None:
-    """Leave of the nodes' folders their logs and settings only, or with `data` everything."""
+    """Keep only logs and settings of the nodes' folders, or with `data` everything."""
     if data:
         return
     for each in (folder / NODES).glob("node-*"):

@@ -1,4 +1,4 @@
-"""The nodes' own logs of a run: where a failover's time went, who was elected when, and what must not be there.
+"""The nodes' own logs of a run: the phases of a failover, the elections, and events that must not occur.
 
 A log is JSON lines, one event each, stamped with wall time; a line that is no event is a traceback or worse.
 """
@@ -118,7 +118,7 @@ def violations(node_id: int, lines: Iterable[str], expected: Iterable[str]) -> I
 
 
 def silent(nodes: Iterable[int], logs: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    """Yield each node that left no log: nobody can say what it did, so that it is no better than a traceback."""
+    """Yield each node without a log: its actions are unknown, which is no better than a traceback."""
     for node_id in nodes:
         if not logs.get(node_id):
             yield f"node {node_id}: left no log"

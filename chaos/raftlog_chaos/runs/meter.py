@@ -1,7 +1,7 @@
 """How long does a partition take no acks=all record around a fault? A closed loop each, one record in flight.
 
-The clock starts at the last acknowledgement before the fault and stops at the first one after it, per partition, so a
-partition that stalled without an error counts as well.
+The clock starts at the last acknowledgement before the fault and stops at the first acknowledgement after it, per
+partition. So a partition that stalled without an error counts as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUICK_CLIENT: Final = {
 """librdkafka settings of a client that wants to follow a failover quickly."""
 
 PATIENCE: Final = {"socket.timeout.ms": 1_000}
-"""A paused node keeps its connections: only its own timeout makes a client look elsewhere."""
+"""A paused node keeps its connections: only its own timeout makes a client try another node."""
 
 PACE_S: Final = 0.002
 """Pause between an acknowledgement and the next record of that partition, seconds."""
@@ -43,7 +43,7 @@ class Beats(NamedTuple):
 
 
 class Meter(Protocol):
-    """Closed loops, one a partition, on the clock of the loop that the run is on."""
+    """Closed loops, one per partition, on the clock of the run's loop."""
 
     @property
     def beats(self) -> Sequence[Beats]: ...
@@ -124,9 +124,7 @@ class UnavailabilityMeter:
 
         try:
             self._producer.produce(self._topic, b"beat", partition=partition, on_delivery=delivered)
-        except (
-            KafkaException
-        ):  # the topic is so new that this client, or the broker it asked, has not heard of it
+        except KafkaException:  # the topic is so new that this client, or its broker, does not know it yet
             self._due[partition] = sent_at + UNKNOWN_PAUSE_S
 
 
@@ -174,7 +172,7 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def rank(ordered: Sequence[float], share: float) -> float:
-    """Return the nearest-rank quantile of ascending values, at least one."""
+    """Return the nearest-rank quantile of ascending values, at least a single value."""
     return ordered[max(0, math.ceil(len(ordered) * share) - 1)]
 
 

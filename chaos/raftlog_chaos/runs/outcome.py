@@ -1,4 +1,4 @@
-"""The outcome of a run: the expectations held against its record, and the figures that a person asks for."""
+"""The outcome of a run: its record compared with the expectations, and figures for the reader."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from raftlog_chaos.runs.record import Injection, Record, covered
 Status = Literal["passed", "failed", "not run"]
 EDGE_S: Final = 0.05
 WORTH_TELLING: Final = 5
-"""So many lines of one kind of trouble; the rest is counted."""
+"""How many lines of one kind of trouble are shown; the rest is counted."""
 HASTE_S: Final = 0.05
-"""A kill is noted when the process is gone: others may have fenced the node a moment before that."""
+"""A kill is recorded when the process is gone: others may have fenced the node a moment before that."""
 MOST_LEFT_BEHIND: Final = 1
-"""Clients that never came back from a call, in a case that passes: more than librdkafka's own share is a finding."""
+"""Clients that never returned from a call, in a case that passes: more than librdkafka's own share is a finding."""
 
 
 class Stall(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -66,7 +66,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     reasons: list[str] = []
     notes: list[str] = []
     not_run: dict[str, str] = {}
-    """Faults of the case that the place can't inject, and what it lacks."""
+    """Faults of the case that the place cannot inject, and the missing abilities."""
     seconds: float = 0.0
     phases: list[tuple[str, float, float]] = []
     injected: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Outcome(msgspec.Struct, kw_only=True):
 
 
 class Judgement(NamedTuple):
-    """The checker's findings: anomalies by name, those that are allowed, and its page."""
+    """The checker's findings: anomalies by name, the allowed anomalies, and its page."""
 
     anomalies: Mapping[str, int]
     allowed: Mapping[str, int]
@@ -122,7 +122,7 @@ def broken(case: Case, reason: str, trace: str, *, seed: int) -> Outcome:
 def conclude(
     record: Record, judgement: Judgement, *, events: Sequence[Event] = (), scandals: Sequence[str] = ()
 ) -> Outcome:
-    """Hold a run against what its case expects. `events` and `scandals` come from the nodes' logs."""
+    """Compare a run with its case's expectations. `events` and `scandals` come from the nodes' logs."""
     stalls = [_stall(record, each, events, record.beats) for each in record.injections]
     commits = {
         name: summed([_stall(record, each, (), beats) for each in record.injections])
@@ -194,7 +194,7 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
 
 
 def _injections_due(record: Record) -> int:
-    """A testbed that lacks an ability excuses its share of the injections, never the faults that it can do."""
+    """A testbed that lacks an ability excuses its share of the injections, never the faults that it can inject."""
     names, least = record.case.faults.names, record.case.expect.injections
     able = sum(name not in record.not_run for name in names)
     return least if able == len(names) else min(able, 1, least)
@@ -213,7 +213,7 @@ def _stall(record: Record, injection: Injection, events: Iterable[Event], beats:
     metered = record.phase("heal")
     last_s = metered.ended_s if metered else record.ended_s
     until_s = max(injection.until_s, min([*later, last_s]))
-    # what begins as this one is healed is the next one's
+    # a silence that begins as this fault is healed belongs to the next fault
     before_s = max(injection.at_s, injection.until_s - EDGE_S)
     gaps = [longest_gap(each.acked_at, injection.at_s, before_s) for each in beats]
     gap = max(gaps, default=None)

@@ -67,7 +67,7 @@ TICKS: Final = 14
 
 
 class Mark(NamedTuple):
-    """Something that a node logged, at a second of the run."""
+    """A log event of a node, at a second of the run."""
 
     at_s: float
     kind: str
@@ -75,7 +75,7 @@ class Mark(NamedTuple):
 
 
 class Silence(NamedTuple):
-    """A time in which one of the meter's partitions acknowledged nothing, seconds of the run."""
+    """A time in which a partition of the meter acknowledged no record, seconds of the run."""
 
     partition: int
     from_s: float
@@ -303,7 +303,7 @@ def _caption(canvas: Canvas, text: str, keys: Sequence[tuple[str, str]]) -> None
 
 
 def _silences(canvas: Canvas, scene: ChartData) -> None:
-    """Draw a lane for each of the meter's partitions, broken where it acknowledged nothing."""
+    """Draw a lane for each of the meter's partitions, with gaps where it acknowledged no record."""
     if not scene.partitions:
         return
     canvas.text(LEFT + 2, canvas.y, "silences of a closed-loop producer, one lane a partition", "caption")
@@ -344,7 +344,7 @@ def _events(canvas: Canvas, marks: Sequence[Mark]) -> None:
 
 
 def _distinct(canvas: Canvas, marks: Sequence[Mark]) -> Iterator[Mark]:
-    """Yield marks that fall on different pixels; those on one pixel share its first one's tick and their texts."""
+    """Yield marks that fall on different pixels; marks on one pixel share a tick at the first, and their texts."""
     pixel: int | None = None
     gathered: list[Mark] = []
     for each in marks:

@@ -1,6 +1,4 @@
-"""The traces of one run in memory: its phases, what was done to the cluster, what the meter saw. Nobody is judged
-here.
-"""
+"""The traces of one run in memory: its phases, the faults, and the meter's observations. It makes no judgement."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ class Record:
     phases: list[Phase] = field(default_factory=list)
     injections: list[Injection] = field(default_factory=list)
     not_run: dict[str, str] = field(default_factory=dict)
-    """Faults that this place can't inject, and what it lacks."""
+    """Faults that this place cannot inject, and the missing abilities."""
     whole_after_s: float | None = None
     """How long after the healing all was well; None: it never was."""
     read_all: bool = False
@@ -52,12 +50,12 @@ class Record:
     troubles: list[str] = field(default_factory=list)
     """The run's own troubles."""
     left_behind: list[str] = field(default_factory=list)
-    """Clients that did not come back from a call, and from which."""
+    """Clients that did not return from a call, and the call."""
     tally: Tally = field(default_factory=Tally)
     beats: Sequence[Beats] = ()
     """On the run's clock."""
     commits: Mapping[str, Sequence[Beats]] = field(default_factory=dict)
-    """Those of the meter of commits, by what is committed."""
+    """The beats of the meter of commits, by what is committed."""
     meter_errors: list[str] = field(default_factory=list)
 
     @property
@@ -70,9 +68,9 @@ class Record:
 
 
 def injections(moments: Iterable[Any], began_at: float, ended_s: float) -> Iterator[Injection]:
-    """Pair what a nemesis noted (`at_s` on the loop's clock): each injection with its healing, in order of injection.
+    """Pair a nemesis' records (`at_s` on the loop's clock): each injection with its healing, in order of injection.
 
-    A fault that was never healed lasts until `ended_s`; one that hit nobody is left out.
+    A fault that was never healed lasts until `ended_s`; a fault that hit no node is left out.
     """
     rows = [each for each in moments if each.event in ("inject", "heal")]
     healed: set[int] = set()

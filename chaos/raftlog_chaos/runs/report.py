@@ -1,6 +1,6 @@
-"""The page of one run: the verdict on top, the drawing, how long acknowledgements stood still, the checker's words.
+"""The page of one run: the verdict on top, the drawing, the gaps in acknowledgements, the checker's output.
 
-One HTML file that stands alone: nothing is fetched, nothing is executed.
+One self-contained HTML file: it fetches and executes no other file.
 """
 
 from __future__ import annotations

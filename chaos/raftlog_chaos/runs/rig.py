@@ -1,4 +1,4 @@
-"""The base of a run: a testbed whose nodes keep logs, and the clients that reach it. Each world brings its own."""
+"""The base of a run: a testbed whose nodes keep logs, and the clients that reach it. Each world has its own."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class OpenTestbed(Testbed, Protocol):
     bootstrap: str
     """host:port of its nodes, joined by commas."""
     client_settings: Mapping[str, str]
-    """librdkafka's, of clients that are let in."""
+    """librdkafka's settings of authenticated clients."""
 
     def logs(self) -> Mapping[int, Path]:
         """The path of each node's log."""
 
     def fallen(self) -> Mapping[int, str]:
-        """Return the nodes that ended at some time although nobody stopped them, and how; also those that run again."""
+        """Return the nodes that ended without a stop request, and how; also nodes that run again."""
 
     def violations(self) -> Sequence[str]:
-        """Return what the place saw and no fault excuses: nodes that would not end, rot that nobody noticed.
+        """Return the violations that no fault excuses: nodes that would not end, rot that was not noticed.
 
-        Ask once the place is closed, when all is said that the nodes have to say.
+        Call it after the place is closed, when the nodes' logs are complete.
         """
 
     async def close(self) -> None:
-        """Take everything down; may be called again."""
+        """Shut everything down; may be called again."""
 
 
 class Unavailable(RuntimeError):
-    """A place that can't be had on this machine; the message says why, in one line."""
+    """This machine cannot provide a place; the message says why, in one line."""
 
 
 class Rig(NamedTuple):
@@ -52,7 +52,7 @@ class Rig(NamedTuple):
     wall_s: Callable[[], float]
     """The clock of the nodes' logs, seconds since the epoch."""
     left_behind: Sequence[str] = ()
-    """Clients that did not come back from a call, as they are found."""
+    """Clients that did not return from a call, as they are found."""
     open_commit_meter: Callable[[str], CommitMeter] | None = None
     """(topic) -> closed loops on coordinators, where clients can do transactions."""
     signs: Callable[[], Signs] = no_signs

@@ -1,4 +1,4 @@
-"""Rot that was planted on real disks, held against what the nodes' logs say of it. It plants nothing itself."""
+"""Rot that was planted on real disks, compared with the nodes' logs. It plants none itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Planted(NamedTuple):
 
 
 class RotWatch:
-    """The rot, its place, and whether the node found it. Only rot that a node's next start reads is held against it."""
+    """The rot, its place, and whether the node found it. Only rot that a node's next start reads counts as missed."""
 
     def __init__(self) -> None:
         self._planted: list[_Planted] = []

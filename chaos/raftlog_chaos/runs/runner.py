@@ -1,8 +1,8 @@
 """Runs one case on a ground: quiet, faults, healing, and the final reading of everything. It judges nothing.
 
-The order is law: clients write before the first fault and until the cluster is whole again; only then they read all.
-A phase ends once nothing progresses; what goes wrong on the way is written down rather than raised, so that the rest
-still happens.
+The order is law: clients write before the first fault and until the cluster is whole again; only then they read all. A
+phase ends once progress stops. Errors on the way are recorded rather than raised, so that the remaining phases still
+happen.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ METER_PARTITIONS: Final = 3
 REPLICAS: Final = 3
 TOPIC_CONFIGS: Final = {"min.insync.replicas": "2"}
 LOOK_S: Final = 0.1
-"""How often the cluster is asked whether it is whole, and progress told."""
+"""How often the runner checks whether the cluster is whole, and reports progress."""
 PHASE_STALL_S: Final = 2 * STALL_S
 """A phase ends where its own waits do not."""
 SETTLE_S: Final = 0.5
@@ -40,7 +40,7 @@ SETTLE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run is, for whoever watches. `active` are the faults at work."""
+    """The progress of a run, for observers. `active` are the faults at work."""
 
     case: Case
     phase: str
@@ -86,14 +86,14 @@ class Runner:
         self._meter: Meter | None = None
         self._commit_meter: CommitMeter | None = None
         self._stalled = ""
-        """Why the last phase was broken off."""
+        """Why the last phase was aborted."""
 
     def _note(self, op: Op) -> None:
         self.record.tally.keep(op)
         self._keep(op)
 
     async def run(self) -> Record:
-        """Run all phases. Nodes are left running; whoever opened the place closes it."""
+        """Run all phases. Nodes are left running; the opener of the place closes it."""
         record, case = self.record, self.record.case
         record.not_run = missing(case.faults.names, self._ground)
         try:
@@ -133,7 +133,7 @@ class Runner:
         return self._loop.time() - self.record.began_at
 
     async def _watch(self, phase: str, of_s: float, limit: asyncio.Timeout) -> None:
-        """Tell how far the phase is, again and again, and end it once nothing progresses."""
+        """Report the progress of the phase repeatedly, and end it once progress stops."""
         began_s, tally = self._now_s(), self.record.tally
         wait: Wait | None = None
         while True:

@@ -14,7 +14,9 @@ BUCKET_S: Final = 0.1
 
 
 class Bucket(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A tenth of a second (or what was merged): `at_s` its beginning. Latencies in ms, None while nothing was acked."""
+    """A tenth of a second (or several, merged): `at_s` its beginning. Latencies in ms, None without an
+    acknowledgement.
+    """
 
     at_s: float
     acked: int = 0
@@ -54,7 +56,7 @@ class Series:
         return max(0, math.floor(at_s / self.bucket_s))
 
     def buckets(self, until_s: float) -> list[Bucket]:
-        """Return every bucket from 0 to `until_s`, empty ones too."""
+        """Return every bucket from 0 to `until_s`, also empty buckets."""
         return [self._bucket(index) for index in range(math.ceil(until_s / self.bucket_s))]
 
     def _bucket(self, index: int) -> Bucket:
@@ -76,7 +78,7 @@ def _ms(seconds: float) -> float:
 
 
 def merged(buckets: Sequence[Bucket], most: int) -> list[Bucket]:
-    """Return at most so many buckets: neighbours become one, which has the worst of their latencies."""
+    """Return at most so many buckets: neighbours are merged, with the worst of their latencies."""
     step = max(1, math.ceil(len(buckets) / most))
     return (
         [_merge(buckets[at : at + step]) for at in range(0, len(buckets), step)]

@@ -80,7 +80,7 @@ class OpenSimTestbed(SimTestbed):
         return {}
 
     def fallen(self) -> Mapping[int, str]:
-        """Nobody: a node that ends for no reason is among the cluster's failures, which no case excuses."""
+        """Empty: a node that ends for no reason is among the cluster's failures, which no case excuses."""
         return {}
 
     def violations(self) -> Sequence[str]:

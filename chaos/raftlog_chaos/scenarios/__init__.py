@@ -1,8 +1,8 @@
 """Scenarios of the simulator, different with every seed: a cluster, its clients, its faults, and what must hold
 afterwards.
 
-A scenario is `async def name(loop, seconds)`; it raises AssertionError when a promise was broken. A new one is
-a file here and a line in `SCENARIOS`.
+A scenario is `async def name(loop, seconds)`; it raises AssertionError when a promise was broken. A new scenario is a
+file here and a line in `SCENARIOS`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
 
 Scenario = Callable[[SimLoop, float], Awaitable[Any]]
-"""The returned value has figures named as those of `Report`, as far as they mean something to it."""
+"""The returned value has figures named as those of `Report`, where they apply."""
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "endurance": endure,
@@ -142,4 +142,4 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,
 }
-"""By the name that `raftlog sim --scenario` takes."""
+"""By name, as for `raftlog sim --scenario`."""

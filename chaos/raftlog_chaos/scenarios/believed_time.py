@@ -1,6 +1,6 @@
-"""Nodes start with wrong clocks, single ones and whole clusters, and with right ones again: nothing is deleted by age.
+"""Single nodes and whole clusters start with wrong clocks, then with correct clocks: no data expires.
 
-Everything is kept for an hour, and a run takes seconds, so all must be there at the end. Once all clocks are right,
+The retention is an hour and a run takes seconds, so all data must be there at the end. Once all clocks are correct,
 every node believes its clock again by itself: deletion must not stop for ever.
 """
 
@@ -21,14 +21,14 @@ from raftlog_chaos.workloads.aged_data import SETTINGS, TOPICS, AgedData
 
 DAY_MS: Final = 86_400_000
 DAYS: Final = (1, 30, 400, -1, -30)
-"""How wrong clocks are."""
+"""How wrong clocks are, days."""
 TIMES: Final = {"broker.session.timeout.ms": "1000", "replica.lag.time.max.ms": "1000"}
 PATIENCE_S: Final = 60.0
 CHECKPOINT: Final = f"/data/{CLOCK_CHECKPOINT}"
 
 
 async def believed_time(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """For some virtual seconds, have clocks be wrong and right again. Raises AssertionError."""
+    """For some virtual seconds, set clocks wrong and right again. Raises AssertionError."""
     scene = WrongClocks(loop)
     await scene.begin()
     end = loop.time() + seconds
@@ -51,7 +51,7 @@ class WrongClocks:
         self.deeds: Counter[str] = Counter()
 
     async def begin(self) -> None:
-        """Start with right clocks, write everything, and wait until each node has a time on its disk."""
+        """Start with correct clocks, write all data, and wait until each node has a time on its disk."""
         self.cluster.start()
         await self.cluster.until_ready()
         await self.data.begin()
@@ -59,7 +59,7 @@ class WrongClocks:
         await self.cluster.until(self._all_have_files, PATIENCE_S, "the believed time on each disk")
 
     async def go_wrong(self) -> None:
-        """Let one clock or all be wrong by as much, before a start or after; write while they are."""
+        """Set one clock or all clocks wrong, before a start or after it; write meanwhile."""
         self.rounds += 1
         chance, nodes = self.chance, tuple(self.cluster.nodes)
         struck = nodes if chance.random() < 0.5 else (chance.choice(nodes),)
@@ -80,7 +80,7 @@ class WrongClocks:
         await asyncio.sleep(chance.uniform(0.3, 1.5))
 
     async def go_right(self) -> None:
-        """Set all clocks right, with or without a start, and wait until all nodes believe them."""
+        """Set all clocks right, with or without a restart, and wait until all nodes believe them."""
         chance, nodes = self.chance, tuple(self.cluster.nodes)
         if chance.random() < 0.5:
             self._set_clocks(nodes, 0)
@@ -108,7 +108,7 @@ class WrongClocks:
             self.cluster.nodes[each].host.set_clock(off_ms)
 
     async def _restart(self, node_ids: tuple[int, ...], off_ms: int, *, loser: int | None = None) -> None:
-        """Have nodes stop, some gently, and start with clocks that are off; `loser` loses its time, not its data."""
+        """Stop nodes, some gently, and start them with wrong clocks; `loser` loses its time, not its data."""
         self.deeds["started with a wrong clock" if off_ms else "started with a right clock"] += len(node_ids)
         gently = self.chance.random() < 0.4
         for each in node_ids:
@@ -131,7 +131,7 @@ class WrongClocks:
         return all(each.host.disk.exists(CHECKPOINT) for each in self.cluster.nodes.values())
 
     def _all_believe(self) -> bool:
-        """Whether each node deletes by age, by a time that is right."""
+        """Whether each node deletes by age, with the correct time."""
         true_ms = WALL_EPOCH_MS + int(self.loop.time() * 1000)
         times = [each.node.env.ages.now_ms() for each in self.cluster.running() if each.node is not None]
         return len(times) == len(self.cluster.nodes) and all(

@@ -9,7 +9,7 @@ from raftlog_chaos.scenarios.endurance import Report
 from raftlog_chaos.simulator.loop import SimLoop
 
 CHECKPOINTS_MS = ("5", "50", "700")
-"""How often recovery points are written: the more often, the sooner one of them claims too much."""
+"""How often recovery points are written: the more often, the sooner a wrong recovery point claims too much."""
 
 
 async def blackouts(loop: SimLoop, seconds: float = 3.0) -> Report:

@@ -1,7 +1,7 @@
-"""The stage of a choreography: a cluster that serves clients, and one partition that the play is about.
+"""The stage of a choreography: a cluster that serves clients, and one partition as its subject.
 
-A choreography brings about one kind of trouble on purpose, at moments that the seed draws, where a storm would have to
-meet it by chance. It knows what clients were promised, never how raftlog keeps it.
+A choreography causes one kind of trouble on purpose, at moments that the seed draws; a storm would have to meet it by
+chance. It knows the promises to clients, never how raftlog keeps them.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from raftlog_chaos.scenarios.endurance import PARTITIONS, TOPIC, Endurance, Repo
 from raftlog_chaos.simulator.loop import SimLoop
 
 SETTINGS = {"replica.lag.time.max.ms": "1000", "broker.session.timeout.ms": "1000"}
-"""A node that is away is noticed within a second, so that a run lasts a few."""
+"""An absent node is noticed within a second, so that a run lasts a few seconds."""
 
 REST_AFTER_S = 15.0
 REST_S = 2.0
-"""A replica that is behind for so long is given time: producers rest about that long after each batch, virtual seconds.
+"""A replica that lags for so long gets time: producers pause about that long after each batch, virtual seconds.
 
-With the smallest segments and the slowest disks, a fetch of one segment brings less than they write meanwhile."""
+With the smallest segments and the slowest disks, a fetch of one segment brings fewer bytes than they write
+meanwhile."""
 
 SERVED_S = 60.0
-"""Within this somebody serves again once the trouble is over, virtual seconds."""
+"""After the trouble ends, a leader serves again within this, virtual seconds."""
 
 
 class Commits(Protocol):
@@ -37,7 +38,7 @@ class Commits(Protocol):
 
 
 class Choreography(Endurance):
-    """Endurance without its weather. `partition` is the one that the play is about."""
+    """Endurance without its random faults. The scenario is about `partition`."""
 
     def __init__(self, loop: SimLoop, *, nodes: int = 3, settings: Mapping[str, str] | None = None) -> None:
         super().__init__(loop, nodes=nodes, settings={**SETTINGS, **(settings or {})})
@@ -56,14 +57,14 @@ class Choreography(Endurance):
         def leads() -> bool:
             nonlocal leader
             state = self.cluster.state(TOPIC, self.partition)
-            leader = -1 if state is None else state.leader  # who all restarted know of no topic yet
+            leader = -1 if state is None else state.leader  # after all restarted, no broker knows the topic
             return leader >= 0 and self.cluster.nodes[leader].ready
 
         await self.cluster.until(leads, SERVED_S, "a leader")
         return leader
 
     def followers(self, leader: int) -> list[int]:
-        """The other replicas, in an order of chance."""
+        """Return the other replicas, in random order."""
         others = [each for each in self.state().replicas if each != leader]
         self.chance.shuffle(others)
         return others
@@ -74,7 +75,7 @@ class Choreography(Endurance):
         await self.cluster.until(lambda: self.history.acked_count >= wanted, SERVED_S, "served")
 
     async def whole(self) -> None:
-        """Wait until one node's data may be destroyed: all run, with every replica and every voter caught up."""
+        """Wait until any node's data may be destroyed: all run, with every replica and every voter caught up."""
 
         paces = [each.pause_s for each in self.producers]
         rest_at = self.loop.time() + REST_AFTER_S
@@ -93,7 +94,7 @@ class Choreography(Endurance):
         self.pace(paces)
 
     def pace(self, pauses_s: Sequence[float]) -> None:
-        """Let each producer pause about so long after each batch."""
+        """Make each producer pause about so long after each batch."""
         for producer, pause_s in zip(self.producers, pauses_s, strict=True):
             producer.pause_s = pause_s
 
@@ -106,11 +107,11 @@ class Choreography(Endurance):
             self.cluster.start(each)
 
     def a_while(self, *seconds: float) -> float:
-        """Up to one of these, by chance: the shorter ones are as likely as the longer."""
+        """Return a random duration, up to one of these; each of them is equally likely."""
         return self.chance.uniform(0.2, 1.0) * self.chance.choice(seconds)
 
     async def moment(self, told: asyncio.Event, within_s: float) -> None:
-        """Wait for a while, or until `told` is set: some member was just let into a generation, or given something."""
+        """Wait for a while, or until `told` is set: a member was just admitted to a generation, or got partitions."""
         if self.chance.random() < 0.5:
             await asyncio.sleep(self.a_while(0.01, 0.1, 1.0))
             return
@@ -125,7 +126,7 @@ class Choreography(Endurance):
     async def crash_coordinator(self, chance: Random) -> None:
         """Crash the broker that coordinates groups, or now and then all brokers, and start them again after a while."""
         state = self.cluster.state(CONSUMER_OFFSETS_TOPIC, 0)
-        one = state is not None and chance.random() < 0.8  # who all restarted know of no topic yet
+        one = state is not None and chance.random() < 0.8  # after all restarted, no broker knows the topic
         nodes = (state.leader,) if state and one else tuple(self.cluster.nodes)
         self.cluster.crash(*(each for each in nodes if each > 0), power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.2, 0.5))
@@ -137,11 +138,11 @@ class Choreography(Endurance):
         await self.cluster.until(lambda: book.commits >= wanted, within_s, "committed")
 
     def power(self) -> bool:
-        """Whether a crash takes with it what was not synced."""
+        """Whether a crash loses the unsynced data."""
         return self.chance.random() < 0.7
 
     def stop(self) -> None:
-        """Let the clients come to an end; producers still wait for what they sent."""
+        """Let the clients finish; producers still wait for their acknowledgements."""
         for worker in (*self.producers, *self.others):
             worker.stopping = True
 

@@ -1,6 +1,6 @@
-"""A node stops gently and comes back; later all lose their power, and it comes back first.
+"""A node stops gently and comes back; later all lose their power, and it restarts first.
 
-A clean stop is true of that stop only: after the next crash everything unsynced is doubted again.
+A clean stop vouches for that stop only: after the next crash all unsynced data is doubted again.
 """
 
 from __future__ import annotations

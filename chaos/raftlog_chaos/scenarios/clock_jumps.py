@@ -1,8 +1,8 @@
-"""Wall clocks jump by days and come back: nothing that is kept for an hour is deleted for its age.
+"""Wall clocks jump by days and come back: no data with a retention of an hour expires.
 
-Segments, committed offsets and transactional ids are swept many times while the clock of whoever leads or coordinates
-is wrong. Records of a scenario of seconds are never an hour old, so all of them must be there at the end. Nodes that
-start with wrong clocks are the subject of `believed_time`.
+Segments, committed offsets and transactional ids are swept many times while the leader or coordinator has a wrong
+clock. A scenario takes seconds, so no record is an hour old and all of them must be there at the end. Nodes that start
+with wrong clocks are the subject of `believed_time`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def clock_jumps(loop: SimLoop, seconds: float = 3.0) -> Report:
         await asyncio.sleep(scene.a_while(0.2, 0.6, 1.5))
         leader = await scene.leader()
         if leader != node_id and scene.chance.random() < 0.3:
-            scene.cluster.restart(leader, power_loss=scene.power())  # whoever takes over has its own clock
+            scene.cluster.restart(leader, power_loss=scene.power())  # the next leader has its own clock
             await asyncio.sleep(scene.a_while(0.2, 0.6))
         host.set_clock(0)
         await asyncio.sleep(scene.a_while(0.0, 0.2, 0.5))
@@ -74,7 +74,7 @@ async def clock_jumps(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _read_once(committer: Committer) -> None:
-    """Read what was committed before all jumps; whatever is missing is noted in the history."""
+    """Read what was committed before all jumps; missing offsets are recorded in the history."""
     while True:
         if await _answers(committer):
             return
@@ -90,7 +90,7 @@ async def _answers(committer: Committer) -> bool:
 
 
 async def _begin_id(client: Client) -> None:
-    """Let a transactional producer begin, which then says no more."""
+    """Initialize a transactional producer, which then stays idle."""
     make, init = shapes(FIND_COORDINATOR), shapes(INIT_PRODUCER_ID)
     while True:
         try:

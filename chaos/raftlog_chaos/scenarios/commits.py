@@ -1,6 +1,6 @@
-"""Groups commit their offsets while whoever coordinates them dies, again and again (KAFKA-9807's kin).
+"""Groups commit their offsets while their coordinators die, again and again (similar to KAFKA-9807).
 
-A committed offset that was acknowledged is never lost, and one that was read once is not taken back.
+An acknowledged offset is never lost, and an offset that was read once is not taken back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GROUPS = 3
 
 
 async def commits(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """For some virtual seconds, kill the coordinator whenever there is one. Raises AssertionError."""
+    """Kill the coordinator whenever there is a coordinator, for some virtual seconds. Raises AssertionError."""
     scene = Choreography(loop, settings={"offsets.topic.num.partitions": "1"})
     await scene.begin()
     committers = [employ_committer(scene, f"g{number}") for number in range(GROUPS)]
@@ -43,7 +43,7 @@ async def _progress(scene: Choreography, committers: list[Committer]) -> None:
 
 
 def employ_committer(scene: Choreography, name: str) -> Committer:
-    """Start a group of one that commits for the scene's partition."""
+    """Start a group with a single member that commits for the scene's partition."""
     chance = scene.loop.stream(f"client/{name}")
     client = Client(name, scene.cluster.bootstrap)
     committer = Committer(client, TOPIC, scene.partition, history=scene.history, chance=chance)

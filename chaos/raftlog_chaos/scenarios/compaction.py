@@ -50,7 +50,7 @@ async def compaction(loop: SimLoop, seconds: float = 4.0) -> Report:
 
 
 async def write_impossible(scene: Choreography) -> None:
-    """Fill a few segments with batches that no compaction can make anew."""
+    """Fill a few segments with batches that compaction cannot rebuild."""
 
     def fill(replica: Partition) -> None:
         for _ in range(20):
@@ -68,7 +68,7 @@ async def write_impossible(scene: Choreography) -> None:
 
 
 def write_to_table(scene: Choreography, writer: KeyedWriter) -> None:
-    """Have the leader, if there is one, take a batch or a marker."""
+    """Append a batch or a marker on the leader, if there is a leader."""
     state = scene.cluster.state(TABLE, 0)
     replica = (
         scene.cluster.replica(state.leader, TABLE, 0) if state is not None and state.leader >= 0 else None
@@ -93,7 +93,7 @@ async def write_between_crashes(
 
 
 def _crash_one(scene: Choreography) -> None:
-    """A leader for a moment, or a follower for so long that the others go on and clean without it."""
+    """Crash a leader for a moment, or a follower for so long that the others go on and clean without it."""
     running = [each.node_id for each in scene.cluster.running()]
     if len(running) < len(scene.cluster.nodes):
         return
@@ -103,7 +103,7 @@ def _crash_one(scene: Choreography) -> None:
 
 
 async def clean_all(scene: Choreography, writer: KeyedWriter) -> None:
-    """Write on until every replica cleaned once more, up to what was committed when all were there."""
+    """Keep writing until every replica has cleaned once more, up to the present end of the committed records."""
     due = max(
         replica.log_end_offset
         for node_id in scene.cluster.nodes

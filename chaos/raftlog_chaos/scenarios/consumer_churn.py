@@ -1,7 +1,8 @@
 """Members of one consumer group (KIP-848) come, go, sleep and fight over static ids, while their coordinator dies.
 
-No partition is ever in two hands, in one epoch it has one owner, and what was committed is never taken back. In
-`group-migration` some speak the classic protocol, eager or cooperative: so the group changes its type all the time.
+No partition ever has two readers, each has one owner per epoch, and a committed offset is never taken back. In
+`group-migration` some members use the classic protocol, eager or cooperative, so the group changes its type all the
+time.
 """
 
 from __future__ import annotations
@@ -21,23 +22,23 @@ from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.visitor import Visitor
 
 REBALANCED_S = 5.0
-"""Within this somebody is given a partition, virtual seconds."""
+"""A member gets a partition within this, virtual seconds."""
 
 PATIENCE_S = 8.0
 """How long a request may take: a classic member's JoinGroup waits for the others."""
 
 ROUNDS = 4
-"""How often in turn every partition must be read in the end: at first by members that have yet to give it up."""
+"""How many times in turn each partition must be read in the end: its first readers may have yet to give it up."""
 
 LATE_SHARE = 0.5
-"""How many members hear some answers too late."""
+"""Share of members that get some answers too late."""
 
 INSTANCES = (None, None, None, "one", "one", "two")
-"""The members' static ids: two processes believe that they are the same one."""
+"""The members' static ids: two processes use the same id."""
 
 
 class GroupMembers(NamedTuple):
-    """The static ids, or none, of a group's members, by what they are."""
+    """The static ids, or None, of a group's members, by their kind."""
 
     consumers: Sequence[str | None] = ()
     classic: Sequence[str | None] = ()
@@ -50,12 +51,12 @@ VISITED = GroupMembers(classic=(None, None, None), visitors=(None,))
 
 
 async def consumer_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
+    """For some virtual seconds, kill the coordinator after it has served for a while. Raises AssertionError."""
     return await _churn(loop, seconds, CONSUMERS)
 
 
 async def group_migration(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """The same with a few members, some of which are classic, or all but visitors. Raises AssertionError."""
+    """The same with a few members, some of them classic, or all but visitors. Raises AssertionError."""
     return await _churn(loop, seconds, loop.stream("company").choice((HALF_CLASSIC, VISITED)))
 
 
@@ -92,7 +93,7 @@ async def _churn(loop: SimLoop, seconds: float, company: GroupMembers) -> Report
         await scene.moment(book.told_one, REBALANCED_S)
         await scene.crash_coordinator(chance)
         await scene.more_commits(book, chance.randrange(10), SERVED_S)
-    if not company.classic:  # who comes last is given what others give up, and nothing else brings it about
+    if not company.classic:  # the last member gets what the others revoke; no other event triggers that
         workers.append(_employ(scene, book, "last", None))
     await _calm_down(scene, book, workers)
     return await scene.end()

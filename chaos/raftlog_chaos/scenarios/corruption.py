@@ -1,7 +1,7 @@
 """A bit of one node's log rots while the node is down, and that node comes back before the others.
 
-Damage before sound batches was acknowledged, so it is no torn tail: such a replica says that it is damaged, does not
-lead while another has everything, serves nothing that is wrong, and is repaired from its leader.
+Sound batches behind the damage were acknowledged, so it is no torn tail. Such a replica reports the damage and does not
+lead while another replica has everything. It serves no wrong bytes, and its leader repairs it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def corruption(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def scrub(scene: Choreography) -> None:
-    """Have every rotten log read as a whole: what nobody has met yet must not meet the next rot elsewhere."""
+    """Read every rotten log as a whole, so that undetected rot never coincides with rot on another node."""
     for _ in range(SCRUBS_AT_MOST):
         await scene.whole()
         rotten = [each for each, sim_node in scene.cluster.nodes.items() if _is_rotten(sim_node.host.disk)]
@@ -68,10 +68,10 @@ async def scrub(scene: Choreography) -> None:
 
 
 def _distrust(disk: SimDisk) -> None:
-    """Have the next start check everything.
+    """Make the next start check everything.
 
-    A replica that comes back before all others may become the last of its ISR. Rot that is found only then is
-    nobody's to repair: the partition waits for an unclean election, as documented.
+    A replica that comes back before all others may become the last of its ISR. If rot is found only then, no replica
+    can repair it: the partition waits for an unclean election, as documented.
     """
     if disk.exists(f"/data/{RECOVERY_POINTS}"):
         disk.remove(f"/data/{RECOVERY_POINTS}")
@@ -88,7 +88,7 @@ def _is_rotten(disk: SimDisk) -> bool:
 
 
 def _rot(scene: Choreography, disk: SimDisk) -> None:
-    """Flip a bit of a batch that others follow: of the very last nobody could tell that it was ever whole."""
+    """Flip a bit of a batch that other batches follow: damage in the last batch looks like a torn write."""
     folder = f"/data/{TOPIC}-{scene.partition}"
     logs = [name for name in disk.listdir(folder) if name.endswith(".log")] if disk.exists(folder) else []
     batches = [
@@ -105,7 +105,7 @@ def _rot(scene: Choreography, disk: SimDisk) -> None:
 
 
 def _rot_time_index(disk: SimDisk, path: str) -> None:
-    """Take the entries of an index, which must be made anew from batches of which one has rotted."""
+    """Remove the entries of an index, which must be rebuilt from batches of which one has rotted."""
     if disk.exists(path):
         with disk.undisturbed():
             file = disk.open(path)

@@ -1,7 +1,7 @@
-"""A leader is cut off from the other nodes, and its clients stay with it for as long as it lets them.
+"""A leader is cut off from the other nodes, and its clients stay with it for as long as it accepts them.
 
-When they look for a leader, they ask the broker that they are connected to, and that is the one which was cut off.
-Another one leads soon, and they must find it while the cut lasts.
+To find a leader, they ask the broker that they are connected to, and that broker is cut off. Another broker leads soon,
+and they must find it during the cut.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from raftlog_chaos.workloads.loyal_client import LoyalClient
 from raftlog_chaos.workloads.producer import Producer
 
 FOUND_S = 20.0
-"""So long clients may stay with a leader that is cut off, virtual seconds. It may be the active controller, too, which
-needs some seconds more until it knows."""
+"""The longest time that clients may stay with an isolated leader, virtual seconds. It may be the active controller,
+too, which needs some seconds more to notice."""
 
 
 async def cut_off(loop: SimLoop, seconds: float = 3.0) -> Report:

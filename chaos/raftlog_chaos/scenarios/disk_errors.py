@@ -1,7 +1,7 @@
-"""A disk refuses syncs or writes for a moment; later all lose their power, and the node that it failed is first back.
+"""A disk fails syncs or writes for a moment; later all nodes lose power, and the node with that disk restarts first.
 
-After a failed sync nobody knows what is on the disk, and no later sync makes it good: such a replica counts for nothing
-until it has been read anew. It must say so before it is asked what it has.
+After a failed sync the contents of the disk are unknown, and a later sync does not change that. Such a replica counts
+for nothing until it has been read anew. It must say so before it reports what it has.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Two failovers in quick succession among followers that have unequal parts of the log and do not see each other.
+"""Two failovers in quick succession among followers that have different parts of the log and cannot reach each other.
 
-The leader in between wrote what no other has, on top of less than others have (KIP-279): three logs that part at
-different offsets must become one again.
+The leader in between wrote unreplicated records, at a lower offset than others reach (KIP-279). The three diverging
+logs must become equal again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raftlog_chaos.scenarios.report import Report
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES = 5
-"""Two more than there are replicas: they keep a controller while the replicas come and go."""
+"""Two more than replicas, to keep a controller while the replicas come and go."""
 
 
 async def double_failover(loop: SimLoop, seconds: float = 3.0) -> Report:

@@ -1,4 +1,4 @@
-"""The scenario that every seed tells anew: a cluster serves clients through a storm, and afterwards nothing is missing.
+"""The scenario of every seed: a cluster serves clients through a storm of faults, and afterwards no record is missing.
 
 `endure(loop)` is the whole of it; `run(seed)` runs it in a world of its own. A failure is an AssertionError.
 """
@@ -58,7 +58,7 @@ class Endurance:
         self.others: list[CarelessProducer | Consumer] = []
 
     def _furnish_disks(self) -> None:
-        """Slow syncs send flushes away from the loop, cold reads send reads there."""
+        """Slow syncs move flushes to threads, cold reads move reads there."""
         sync_s = self.chance.choice((0.0, 0.001, 0.004))
         offload_s = self.chance.choice((OFFLOAD_S, (0.001, 0.05)))
         cold = self.chance.choice((0.0, 0.2))
@@ -96,7 +96,7 @@ class Endurance:
         self.loop.host(name).start(worker.run())
 
     async def finish(self) -> float:
-        """Calm the weather and wait until all is well; returns the virtual seconds that took."""
+        """End the faults and wait until all is well; returns the virtual seconds that took."""
         began_at = self.loop.time()
         for worker in (*self.producers, *self.others):
             worker.stopping = True
@@ -175,9 +175,9 @@ class Endurance:
 
 
 async def endure(loop: SimLoop, seconds: float = 15.0) -> Report:
-    """Serve, suffer for some virtual seconds, recover, and be judged. Raises AssertionError.
+    """Serve through some virtual seconds of faults, recover, and check everything. Raises AssertionError.
 
-    Some seeds have five nodes, some the Jepsen workload beside the others, some topics that come and go, some moves.
+    Some seeds have five nodes, some add the Jepsen workload, some create and delete topics, some move replicas.
     """
     chance = loop.stream("cast")
     scenario = Endurance(loop, nodes=chance.choice((3, 3, 3, 3, 5)))

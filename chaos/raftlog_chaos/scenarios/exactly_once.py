@@ -1,7 +1,7 @@
 """Consume, transform, produce with transactions, while coordinators, leaders and producers die between any two steps.
 
-Each number is processed once: no half of a transaction is seen, none that was committed is lost, and whoever was fenced
-commits nothing more (KIP-98, 360, 447, 890). When all is calm no transaction stays open.
+Each number is processed once. No half of a transaction is visible, no committed transaction is lost, and a fenced
+producer makes no more commits (KIP-98, 360, 447, 890). When the faults have ended, no transaction stays open.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ SLOW = "three"
 """The transactional id of an owner that sleeps."""
 PARTITIONS = 3
 DYING_RATE = 0.5
-"""How many workers die at some step instead of coming to an end, and leave what they had open to its timeout."""
+"""Share of workers that die at some step instead of finishing, and leave their transaction to its timeout."""
 
 STEPPED_S = 5.0
-"""Within this somebody takes a step of any kind, virtual seconds."""
+"""Some worker takes a step of any kind within this, virtual seconds."""
 
 COORDINATORS = ((TRANSACTION_STATE_TOPIC, 0), (TRANSACTION_STATE_TOPIC, 0), (CONSUMER_OFFSETS_TOPIC, 0))
 
@@ -46,9 +46,9 @@ class ExactlyOnce:
     ids: Sequence[str] = ("one", "two")
     workers_each = 2
     crash_rate = 0.6
-    """The rest are hidden from the other nodes instead of killed."""
+    """The share of crashes; otherwise the node is isolated."""
     ended_s = 20.0
-    """Within this the last transaction that somebody left open is timed out and ended everywhere, virtual seconds."""
+    """An abandoned transaction is timed out and ended everywhere within this, virtual seconds."""
 
     def __init__(self, loop: SimLoop, *, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self.chance = loop.stream("exactly-once")
@@ -67,7 +67,7 @@ class ExactlyOnce:
         self.readers: list[ExactlyOnceReader] = []
 
     async def tell(self, seconds: float) -> Report:
-        """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
+        """Kill and isolate the nodes in charge at critical moments, for some virtual seconds. Raises AssertionError."""
         loop = self.scene.loop
         await self.begin()
         end = loop.time() + seconds
@@ -108,7 +108,7 @@ class ExactlyOnce:
         return reader
 
     def rest(self, transactional_id: str) -> None:
-        """Let the workers of an id come to an end."""
+        """Let the workers of an id finish."""
         for worker in self.workers:
             if worker.transactional_id == transactional_id:
                 worker.stopping = True
@@ -123,7 +123,7 @@ class ExactlyOnce:
             )
 
     async def moment(self) -> None:
-        """Wait for a while, or until somebody is about to take a step of some kind."""
+        """Wait for a while, or until a worker is about to take a step of some kind."""
         if self.chance.random() < 0.3:
             await asyncio.sleep(self.scene.a_while(0.01, 0.1, 1.0))
             return
@@ -137,7 +137,7 @@ class ExactlyOnce:
             pass
 
     def victims(self) -> list[int]:
-        """Those who lead something that matters, or all."""
+        """Return the nodes that lead a partition of the scenario, or all nodes."""
         cluster = self.scene.cluster
         testbeds = [*COORDINATORS, *((OUTCOMES, index) for index in range(PARTITIONS))]
         chosen = self.chance.sample(testbeds, self.chance.choice((1, 1, 2)))
@@ -146,7 +146,7 @@ class ExactlyOnce:
         return leaders if leaders and self.chance.random() < 0.9 else list(cluster.nodes)
 
     async def trouble(self) -> None:
-        """Kill somebody, or hide them from the other nodes, for a while."""
+        """Kill a node, or isolate it from the other nodes, for a while."""
         scene, victims = self.scene, self.victims()
         if self.chance.random() < self.crash_rate:
             scene.cluster.crash(*victims, power_loss=scene.power())
@@ -159,7 +159,7 @@ class ExactlyOnce:
         scene.loop.heal()
 
     async def end(self) -> Report:
-        """Let all come to an end; then judge what is left from its beginning."""
+        """Let all finish; then check the rest of the input and output from the beginning."""
         scene = self.scene
         for worker in self.workers:
             worker.stopping = True
@@ -221,7 +221,7 @@ class ExactlyOnce:
 
 
 class SoleOwners(ExactlyOnce):
-    """The same with an id for each worker, and without coordinators that answer though others have taken over.
+    """The same with an id for each worker, and without superseded coordinators that still answer.
 
     An impostor writes in their transactions.
     """
@@ -254,12 +254,12 @@ class Successors(ExactlyOnce):
 
 
 async def exactly_once(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """For some virtual seconds, kill and hide those who matter at moments that matter. Raises AssertionError."""
+    """Kill and isolate the nodes in charge at critical moments, for some virtual seconds. Raises AssertionError."""
     return await ExactlyOnce(loop).tell(seconds)
 
 
 async def exactly_once_alone(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """The same where nobody shares an id, so that no worker may be fenced. Raises AssertionError."""
+    """The same with an id for each worker, so that no worker may be fenced. Raises AssertionError."""
     return await SoleOwners(loop).tell(seconds)
 
 

@@ -1,4 +1,4 @@
-"""Further actors of a scenario: the Jepsen workload, judged by its history, topics that come and go, moves."""
+"""Further actors of a scenario: the Jepsen workload, judged by its history, topic churn, and moves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simulated import SimPorts
 
 STOPS_S = 10.0
-"""Nobody waits longer for an answer, virtual seconds."""
+"""The longest wait for an answer, virtual seconds."""
 
 
 class Extras:
@@ -40,7 +40,7 @@ class Extras:
         return self.log.acked_count if self.log else 0
 
     def employ_log(self, chance: random.Random) -> None:
-        """Let the Jepsen workload begin, in a shape of chance."""
+        """Start the Jepsen workload with random options."""
         options = LogOptions(
             prefix="log",
             keys=chance.choice((1, 2, 4)),
@@ -57,17 +57,17 @@ class Extras:
         recorder = Recorder(lambda: int(self.loop.time() * 1e9), self._keep)
         ports = SimPorts(self.loop, self.cluster.bootstrap)
         self.log = LogWorkload(recorder, ports, self.loop.stream("log workload"), options)
-        # a host of its own, so that nothing of it outlives the world
+        # a host of its own, so that no task of it outlives the world
         self.loop.host("workload").call(self.log.start)
 
     def employ_churn(self) -> None:
-        """Let topics come and go."""
+        """Start to create and delete topics."""
         client = Client("churn", self.cluster.bootstrap)
         self.churn = Churn(client, history=self.history, chance=self.loop.stream("churn"))
         self.loop.host("churn").start(self.churn.run())
 
     def employ_mover(self, topic: str, partitions: int) -> None:
-        """Let replicas move about. There are always three of them, since disks may be lost here."""
+        """Start to move replicas. There are always three of them, since disks may be lost here."""
         self.mover = Mover(
             Client("mover", self.cluster.bootstrap),
             topic,
@@ -90,7 +90,7 @@ class Extras:
                 chronicle.note(f"client-{op.process}", "acked", "", where=where, offsets=(offset, offset + 1))
 
     async def stop(self) -> None:
-        """Let nobody begin anything new, and wait until what moves was asked for before is certain."""
+        """Start no new moves, and wait until the outcome of all earlier requests is certain."""
         if self.log is not None:
             self.log.stop()
         if self.churn is not None:
@@ -102,7 +102,9 @@ class Extras:
             await asyncio.sleep(max(0.0, mover.certain_at - self.loop.time()))
 
     async def finish(self, seconds: float) -> None:
-        """Once all is calm: read everything, delete what passes. AssertionError: not within so many virtual seconds."""
+        """After the storm: read everything, delete the temporary topics. AssertionError after so many virtual
+        seconds.
+        """
         if self.log is not None:
             self._missing = await self.loop.host("workload").start(self.log.finish(seconds))
         churn = self.churn

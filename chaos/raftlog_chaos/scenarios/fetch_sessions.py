@@ -1,7 +1,7 @@
-"""A client reads in a fetch session what it has just written, while leaders die: all that was acknowledged is there.
+"""A client reads in a fetch session what it has just written, while leaders die: all acknowledged records are there.
 
-A node may read from its sockets before it does what is due soon, as it does with uvloop. Here it wakes consumers late.
-A fetch has what was acknowledged before it was sent all the same, as in Kafka, which looks at each partition anew.
+A node may read from its sockets before its due timers, as with uvloop. Here it wakes consumers late. A fetch has all
+records that were acknowledged before it was sent, as in Kafka, which looks at each partition anew.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ async def fetch_sessions(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 @contextmanager
 def late_wakes() -> Iterator[None]:
-    """Have nodes wake the waiters of partitions a while after something was committed."""
+    """Make nodes wake the waiters of partitions a while after a commit."""
     wake = Replicas.wake_waiters
 
     def wake_late(replicas: Replicas, partition: Partition) -> None:
@@ -66,7 +66,7 @@ def late_wakes() -> Iterator[None]:
 
 
 async def _read_what_is_written(scene: Choreography, reader: SessionReader) -> int:
-    """Write and read some records, one by one; return how many were read in the session that was there before."""
+    """Write and read some records, one by one; return how many were read in the former session."""
     read = 0
     for number in range(ROUNDS):
         value = f"{scene.loop.time():.6f}/{number}".encode()

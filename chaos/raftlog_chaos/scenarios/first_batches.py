@@ -1,8 +1,8 @@
-"""Producers write to topics that are being made, made again, or change their leader: each first batch stays first.
+"""Producers write to topics that are created, recreated, or change their leader: each first batch stays first.
 
-Several of a producer's batches are in flight. A refusal that passes, of a broker without the partition or of a follower
-that leads a moment later, must not let the next batch pass for the producer's first. All must be written, once and in
-order, but for those that are given up. An impostor makes epochs of their ids up meanwhile.
+Several batches of a producer are in flight. A broker without the partition, or a follower that is about to lead, may
+refuse the first batch for a moment. The next batch must not be accepted as the producer's first. All must be written,
+once and in order, except for those given up. Meanwhile an impostor invents epochs of their ids.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class FirstBatches:
         await making
 
     async def _write_while_the_leader_moves(self, topic: str) -> None:
-        """A new producer's first batches, or those that follow, reach followers that are about to lead."""
+        """Write a new producer's first batches, or later batches, to followers that are about to lead."""
         state = self.scene.cluster.state(topic, 0)
         if state is not None and state.leader >= 0:
             node_id = state.leader
@@ -115,7 +115,7 @@ class FirstBatches:
         return state is not None and state.leader >= 0
 
     def _is_gone(self, topic: str) -> bool:
-        """Whether no replica is left that would take batches, and lose them."""
+        """Whether no replica is left that would accept batches and lose them."""
         cluster = self.scene.cluster
         return all(cluster.replica(each, topic, 0) is None for each in cluster.nodes)
 

@@ -1,7 +1,7 @@
-"""The logs of a node that leads have no more room: others lead in its place, and it comes back later.
+"""A leader's log directories run out of space: other nodes lead in its place, and it returns later.
 
-While they have none, leaderships go once, though preferred leaders are elected all the while. The metadata lies
-elsewhere: a voter whose journal has no room falls silent, and that alone would take its leaderships away.
+Its leaderships move once, although preferred leaders are elected all the while. The metadata is on another disk: a
+voter with a full journal falls silent, and that alone would move its leaderships.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTINGS: Final = {
 PACE_S: Final = 0.2
 """A run lasts as long as a directory counts as full, so producers pause a while after each batch, virtual seconds."""
 GIVEN_AWAY_S: Final = 5.0
-"""Within this the leaderships of a node whose disk is full are with others, virtual seconds."""
+"""A node with a full disk gives its leaderships to others within this, virtual seconds."""
 ELECTIONS: Final = 3
 """Most elections of one partition while a disk is full: the lead goes, and perhaps once more where a node was late."""
 

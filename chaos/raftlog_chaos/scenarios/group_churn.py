@@ -1,6 +1,6 @@
-"""Members of one group come, go, sleep and fight over static ids, while whoever coordinates them dies at every step.
+"""Members of one group come, go, sleep and fight over static ids, while the coordinator dies at every step.
 
-Each partition has one owner in each generation, who is there, and what was committed is never taken back (KIP-345,
+Each partition has one owner in each generation, a present member, and a committed offset is never taken back (KIP-345,
 KAFKA-9752).
 """
 
@@ -14,14 +14,14 @@ from raftlog_chaos.workloads.group_worker import PATIENCE_S, GroupWorker
 from raftlog_chaos.workloads.raw_client import Client
 
 REBALANCED_S = 5.0
-"""Within this some rebalance is to be expected, virtual seconds."""
+"""A rebalance is expected within this, virtual seconds."""
 
 INSTANCES = (None, None, None, "one", "one", "two")
-"""The members' static ids: two processes believe that they are the same one."""
+"""The members' static ids: two processes use the same id."""
 
 
 async def group_churn(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """For some virtual seconds, kill the coordinator when it served a while. Raises AssertionError."""
+    """For some virtual seconds, kill the coordinator after it has served for a while. Raises AssertionError."""
     chance = loop.stream("group-churn")
     scene = Choreography(
         loop,

@@ -1,7 +1,7 @@
 """Groups and topics are deleted, with more offsets than one batch can remove, while the coordinator dies in between.
 
-The promises of `GroupEnder` must hold: a group goes whole, nothing of a topic meets the next one of its name, though
-nobody coordinated while one made way for the other, and nothing goes that came after.
+The promises of `GroupEnder` must hold. A group is deleted as a whole. No offset of a topic applies to the next topic of
+its name, even without a coordinator during the replacement. Later commits are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog_chaos.workloads.raw_client import Client
 ENDERS = 2
 
 REPLACED_S = 2.0
-"""Within this some topic is likely to be replaced, virtual seconds."""
+"""A topic is likely to be replaced within this, virtual seconds."""
 
 
 async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
@@ -54,7 +54,7 @@ async def group_ends(loop: SimLoop, seconds: float = 4.0) -> Report:
 
 
 async def _moment(scene: Choreography, enders: list[GroupEnder]) -> None:
-    """Wait for a while, or until some topic is about to be replaced: with one replica nobody coordinates meanwhile."""
+    """Wait for a while, or until a topic is about to be replaced: with one replica there is no coordinator then."""
     if scene.chance.random() < 0.5:
         await asyncio.sleep(scene.a_while(0.01, 0.1, 0.5))
         return

@@ -1,7 +1,7 @@
-"""Transactions hang, and an operator finds and aborts them, while the producers whose ids they bear go on.
+"""Transactions hang, and an operator finds and aborts them, while the producers with their ids go on.
 
-The transaction that began at the offset that the operator was shown ends and nothing else does: no transaction that
-somebody coordinates loses a record. And all that hangs is found.
+Only the transaction that began at the offset shown to the operator ends: no transaction with a coordinator loses a
+record. And every hanging transaction is found.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from raftlog_chaos.workloads.raw_client import AWAY, Client
 from raftlog_chaos.workloads.straying_worker import StrayingWorker, StrayModel, StrayReader
 
 ROUND_S: Final = 1.5
-"""An operator waits no longer for a node's answer: it may be dead."""
+"""The longest wait of an operator for a node's answer: the node may be dead."""
 
 LINGERS_S: Final = (0.0, 0.02, 0.1, 0.4)
-"""Up to how long a node takes for a step of what an operator asked for."""
+"""Up to how long a node takes for a step of an operator's request."""
 
 OPERATORS: Final = ("operator0", "operator1")
 
 LOOKS_EVERY_S: Final = 0.05
-"""About how long an operator waits until it looks again."""
+"""About how long an operator waits before the next look."""
 
 
 class HangingTransactions(ExactlyOnce):
-    """The stage with operators, and workers of whom each has an id to itself."""
+    """The stage with operators, and workers that each have their own id."""
 
     kind = StrayingWorker
     ids = ("one", "two", "three")
@@ -76,7 +76,7 @@ class HangingTransactions(ExactlyOnce):
     # -- the operators -------------------------------------------------------------------------------------
 
     async def _operate(self, chance: random.Random) -> None:
-        """Have one node after the other look for what hangs, and end it."""
+        """Make each node in turn search for hanging transactions, and end them."""
         while True:
             ready = [each for each in self.scene.cluster.running() if each.ready]
             node = chance.choice(ready).node if ready else None
@@ -98,7 +98,7 @@ class HangingTransactions(ExactlyOnce):
 
 
 def _slow(survey: Any, chance: random.Random) -> Any:
-    """Return a node's survey as it is where that takes its time once coordinators have answered."""
+    """Delay a node's survey once coordinators have answered."""
     slow = copy(survey)
     ask_all = slow.all
 

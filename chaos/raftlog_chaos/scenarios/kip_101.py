@@ -1,7 +1,7 @@
-"""A follower restarts, and before it has heard how far its leader committed, the leader dies (KIP-101, KIP-279).
+"""A follower restarts, and before it learns its leader's high watermark, the leader dies (KIP-101, KIP-279).
 
-In the second scenario all lose their power, and who had less comes back first. Leader epochs, not high watermarks,
-must say where logs parted; two failovers in quick succession make that hard.
+In the second scenario all nodes lose power, and a node with fewer records comes back first. Leader epochs, not high
+watermarks, must say where logs diverged; two failovers in quick succession make that hard.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def kip_101(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Play one of the scenarios after the other for some virtual seconds. Raises AssertionError."""
+    """Alternate between the scenarios for some virtual seconds. Raises AssertionError."""
     scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds

@@ -1,7 +1,7 @@
 """All replicas but one are gone, then that one as well, and others come back before it (KIP-966, KAFKA-1211).
 
-With fewer in sync than min.insync.replicas nothing more is acknowledged. And whoever is not in sync waits for the last
-one, however long that takes.
+With fewer in sync than min.insync.replicas nothing more is acknowledged. And a replica out of sync waits for the last
+replica of the ISR, however long that takes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raftlog_chaos.scenarios.endurance import TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES = 5
-"""Two more than there are replicas, so that there is a controller while two of those are gone."""
+"""Two more than replicas, so that there is a controller while two of the replicas are gone."""
 
 
 async def last_replica(loop: SimLoop, seconds: float = 4.0) -> Report:
@@ -39,7 +39,7 @@ async def last_replica(loop: SimLoop, seconds: float = 4.0) -> Report:
 
 
 async def _nothing_is_acknowledged(scene: Choreography, leader: int, seconds: float) -> None:
-    """For so long, while the ISR is known to be too small; what was appended before may have been in time."""
+    """No record is acknowledged for so long with a known small ISR; records appended before may have been in time."""
     await asyncio.sleep(0.1)
     replica = scene.cluster.replica(leader, TOPIC, scene.partition)
     if replica is None or len(scene.state().isr) > 1:

@@ -1,7 +1,7 @@
-"""A follower's request on a connection that it gave up reaches its leader after all, behind its request on the next.
+"""A follower's request on a connection that it closed reaches its leader after all, behind its request on the next.
 
-A fetch offset is a promise, and TCP keeps promises longer than those who made them: the kernel sends what it has taken
-even when the process is done with the connection. The producers rest by then, so that nothing later hides the harm.
+A fetch offset is a promise, and TCP can deliver it late. The kernel sends the bytes that it has taken even after the
+process closed the connection. The producers are idle by then, so that no later write hides the damage.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 REST_S = 4.0
 IN_SYNC_S = 6.0
-"""How long producers rest at least, and within which all are in sync again, virtual seconds."""
+"""The shortest pause of producers, within which all replicas are in sync again, virtual seconds."""
 
 
 async def late_bytes(loop: SimLoop, seconds: float = 12.0) -> Report:
@@ -37,7 +37,7 @@ async def late_bytes(loop: SimLoop, seconds: float = 12.0) -> Report:
 
 
 async def _give_up(scene: Choreography, follower: int, leader: int) -> None:
-    """Hold back what the follower asks, or what it is told too, until it tries on another connection."""
+    """Hold back the follower's requests, or the responses too, until it retries on another connection."""
     hosts = {each: sim_node.host for each, sim_node in scene.cluster.nodes.items()}
     scene.loop.clog(hosts[follower], hosts[leader])
     if scene.chance.random() < 0.3:

@@ -1,6 +1,6 @@
-"""The log start moves past transactions that are open: by DeleteRecords, retention.bytes and retention.ms.
+"""The log start moves past open transactions: by DeleteRecords, retention.bytes and retention.ms.
 
-Readers of committed transactions begin at the latest offset, which must lie in the log, and read on from there.
+Readers of committed transactions begin at the latest offset, which must be in the log, and read on from there.
 """
 
 from __future__ import annotations

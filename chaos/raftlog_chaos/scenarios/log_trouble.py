@@ -1,6 +1,6 @@
-"""The lines of nodes' logs cannot be written, and meanwhile all goes on: topics come and go, nodes die and take over.
+"""Log lines of nodes cannot be written, and meanwhile all goes on: topics come and go, nodes die and take over.
 
-A log tells of what a node does. Nothing that a node does may depend on it: neither a walk nor a last net.
+Logs describe a node's work. No operation may depend on them, not even the last error handler.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from raftlog_chaos.simulator.cluster import PORT
 from raftlog_chaos.simulator.loop import SimLoop
 
 UNKNOWN_API: Final = struct.pack(">ihhih", 10, 9_999, 0, 1, -1)
-"""A frame whose API key is nobody's."""
+"""A frame with an unknown API key."""
 SETTINGS: Final = {"broker.session.timeout.ms": "9000"}
 JUDGED_S: Final = 4.0
-"""Within this a broker whose connection was reset is fenced, long before its session ends, virtual seconds."""
+"""A broker with a reset connection is fenced within this, long before its session ends, virtual seconds."""
 CLOSED_S: Final = 5.0
 """Within this its connection is closed, virtual seconds."""
 
 
 class LogTrouble(Choreography):
-    """A cluster whose nodes log in vain now and then."""
+    """A cluster of nodes that fail to write log lines now and then."""
 
     def trouble(self) -> None:
-        """Let the logs of some nodes, or of all, fail at each line or at some."""
+        """Make the logs of some nodes, or of all, fail for each line or some lines."""
         nodes = sorted(self.cluster.nodes)
         for each in self.chance.sample(nodes, self.chance.randint(1, len(nodes))):
             self.cluster.nodes[each].host.log_failure_rate = self.chance.choice((1.0, 1.0, 0.3))
@@ -39,7 +39,7 @@ class LogTrouble(Choreography):
             each.host.log_failure_rate = 0.0
 
     async def be_rude(self) -> None:
-        """Ask each node for an API that there is none of: it closes the connection, and logs why."""
+        """Send each node an unknown API key: it closes the connection, and logs the reason."""
         for sim_node in self.cluster.running():
             if sim_node.ready:
                 await self.loop.host("rude").start(_until_closed(sim_node.host.name))
@@ -51,7 +51,7 @@ class LogTrouble(Choreography):
         return broker is None or broker.fenced
 
     async def end_one(self) -> None:
-        """End the controller or the partition's leader, by its power, a signal or its disk; others take over."""
+        """End the controller or the partition's leader, by power loss, a signal or a disk failure; others take over."""
         victim = self.chance.choice((self.cluster.leader_id(), await self.leader()))
         if victim is None:
             return
@@ -88,7 +88,7 @@ async def _until_closed(host: str) -> None:
 
 
 async def log_trouble(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Let nodes log in vain while some of them end, for some virtual seconds. Raises AssertionError."""
+    """Fail the logs of nodes while some of them end, for some virtual seconds. Raises AssertionError."""
     scene = LogTrouble(loop, settings=SETTINGS)
     extras = Extras(loop, scene.cluster, scene.history)
     await scene.begin()

@@ -1,10 +1,10 @@
-"""A disk says that it has synced, and has not; then its node loses its power, and some of what it acknowledged with it.
+"""A disk reports syncs that did not happen; then its node loses power, and some acknowledged records with it.
 
-Nobody can promise anything to whom a majority of disks lies, nor if the last replica's does, nor if a voter forgets
-whom it voted for. Nor if the controller's does: a new controller has heard of nobody but itself, so that ISRs stand
-still, and its own replica counts as one that kept all it had. So the disk of another node lies, about records only,
-and nothing else befalls anybody until that replica, which leaves its ISRs when it registers, has everything again.
-Only a reader notices what it lacks below its recovery point, so all of it is read before the next disk lies.
+No promise holds if a majority of disks lies, if the last replica's disk does, or if a voter forgets its vote. Nor does
+any hold if the controller's disk lies. A new controller has no heartbeats yet except its own, so ISRs stand still, and
+its own replica counts as complete. So the disk of another node lies, about records only. No other fault happens until
+that replica has everything again; it leaves its ISRs when it registers. Only a reader notices what it lacks below its
+recovery point, so all of it is read before the next disk lies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Producer ids are made up by the dozen while answers get lost and leaders die: a retry is recognised all the same.
+"""Producer ids are invented by the dozen while responses get lost and leaders die: a retry is recognised all the same.
 
-A partition remembers few producers here. Between a batch and its retry fewer ids are made up than it remembers, so
-whoever leads by then still knows the producer, whatever it has gone through: a restart, a cut, another leader's log.
+A partition remembers few producers here. Between a batch and its retry fewer ids are invented than it remembers. So
+every later leader still knows the producer, after a restart, a truncation, or a copy of another leader's log.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ async def made_up_producers(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 @contextmanager
 def few_remembered() -> Iterator[None]:
-    """Have all replicas remember few producers; the number is the same on all brokers, so it is no setting."""
+    """Make all replicas remember few producers; the number is the same on all brokers, so it is no setting."""
     before, ProducerState.default_max_idle_producers = ProducerState.default_max_idle_producers, REMEMBERED
     try:
         yield
@@ -67,7 +67,9 @@ def few_remembered() -> Iterator[None]:
 
 
 async def _all_acknowledged(scene: Choreography) -> None:
-    """Wait until each producer has something acknowledged that it sent after the last flood, or after the start."""
+    """Wait until each producer got an acknowledgement for a record that it sent after the last flood, or after the
+    start.
+    """
 
     def counts() -> Counter[str]:
         batches = (batch for of_one in scene.history.acked.values() for batch in of_one)

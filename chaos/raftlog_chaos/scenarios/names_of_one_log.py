@@ -1,10 +1,12 @@
-"""Logs without a node around them: the power goes at changes of names, again and again, in starts too.
+"""Logs without a node around them: the power fails at changes of names, again and again, in starts too.
 
 `names-out-of-order` does the same to a cluster, where a sync soon follows each change and many outcomes are rare. Here
-a log is written, flushed, cleaned, cut, begun anew and shortened in any order, and the file of recovery points may not
-be written for some time. After each power cut it is opened and
-held to what it had: committed records and their aborted transactions, segments without a hole between them, no damage.
-It also knows, after each cut and start, which transactions are open or end with a marker that is not committed.
+a log is written, flushed, cleaned, truncated, restarted and shortened in any order. The file of recovery points may not
+be written for some time.
+
+After each power cut the log is opened and compared with its former content. It must have the committed records and
+their aborted transactions, segments without a gap, and no damage. After each truncation and start it also knows which
+transactions are open or end with an uncommitted marker.
 """
 
 from __future__ import annotations
@@ -55,10 +57,10 @@ class Transactions:
 
     def __init__(self) -> None:
         self._batches: list[tuple[int, int, bool]] = []
-        """Of each: its offset, its producer, and whether it is a marker."""
+        """For each batch: its offset, its producer, and whether it is a marker."""
 
     def note(self, header: BatchHeader, offset: int) -> None:
-        """Take in a batch that is about to be written."""
+        """Add a batch that is about to be written."""
         if header.is_transactional:
             self._batches.append((offset, header.producer_id, header.is_control))
 
@@ -67,9 +69,9 @@ class Transactions:
         self._batches = [each for each in self._batches if each[0] < end_offset]
 
     def first_unstable(self, high_watermark: int, *, start: int = 0) -> int | None:
-        """Return the first offset of the oldest transaction without a committed marker; None: there is none.
+        """Return the first offset of the oldest transaction without a committed marker; None if there is none.
 
-        `start`: what lies before it is forgotten.
+        `start`: earlier offsets are ignored.
         """
         began: dict[int, int] = {}
         unstable: list[int] = []
@@ -83,7 +85,7 @@ class Transactions:
 
 
 class OneLog:
-    """A log on a disk of its own, its writer, and what was committed. Raises AssertionError."""
+    """A log on a disk of its own, its writer, and its committed records. Raises AssertionError."""
 
     def __init__(self, chance: random.Random, struck: Counter[str], refusals: random.Random | None) -> None:
         self._chance, self._struck = chance, struck
@@ -114,7 +116,7 @@ class OneLog:
         )  # else all may be gone until the first flush, as it should
 
     def live(self) -> None:
-        """Act until the power goes, then start again and judge."""
+        """Act until the power fails, then start again and check the log."""
         calm = self._chance.randrange(MOST_ACTS)
         try:
             for number in range(2 * MOST_ACTS):
@@ -194,7 +196,7 @@ class OneLog:
         self._log.append_as_leader(header, batch, leader_epoch=0, now_ms=self._now_ms)
 
     def _begin_epoch(self) -> None:
-        """Writers begin anew after a start or a cut; what they had open ends."""
+        """Restart the writers after a start or a truncation; their open transactions end."""
         self._producer_epoch += 1
         self._sequences = dict.fromkeys((ABORTS, COMMITS), 0)
         for producer_id in (ABORTS, COMMITS):
@@ -224,7 +226,7 @@ class OneLog:
         self._is_refused = self._refusals is not None and self._refusals.random() < REFUSED
 
     def _cut(self) -> None:
-        """As a follower does if its leader has other records behind the high watermark."""
+        """Truncate, as a follower does if its leader has other records behind the high watermark."""
         log, due = self._log, self._chance.randint(self._committed, self._log.log_end_offset)
         if due < log.log_end_offset:
             log.truncate_to(due)
@@ -235,7 +237,7 @@ class OneLog:
             self._begin_epoch()
 
     def _lose(self) -> None:
-        """As a follower does that cuts rot off: committed records go too, and come again."""
+        """Truncate rot, as a follower does: committed records go too, and are fetched again."""
         batches = self._batches()
         if len(batches) < 2:
             return
@@ -249,7 +251,7 @@ class OneLog:
         self._begin_epoch()
 
     def _lose_sectors(self) -> None:
-        """Start again with zeros for the last flushed records: they are damage, and no torn write."""
+        """Start again with zeros for the last flushed records: they are damage, not a torn write."""
         self._commit()
         for _ in range(2):  # so that no cut of before leaves the recovery point in doubt
             self._checkpoint(may_be_refused=False)
@@ -288,7 +290,9 @@ class OneLog:
             self._judge_transactions()
 
     def _begin_anew(self, due: int) -> None:
-        """As a follower does if its leader has deleted up to there, and again after a start in between."""
+        """Restart the log, as a follower does if its leader has deleted up to there, and again after a start in
+        between.
+        """
         self._anew = due
         self._log.truncate_fully_and_start_at(due)
         self._anew, self._committed, self._log_start = None, due, due
@@ -298,7 +302,7 @@ class OneLog:
         self._begin_epoch()
 
     def _clean(self) -> None:
-        """Clean what may be cleaned; sometimes the log is cut meanwhile."""
+        """Clean the cleanable part; sometimes the log is truncated meanwhile."""
         log = self._log
         unstable = log.first_unstable_offset
         limit = self._committed if unstable is None else min(unstable, self._committed)
@@ -388,10 +392,10 @@ class OneLog:
             assert end_offset == following.base_offset, f"a hole: {end_offset} to {following.base_offset}"
 
     def _judge_transactions(self) -> None:
-        """Hold the log to the transactions that are open, or end with a marker that is not committed.
+        """Compare the log's open transactions, and those with an uncommitted marker, with the model.
 
-        It may have forgotten a transaction that begins before the log does, as far as it lies there. A snapshot may
-        know of what is fetched again that it was committed.
+        It may have dropped a transaction that begins before the log does, as far as it lies there. A snapshot may know
+        that records to be fetched again were committed.
         """
         log, transactions = self._log, self._transactions
         transactions.cut(log.log_end_offset)
@@ -421,7 +425,7 @@ def _spring() -> None:
 
 
 async def names_of_one_log(loop: SimLoop, seconds: float = 4.0) -> Report:
-    """Let five logs live for each virtual second. Raises AssertionError."""
+    """Run five logs for each virtual second. Raises AssertionError."""
     chance, struck, records = loop.stream("names"), Counter[str](), 0
     refusals = loop.stream("points")
     refuses = refusals.random() < REFUSING_RUNS

@@ -1,10 +1,10 @@
-"""The power goes in the midst of changes of names: cleaned segments are swapped in, others dropped, cut off and begun.
+"""The power fails during changes of names: cleaned segments are swapped in, others dropped, truncated and created.
 
 A power cut keeps any of a folder's unsynced changes of names, so that no two may rely on their order. One topic is
-compacted and one drops what is too much, each with the smallest segments and with transactions. No replica may take
-itself for damaged or have a hole between two segments, no record of an aborted transaction be shown, and no key be lost
-or come back. Now and then the leader is cut off from the others and writes on alone, in several segments that it must
-give up again.
+compacted and another has size retention, each with the smallest segments and with transactions. No replica may consider
+itself damaged or have a gap between two segments. No record of an aborted transaction may be visible, and no key be
+lost or come back. Now and then the leader is cut off from the others and writes on alone, in several segments that it
+must truncate again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SETTINGS: Final = {
 }
 SEGMENT_BYTES: Final = ("400", "700")
 KEPT_BYTES: Final = ("800", "1500")
-"""Of the topic that drops its oldest segments: several at a time, as retention looks seldom."""
+"""Size limit of the topic that drops its oldest segments: several at a time, as retention runs seldom."""
 CUT_RATE: Final = 0.04
 ALONE_RATE: Final = 0.01
 MOST_CHANGES: Final = 20
@@ -41,7 +41,7 @@ MOST_CHANGES: Final = 20
 
 
 class NamesOutOfOrder(Choreography):
-    """Both topics, their writers, and power that goes at a change of names."""
+    """Both topics, their writers, and power that fails at a change of names."""
 
     async def begin(self) -> None:
         await super().begin()
@@ -59,7 +59,7 @@ class NamesOutOfOrder(Choreography):
         self.loop.host("reader").start(self.reader.run())
 
     def write(self) -> None:
-        """Have both leaders take something, if there are any."""
+        """Append to both topics on their leaders, if any."""
         write_to_table(self, self.keyed)
         state = self.cluster.state(LEDGER, 0)
         if state is None or state.leader < 0:
@@ -69,7 +69,7 @@ class NamesOutOfOrder(Choreography):
                 self.cluster.nodes[state.leader].host.call(self.ledger.step, replica)
 
     def trouble(self) -> None:
-        """Perhaps set a trap to a node, or cut the leader of the ledger off."""
+        """Sometimes set a trap on a node, or isolate the leader of the ledger."""
         if self.chance.random() < CUT_RATE and len(self.cluster.running()) == len(self.cluster.nodes):
             chosen, changes = (
                 self.chance.choice(list(self.cluster.nodes)),
@@ -92,7 +92,7 @@ class NamesOutOfOrder(Choreography):
             self.loop.call_later(self.a_while(0.0, 0.2, 1.0), self.cluster.start, each)
 
     def judge_logs(self) -> None:
-        """Look at each replica for what none may lack: segments that follow each other, a table from its begin on."""
+        """Check each replica: its segments follow each other without a gap, and its table begins at offset 0."""
         for node_id in self.cluster.nodes:
             for topic in (TABLE, LEDGER):
                 replica = self.cluster.replica(node_id, topic, 0)

@@ -1,7 +1,7 @@
-"""Topics of many partitions are made, and made again: a node that answered so serves the partitions that it leads.
+"""Topics of many partitions are created and recreated: after its response, a node serves the partitions that it leads.
 
-A client that was answered writes at once to every leader on the node that it asked. None may say that it does not know
-the partition, or that it does not lead it, unless the leader has moved.
+After the response a client writes at once to each partition that this node leads. The node may not answer that it does
+not know the partition, or that it does not lead it, unless the leader has moved.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Result = TypeVar("Result")
 
 
 async def new_topics(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Make topics for some virtual seconds, and write to them at once. Raises AssertionError."""
+    """Create topics for some virtual seconds, and write to them at once. Raises AssertionError."""
     return await NewTopics(loop).tell(seconds)
 
 
 class NewTopics:
-    """`_served` counts partitions that took a batch as soon as their creation was answered."""
+    """`_served` counts partitions that accepted a batch right after their creation."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._scene = Choreography(loop)
@@ -77,7 +77,7 @@ class NewTopics:
             await self._write(node_id, topic)
 
     async def _create(self, node_id: int, topic: str) -> bool:
-        """Ask a node for a topic; returns whether it was made. Another round has better luck."""
+        """Request a topic from a node; returns whether it was created. A failure is retried in the next round."""
         request = create_topic_request(topic, partitions=self._chance.choice(PARTITIONS))
         try:
             answer = await self._client.ask(self._address(node_id), CREATE_TOPICS, request)
@@ -86,7 +86,7 @@ class NewTopics:
         return not answer.topics[0].error_code
 
     async def _write(self, node_id: int, topic: str) -> None:
-        """Write to each partition that a node leads. Raises AssertionError if it does not serve one."""
+        """Write to each partition that a node leads. Raises AssertionError if it does not serve one of them."""
         led = []
         for name in (TopicPartition(topic, index) for index in range(max(PARTITIONS))):
             state = self._scene.cluster.state(*name)

@@ -1,8 +1,8 @@
 """Clients send headers that say little or wrong about the times of their records, and nodes restart meanwhile.
 
 Retention and compaction look at each log many times a second, for records of an hour ago. A run lasts seconds, so no
-fresh record may go, on any replica, whatever its header said; old records that honest clients send may. Segments of
-records without timestamps end by the clock, neither with each batch nor never.
+fresh record may expire, on any replica, whatever its header said; old records of honest clients may. Segments of
+records without timestamps roll by the clock, neither with each batch nor never.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ KINDS: Final = {
     LAGGING: (*UNTIMED, OLD),
     UNTIMED_TOPIC: UNTIMED,
 }
-"""The kinds of batches in each topic. No fresh timestamp beside them shows how young records without one are."""
+"""The kinds of batches in each topic. No fresh timestamp beside them hides the age of records without a timestamp."""
 SEGMENT_MS: Final = ("300", "600")
 LEAST_BATCHES: Final = 40
 SEGMENTS_PER_BATCH: Final = 0.75

@@ -1,7 +1,7 @@
-"""`__consumer_offsets` is cleaned on every replica while groups commit and whoever coordinates them dies.
+"""`__consumer_offsets` is cleaned on every replica while groups commit and their coordinators die.
 
-Acknowledged offsets are read back from logs full of holes, by coordinators that begin in the middle of a cleaning.
-And the logs stay small, however much is committed. The watcher checks each replica's table (`expected_table.py`).
+Acknowledged offsets are read back from logs full of holes, by coordinators that begin in the middle of a cleaning. And
+the logs stay small, however much is committed. The watcher checks each replica's table (`expected_table.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog_chaos.workloads.committer import Committer
 GROUPS = 4
 SEGMENT_BYTES = 2000
 MOST_BYTES = 8 * SEGMENT_BYTES
-"""Of one replica: a dozen keys, the active segment, and what comes in between two turns of the cleaner."""
+"""Limit for one replica: a dozen keys, the active segment, and the writes between two runs of the cleaner."""
 SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "offsets.topic.segment.bytes": str(SEGMENT_BYTES),

@@ -1,9 +1,8 @@
-"""The system has no descriptors left for a while: nothing is lost, and no disk is taken for a failed one.
+"""The system has no file descriptors left for a while: no data is lost, and no disk is considered failed.
 
-A sync or a roll that could not be begun is tried again and gets further each time, though every third file of its
-partition cannot be opened. Tried again, too, is a metadata journal that could not be written anew
-after a snapshot: topics that are created meanwhile bring snapshots about. Here no replica cuts its log meanwhile, so
-that no node has a reason to end itself.
+A sync or a roll that could not begin is retried and gets further each time. That holds although every third file of its
+partition cannot be opened. A metadata journal that could not be rewritten after a snapshot is retried, too: topics that
+are created meanwhile cause snapshots. No replica truncates its log meanwhile, so no node has a reason to stop itself.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SNAPSHOT_ENTRIES = (2, 5, 5000)
 
 
 async def out_of_files(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Let files not be opened, now on one node, now on all before their power goes. Raises AssertionError."""
+    """Fail the opening of files, on one node, or on all before their power fails. Raises AssertionError."""
     scene = Choreography(loop, settings=SETTINGS)
     scene.cluster.compaction = SnapshotPolicy(entries=scene.chance.choice(SNAPSHOT_ENTRIES))
     thirds = loop.stream("thirds").random() < THIRDS

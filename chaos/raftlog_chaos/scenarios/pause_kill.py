@@ -1,7 +1,8 @@
-"""A replica falls behind unnoticed, then those that are up to date die, and it meets them again as the only witness.
+"""A replica falls behind unnoticed, then the replicas that are up to date die, and it is the only witness on their
+return.
 
-The sharpest test of what an acknowledgement rests on: hide a minority, power-fail one that is up to date, and let the
-stale one and the crashed one go on together.
+This is the strictest test of an acknowledgement. It isolates a minority, power-fails a replica that is up to date, and
+lets the stale and the crashed replica go on together.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def pause_kill(loop: SimLoop, seconds: float = 4.0) -> Report:
-    """Hide one, kill another, swap, and heal, for some virtual seconds. Raises AssertionError."""
+    """Isolate one node, kill another, swap them, and heal, for some virtual seconds. Raises AssertionError."""
     scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
@@ -50,7 +51,7 @@ async def _hide(scene: Choreography, stale: int, leader: int, other: int) -> Non
 
 
 async def _swap(scene: Choreography, stale: int, fresh: list[int]) -> None:
-    """The stale one comes out; one of the fresh comes back with it, the other one later."""
+    """Release the stale node; one of the fresh nodes comes back with it, and the other later."""
     scene.cluster.resume(stale)
     scene.loop.heal()
     first, last = fresh

@@ -1,7 +1,7 @@
 """A follower of a compacted topic starts anew between a transaction's marker and the commit of that marker.
 
-It has the marker, and cannot know yet whether it stays: so what the transaction wrote must not take the place of what
-was committed before. It cleans its log in that very moment, while it hears nothing of its leader.
+It has the marker, and cannot know yet whether it stays: so what the transaction wrote must not replace earlier
+committed records. It cleans its log in that very moment, while it is isolated from its leader.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SETTINGS: Final = {
 CONFIGS: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "400"}
 FIRST_PRODUCER_ID: Final = 7_200
 PACE_S: Final = 0.2
-"""Between two batches of those who write elsewhere, virtual seconds: they are not what this is about."""
+"""Between two batches of the other writers, virtual seconds: they are not the subject."""
 ALONE_S: Final = 1.0
-"""A follower that hears nothing of its leader has so long to clean its log, virtual seconds."""
+"""The time for an isolated follower to clean its log, virtual seconds."""
 
 
 async def pending_markers(loop: SimLoop, seconds: float = 3.0) -> Report:
@@ -66,7 +66,7 @@ async def _round(scene: Choreography, producer_id: int) -> None:
     await _reached(
         scene, follower, lambda table: table.high_watermark, "what comes before the marker is committed"
     )
-    scene.cluster.pause(other)  # it is in sync, so that nothing is committed without it
+    scene.cluster.pause(other)  # it is in sync, so that no record is committed without it
     marker = TxnMarker(producer_id, 0, commit=True, coordinator_epoch=0)
     await _at(scene, leader, lambda table: table.append_marker(marker, now_ms=0))
     await _at(scene, leader, _fill_segment)
@@ -79,7 +79,7 @@ async def _round(scene: Choreography, producer_id: int) -> None:
 
 
 async def _start_anew(scene: Choreography, follower: int, leader: int) -> None:
-    """Restart a follower, gently or not, and let it hear nothing of its leader."""
+    """Restart a follower, gently or not, and isolate it from its leader."""
     hosts = scene.cluster.nodes
     if scene.chance.random() < 0.5:
         scene.cluster.leave(follower)
@@ -103,7 +103,7 @@ async def _leader(scene: Choreography) -> int:
 
 
 async def _at(scene: Choreography, node_id: int, deed: Callable[[Partition], object]) -> None:
-    """Do something to a node's replica, in its process."""
+    """Call a function on a node's replica, in its process."""
     replica = scene.cluster.replica(node_id, TABLE, 0)
     assert replica is not None
     scene.cluster.nodes[node_id].host.call(deed, replica)

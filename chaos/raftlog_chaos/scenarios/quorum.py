@@ -1,6 +1,6 @@
-"""The scenario of a bare quorum in a storm: nothing that was committed is lost or undone, and afterwards all are equal.
+"""The scenario of a bare quorum in a storm: no committed entry is lost or undone, and afterwards all logs are equal.
 
-Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed: what takes hours
+Messages and snapshots are cut into many, the log is compacted all the time, disks are slow by seed. So what takes hours
 in production happens within seconds.
 """
 
@@ -31,14 +31,14 @@ class Report:
 
 
 class QuorumShape:
-    """The draws of a seed before it begins: how big, how fast, and how much a batch weighs."""
+    """The initial draws of a seed: the number of voters, their speed, and the size of a batch."""
 
     def __init__(self, loop: SimLoop) -> None:
         chance = random.Random(loop.stream("shape").random())
         loop.network.latency_s = chance.choice(((0.0001, 0.0006), (0.001, 0.01), (0.001, 0.04)))
         self.voters = chance.choice((3, 3, 5))
         self.padding = chance.choice((0, 0, 700, 2500))
-        """Bytes that a batch may be larger than need be: over a sector, so that a write tears inside a batch."""
+        """Extra bytes of a batch: over a sector, so that a write tears inside a batch."""
         self.sizes = MessageSizes(
             batch_bytes=self.padding + 40, chunk_bytes=chance.choice((64, 700, 1 << 20))
         )
@@ -57,7 +57,7 @@ class QuorumShape:
 
 
 async def quorum_storm(loop: SimLoop, seconds: float = 6.0) -> Report:
-    """Append batches in fair weather and foul, to whoever thinks it leads; then heal. Raises AssertionError."""
+    """Append batches with and without faults, to each node that claims to lead; then heal. Raises AssertionError."""
     shape = QuorumShape(loop)
     cluster = shape.cluster(loop)
     storm = QuorumFaultSwarm(loop, cluster)

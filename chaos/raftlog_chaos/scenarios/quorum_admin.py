@@ -1,7 +1,7 @@
-"""Admin clients of a simulated cluster: they change what is theirs alone, and remember what they were promised.
+"""Admin clients of a simulated cluster: each changes its own resources, and remembers the promises to it.
 
-After every answer a client knows what must be there; after a lost answer, what may be. Then it leaves that topic (or
-that user's quota) alone, since a request that is still under way may change it at any later time.
+After every response a client knows what must be there; after a lost response, what may be. Then it leaves that topic
+(or that user's quota) alone, since a pending request may change it at any later time.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Promises:
         self.answers = 0
 
     def judge(self, image: MetadataImage) -> list[str]:
-        """Return what is wrong with the metadata of a cluster that is at rest."""
+        """Return the errors in the metadata of a cluster at rest."""
         faults = list(self.broken)
         for name, possible in self.topics.items():
             found = image.config("topic", name).get(SETTING, "") if name in image.topics else ABSENT
@@ -93,12 +93,12 @@ class Admin:
         self._mine: list[str] = []
         """Topics that are certainly there."""
         self._user = name
-        """Nobody else changes the quota of this user."""
+        """No other part of the scenario changes the quota of this user."""
         self._number = 0
         self.pause_s = chance.choice((0.05, 0.1, 0.2))
 
     async def run(self) -> None:
-        """Change things until told to stop."""
+        """Change things until `stopping` is set."""
         while not self.stopping:
             node_id = self._chance.choice(sorted(self._clients))
             deeds: list[Callable[[int], Any]] = [self.take_producer_id, self.limit]
@@ -121,7 +121,7 @@ class Admin:
         return response
 
     async def create(self, node_id: int) -> bool:
-        """Create a topic under a name that nobody ever used; True if that was acknowledged."""
+        """Create a topic under a name that was never used; True if that was acknowledged."""
         self._number += 1
         name, value = f"{self.name}-{self._number}", str(1_000_000 + self._number)
         topics = self.promises.topics
@@ -155,14 +155,14 @@ class Admin:
         elif code == UNKNOWN_TOPIC and seen:
             self.promises.broken.append(f"topic {name} was deleted once and refused as unknown")
         elif code == UNKNOWN_TOPIC:
-            topics[name] = before | {ABSENT}  # a broker that had not seen it cannot tell
+            topics[name] = before | {ABSENT}  # a broker that had not seen it cannot know
 
     def _shows(self, node_id: int, name: str) -> bool:
         node = self._cluster.nodes[node_id].node
         return node is not None and name in node.metadata.published_image.topics
 
     async def configure(self, node_id: int) -> None:
-        """Set a topic's setting to what it never was."""
+        """Set a topic's setting to a value that it never had."""
         name = self._chance.choice(self._mine)
         self._number += 1
         value = str(1_000_000 + self._number)
@@ -182,7 +182,7 @@ class Admin:
             self._mine.remove(name)
 
     async def limit(self, node_id: int) -> None:
-        """Set a user's quota to what it never was, or remove it."""
+        """Set a user's quota to a value that it never had, or remove it."""
         self._number += 1
         rate = float(1_000_000 + self._number) if self._chance.random() < 0.8 else None
         quotas, user = self.promises.quotas, self._user

@@ -1,6 +1,7 @@
-"""The scenario of a bare quorum that has a healthy majority all along: its leader stays, whoever else comes and goes.
+"""The scenario of a bare quorum that always has a healthy majority: its leader stays, whichever other nodes come and
+go.
 
-And the other way round: a leader that lost its majority knows it soon, and has a successor soon.
+And vice versa: a leader that lost its majority resigns soon, and has a successor soon.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 LOOK_S: Final = 0.01
 STEPS_DOWN_WITHIN_S: Final = 3.0
-"""An isolated leader believes no longer that it leads (reliability of Kafka's controllers: 3 s)."""
+"""An isolated leader resigns within this (reliability of Kafka's controllers: 3 s)."""
 SUCCEEDED_WITHIN_S: Final = 3.0
 COMMITS_WITHIN_S: Final = 1.0
 """With a leader and a majority in touch, a batch takes no longer than this."""
@@ -24,14 +25,14 @@ COMMITS_WITHIN_S: Final = 1.0
 async def _disturb(stage: QuorumChoreography) -> None:
     """A minority of followers is lost in some way, and comes back: the leader stays, and goes on committing."""
     cluster, chance = stage.cluster, stage.chance
-    await cluster.until(cluster.all_answered)  # who was cut off a moment ago may be heard late
+    await cluster.until(cluster.all_answered)  # messages of a node that was just cut off may be late
     leader = await cluster.leader()
     term = cluster.nodes[leader].term
     minority = (len(cluster.hosts) - 1) // 2
     lost = stage.others(leader)[: chance.randint(1, minority)]
     for node in lost:
         _lose(stage, node, leader)
-    busy = chance.random() < 0.5  # else whoever is lost misses nothing, and could be elected
+    busy = chance.random() < 0.5  # else the lost nodes miss no entry, and could be elected
     await _keeps(stage, leader, term, seconds=chance.choice((0.1, 0.5, 1.0, 2.5)), busy=busy)
     stage.back()
     await _keeps(stage, leader, term, seconds=1.5, busy=True)
@@ -53,7 +54,7 @@ def _lose(stage: QuorumChoreography, node: int, leader: int) -> None:
 
 
 async def _keeps(stage: QuorumChoreography, leader: int, term: int, *, seconds: float, busy: bool) -> None:
-    """Demand that the leader leads its term all the time, and, if `busy`, commits what it is given."""
+    """Check that the leader leads its term all the time, and, if `busy`, commits its batches."""
     cluster, loop = stage.cluster, stage.loop
     end = loop.time() + seconds
     waiting_since: float | None = None
@@ -86,7 +87,7 @@ async def _isolate_the_leader(stage: QuorumChoreography) -> None:
     else:
         stage.deafen(leader)
     began_at = loop.time()
-    if chance.random() < 0.5:  # else it has nothing to do that would have it count who answers
+    if chance.random() < 0.5:  # else it has no traffic that would make it count the responses
         stage.append(leader, 2)
     await stage.watch(STEPS_DOWN_WITHIN_S)
     assert not cluster.nodes[leader].leading, f"isolated leader {leader} leads after {STEPS_DOWN_WITHIN_S} s"
@@ -99,5 +100,5 @@ async def _disturb_or_isolate(stage: QuorumChoreography) -> None:
 
 
 async def quorum_calm(loop: SimLoop, seconds: float = 15.0) -> Report:
-    """A healthy majority keeps its leader, and no minority has one. Raises AssertionError."""
+    """A healthy majority keeps its leader, and no minority has a leader. Raises AssertionError."""
     return await QuorumChoreography(loop).play(_disturb_or_isolate, seconds)

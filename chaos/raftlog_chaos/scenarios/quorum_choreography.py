@@ -1,8 +1,7 @@
 """Scenarios of a bare quorum in which everything comes at the worst moment, as chance alone would seldom have it.
 
-Each is a few rounds of one plan whose times are drawn by seed. Whether the plan comes off does not matter, what was
-committed must be there after every round. Plans after Jepsen's `pause-kill` and `part-kill` and after figure 8 of the
-Raft paper.
+Each is a few rounds of one plan with times drawn by seed. A plan need not succeed, but all committed entries must be
+there after every round. Plans after Jepsen's `pause-kill` and `part-kill` and after figure 8 of the Raft paper.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class QuorumChoreography:
         self._number = 0
 
     async def play(self, plan: Plan, seconds: float) -> Report:
-        """Play rounds of a plan for some virtual seconds, and demand after each that nothing is missing."""
+        """Play rounds of a plan for some virtual seconds, and check after each that no committed entry is missing."""
         rounds = 0
         self.cluster.boot()
         end = self.loop.time() + seconds
@@ -55,7 +54,7 @@ class QuorumChoreography:
         return self.chance.sample(rest, len(rest))
 
     def append(self, node: int | None, count: int) -> None:
-        """Have a voter (None: the leader) propose batches."""
+        """Propose batches on a voter (None: the leader)."""
         for _ in range(count):
             self._number += 1
             padding = b"." * self.chance.randint(0, self.shape.padding)
@@ -69,13 +68,13 @@ class QuorumChoreography:
             await asyncio.sleep(min(0.003, seconds))
 
     async def watch_until(self, condition: Callable[[], bool], seconds: float, step_s: float = 0.005) -> None:
-        """Look at the logs until something is so, or the time is over."""
+        """Check the logs until the condition holds, or the time is over."""
         end = self.loop.time() + seconds
         while not condition() and self.loop.time() < end:
             await self.watch(step_s)
 
     async def leader_among(self, nodes: Iterable[int], seconds: float = 3.0) -> int | None:
-        """Wait for one of these to lead; None if none does in time."""
+        """Wait until one of these nodes leads; None if that does not happen in time."""
         wanted, end = set(nodes), self.loop.time() + seconds
         while self.loop.time() < end:
             if (leader := self.cluster.leading()) in wanted:
@@ -96,7 +95,7 @@ class QuorumChoreography:
             self.loop.clog(self.cluster.hosts[source], self.cluster.hosts[target])
 
     def deafen(self, target: int) -> None:
-        """Hold back what goes from all others to one."""
+        """Hold back all messages to one node."""
         for source in self.others(target):
             self.hush(source, target)
 
@@ -106,7 +105,7 @@ class QuorumChoreography:
             self.loop.heal(self.cluster.hosts[one], self.cluster.hosts[other])
 
     def back(self) -> None:
-        """Everything runs, everyone reaches everyone."""
+        """Start everything, and open all links."""
         self.loop.heal()
         for host in self.cluster.hosts.values():
             host.resume()
@@ -116,7 +115,9 @@ class QuorumChoreography:
 
 
 async def _hide_a_minority(stage: QuorumChoreography) -> None:
-    """Hide a minority, lose the power of one who is up to date, and let the hidden ones and that one go on alone."""
+    """Isolate a minority, power-fail a node that is up to date, and let the isolated nodes and that one node go on
+    alone.
+    """
     cluster, chance = stage.cluster, stage.chance
     leader = await cluster.leader()
     minority = (len(cluster.hosts) - 1) // 2
@@ -153,7 +154,7 @@ async def _hide_a_minority(stage: QuorumChoreography) -> None:
 
 
 async def _let_rivals_take_turns(stage: QuorumChoreography) -> None:
-    """Two leaders whose tails differ take turns, and neither lives long: figure 8 of the Raft paper."""
+    """Two leaders with different tails take turns, and neither lives long: figure 8 of the Raft paper."""
     cluster, chance = stage.cluster, stage.chance
     first = await cluster.leader()
     rest = stage.others(first)
@@ -232,10 +233,10 @@ async def quorum_hidden_minority(loop: SimLoop, seconds: float = 8.0) -> Report:
 
 
 async def quorum_rivals(loop: SimLoop, seconds: float = 12.0) -> Report:
-    """Nothing is taken for committed that a rival may still replace. Raises AssertionError."""
+    """No entry counts as committed while a rival may still replace it. Raises AssertionError."""
     return await QuorumChoreography(loop).play(_let_rivals_take_turns, seconds)
 
 
 async def quorum_late_answers(loop: SimLoop, seconds: float = 12.0) -> Report:
-    """An acknowledgement of an earlier term commits nothing in this one. Raises AssertionError."""
+    """An acknowledgement of an earlier term commits no entry in this term. Raises AssertionError."""
     return await QuorumChoreography(loop, voters=5).play(_answer_late, seconds)

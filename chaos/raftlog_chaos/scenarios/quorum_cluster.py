@@ -1,6 +1,7 @@
-"""A quorum in the simulated world: hosts that crash, pause and lose each other, and who watches over them.
+"""A quorum in the simulated world: hosts that crash, pause and lose each other, and the checks that watch them.
 
-The oracle judges what the state machines are told, the law what voters say and hold. No faults and no workload here.
+The oracle judges the inputs of the state machines, the law judges what voters say and hold. No faults and no workload
+here.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PORT = 9093
 SECRET = b"a secret of the simulation"
 DIRECTORY = "/data/quorum"
 OBSERVER = 9
-"""The node id of the observer, where there is one."""
+"""The node id of the observer, if the cluster has an observer."""
 
 
 class Oracle:
@@ -35,7 +36,7 @@ class Oracle:
         self.leaders: dict[int, int] = {}
         self.failures: list[BaseException] = []
         self.acked = 0
-        """Batches that who proposed them saw committed while it still led: their senders were told so."""
+        """Batches that committed while their proposer still led, so that their senders got an acknowledgement."""
 
     def applied(self, node: int, position: int, data: bytes) -> None:
         """State machine safety: at one position all nodes apply the same."""
@@ -49,7 +50,7 @@ class Oracle:
 
 
 class WatchedNode:
-    """One life's state machine, which tells the oracle everything."""
+    """The state machine of one node's life, which reports every step to the oracle."""
 
     def __init__(self, oracle: Oracle, node: int) -> None:
         self.oracle = oracle
@@ -107,7 +108,7 @@ class QuorumCluster:
         self.on_new_leader: Callable[[int], None] = lambda _node: None
         """Called in no node's process when a voter speaks as leader of a term for the first time."""
         self.on_vote: Callable[[int], None] = lambda _node: None
-        """The same when a voter is about to send its vote, or to tell one peer that it votes for itself."""
+        """The same when a voter is about to send its vote, or to announce to one peer that it votes for itself."""
         self._down: dict[int, HeldLog] = {}
 
     def boot(self, *nodes: int) -> None:
@@ -182,18 +183,18 @@ class QuorumCluster:
             self.oracle.failures.append(error)
 
     def leading(self) -> int | None:
-        """Return the node that leads the highest term, of those that think they lead."""
+        """Return the node that leads the highest term, of the nodes that consider themselves leader."""
         leaders = [(quorum.term, node) for node, quorum in self.nodes.items() if quorum.leading]
         return max(leaders)[1] if leaders else None
 
     def append(self, data: bytes, node: int | None = None) -> None:
-        """Propose on a node (default: the leader), in its own process; refusals are nothing."""
+        """Propose on a node (default: the leader), in its own process; refusals are ignored."""
         node = node or self.leading()
         if node is not None and node in self.nodes:
             self.hosts[node].call(self._append, node, data)
 
     def _append(self, node: int, data: bytes) -> None:
-        """Propose a batch, signed with who proposes it in which term."""
+        """Propose a batch, signed with the proposer and its term."""
         quorum = self.nodes[node]
         try:
             quorum.append(b"%s@%d.%d" % (data, node, quorum.term))
@@ -208,7 +209,9 @@ class QuorumCluster:
             await asyncio.sleep(0.005)
 
     def check(self) -> None:
-        """No voter stopped itself, unless the test makes one, and the law holds. Raises AssertionError."""
+        """Check that no voter stopped itself, unless the test causes a stop, and that the law holds. Raises
+        AssertionError.
+        """
         assert self.may_fail or not self.oracle.failures, self.oracle.failures
         running = {node: quorum.driver for node, quorum in self.nodes.items() if quorum.started}
         self.law.inspect(running, self._down)

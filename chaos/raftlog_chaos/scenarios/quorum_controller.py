@@ -25,7 +25,7 @@ RECOVERY_S: Final = 60.0
 """Within this after the storm all is as it was, virtual seconds."""
 
 ANSWERS_WITHIN_S: Final = 10.0
-"""So long at most until every broker of a healthy cluster can have a topic created, virtual seconds."""
+"""The longest time until every broker of a healthy cluster can have a topic created, virtual seconds."""
 
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
 LASTS_S: Final = (0.02, 0.1, 0.5, 2.0)
@@ -34,11 +34,11 @@ SLOW_SYNCS_S: Final = (0.1, 0.5)
 
 STALLS_S: Final = (0.5, 1.5, 4.0)
 WATCHED_S: Final = 1.5
-"""After a stall of everything nobody may be fenced for so long, virtual seconds."""
+"""After a stall of all nodes, no broker may be fenced for so long, virtual seconds."""
 
 
 class Controllers:
-    """A cluster, its admins, and what is done to it."""
+    """A cluster, its admin clients, and the faults against it."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -104,7 +104,7 @@ class Controllers:
         self.cluster.crash(self._one(), power_loss=self.chance.random() < 0.7)
 
     def blink(self) -> None:
-        """Gone and back, perhaps before anyone has noticed."""
+        """Restart a node, perhaps before any other has noticed."""
         one = self._one()
         self.cluster.crash(one)
         self._later(self.cluster.start, one)
@@ -149,7 +149,9 @@ class Controllers:
             sim_node.host.start(sim_node.node.control.quorum.transfer_leadership())
 
     async def depart(self) -> None:
-        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected whoever else is lost."""
+        """A node takes long to end: it votes meanwhile, but leads no more, and is not elected even if all others are
+        lost.
+        """
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         one, leader = self._one(), None
@@ -175,7 +177,7 @@ class Controllers:
             self.cluster.crash(one)
 
     async def stall(self) -> None:
-        """All nodes of a healthy cluster stand still together: nobody is fenced for a pause that was everybody's."""
+        """All nodes of a healthy cluster stall together: no broker is fenced for a common pause."""
         self.calm()
         await self.cluster.until_ready(seconds=RECOVERY_S)
         await asyncio.sleep(1.0)
@@ -197,7 +199,7 @@ class Controllers:
         return {each.broker_id for each in image.brokers.values() if not each.fenced} if image else set()
 
     def calm(self) -> None:
-        """Everything runs, everyone reaches everyone."""
+        """Start everything, and open all links."""
         self._calms += 1
         for node_id in self.cluster.nodes:
             self.cluster.resume(node_id)
@@ -207,7 +209,7 @@ class Controllers:
     # -- the end ------------------------------------------------------------------------------------
 
     async def finish(self) -> None:
-        """Heal everything, and demand that every broker serves and all is as promised. Raises AssertionError."""
+        """Heal everything, and check that every broker serves and every promise holds. Raises AssertionError."""
         self.calm()
         until = self.cluster.until
         for admin in self.admins:
@@ -227,7 +229,7 @@ class Controllers:
         assert not faults, "; ".join(faults[:10])
 
     def _stale_quotas(self, image: MetadataImage) -> list[str]:
-        """Return which brokers go by other quotas than those of the metadata."""
+        """Return the brokers with quotas that differ from the metadata."""
         running = [each.node for each in self.cluster.running() if each.node is not None]
         return [
             f"broker {each.config.node_id} goes by quotas of the past"
@@ -236,7 +238,7 @@ class Controllers:
         ]
 
     async def _serves(self, node_id: int) -> None:
-        """Demand that a topic can be created through a broker, by a client that asks again as clients do."""
+        """Check that a topic can be created through a broker, by a client that retries as clients do."""
         name = f"last{node_id}"
         admin = Admin(name, self.cluster, self.promises, self.loop.stream(f"client/{name}"))
         created = self.loop.host(name).start(self._create(admin, node_id))

@@ -1,6 +1,6 @@
-"""Faults by chance on a bare quorum, at the pace of its messages; each seed draws its own mix (swarm testing).
+"""Random faults on a bare quorum, at the pace of its messages; each seed draws its own mix (swarm testing).
 
-It breaks and mends; it does not judge.
+It injects faults and heals them; it does not judge.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from raftlog_chaos.simulator.hosts import Host
 from raftlog_chaos.simulator.loop import SimLoop
 
 PAUSES_S: Final = (0.0, 0.002, 0.005, 0.02, 0.05, 0.1, 0.3, 1.0)
-"""Between two strokes, virtual seconds."""
+"""Between two faults, virtual seconds."""
 LASTS_S: Final = (0.01, 0.05, 0.2, 0.5, 1.5, 3.0)
-"""How long what heals by itself lasts."""
+"""How long temporary faults last."""
 QUIET_SHARE: Final = 0.03
 QUIET_S: Final = 1.0
 YOUNG_S: Final = (0.0, 0.002, 0.01, 0.03, 0.06)
-"""At what age a leader dies that dies young."""
+"""The lifetimes of leaders that die young."""
 WAVERS_S: Final = (0.0, 0.0, 0.002, 0.005, 0.01, 0.03)
-"""How long a voter lives on that dies over its vote, and how long it is gone."""
+"""How long a voter survives its vote before it dies, and how long it is gone."""
 
 
 class QuorumFaultSwarm:
-    """Strikes a world until told to stop. `counts` says how often what happened."""
+    """Injects faults into a world until `end` is called. `counts` is the number of injections by fault."""
 
     def __init__(self, loop: SimLoop, cluster: QuorumCluster) -> None:
         self.loop = loop
@@ -63,20 +63,20 @@ class QuorumFaultSwarm:
         self._pauses_s = PAUSES_S[: self.chance.randint(5, len(PAUSES_S))]
 
     def strike(self) -> None:
-        """Do one thing."""
+        """Inject one fault."""
         kind = self.chance.choice(self._cures if self.chance.random() < self._cure_rate else self._faults)
         self.counts[kind.__name__] += 1
         kind()
 
     async def wait(self) -> None:
-        """Let some time pass; now and then enough of it, in peace, for a leader to be there."""
+        """Let some time pass; now and then a calm time that is long enough for an election."""
         if self.chance.random() < QUIET_SHARE:
             self.calm()
             await asyncio.sleep(QUIET_S)
         await asyncio.sleep(self.chance.choice(self._pauses_s))
 
     def end(self) -> None:
-        """Undo everything, and let nothing more happen by itself."""
+        """Undo everything, and inject no more faults."""
         self._calm = True
         self.calm()
 
@@ -109,13 +109,13 @@ class QuorumFaultSwarm:
             self.cluster.boot(node)
 
     def blink(self) -> None:
-        """Gone and back, perhaps before anyone has noticed."""
+        """Restart a voter, perhaps before any other has noticed."""
         one = self._one()
         self._crash(one)
         self._later(self.chance.choice(LASTS_S), self._boot, one)
 
     def blackout(self) -> None:
-        """All at once."""
+        """Crash all voters at once."""
         for node in self.cluster.hosts:
             self._crash(node)
             self._later(self.chance.choice(LASTS_S), self._boot, node)
@@ -130,11 +130,11 @@ class QuorumFaultSwarm:
         self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[self.chance.choice(self._others(one))])
 
     def clog(self) -> None:
-        """Bytes of one direction stand still."""
+        """Hold back the bytes of one direction."""
         self.loop.clog(*self._pair())
 
     def late(self) -> None:
-        """Bytes of one direction come late, all of them."""
+        """Delay the bytes of one direction, all of them."""
         source, target = self._pair()
         self.loop.clog(source, target)
         self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal, source, target)
@@ -167,7 +167,7 @@ class QuorumFaultSwarm:
             self.cluster.hosts[leader].call(self.cluster.nodes[leader].driver.transfer_leadership)
 
     def strand_leader(self) -> None:
-        """Nobody hears the leader any more, which goes on taking batches; it comes back by itself."""
+        """Isolate the leader, which keeps accepting batches; the links heal after a while."""
         leader = self.cluster.leading()
         if leader is None:
             return
@@ -189,7 +189,7 @@ class QuorumFaultSwarm:
             self._later(self.chance.choice(YOUNG_S), self._lose, node)
 
     def waver(self) -> None:
-        """The next to vote die over it, and are back while others still ask for their votes."""
+        """The next voters die right after their vote, and are back while other candidates still ask for their votes."""
         self._wavering = self.chance.randint(1, 4)
 
     def _voted(self, node: int) -> None:
@@ -200,7 +200,7 @@ class QuorumFaultSwarm:
             self._later(dies_after_s + gone_s, self._boot, node)
 
     def tear(self) -> None:
-        """The power fails while one of a voter's next syncs is under way."""
+        """Fail the power during one of a voter's next syncs."""
         one = self._one()
         left = self.chance.randrange(4)
         disk = self.cluster.hosts[one].disk
@@ -241,7 +241,7 @@ class QuorumFaultSwarm:
         self.loop.heal()
 
     def calm(self) -> None:
-        """Everything runs, everyone reaches everyone."""
+        """Start everything, and open all links."""
         self.heal()
         self.resume()
         self.restart()

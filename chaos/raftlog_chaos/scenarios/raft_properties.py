@@ -1,7 +1,7 @@
-"""Raft's promises (figure 3 of the paper), held against what voters say, what they have in memory, and what is on disk.
+"""Raft's promises (figure 3 of the paper), checked against voters' messages, their memory, and their disks.
 
-It sees every message that leaves a voter and may look into voters and disks; it knows no hosts, faults or workload.
-Its findings are collected, not raised: it is called from inside the voters that it watches.
+It sees every message that leaves a voter and may look into voters and disks; it knows no hosts, faults or workload. Its
+findings are collected, not raised: it is called from inside the voters that it watches.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raftlog.quorum.messages import (
 from raftlog.quorum.snapshot import SnapshotFiles
 
 _OWN_TERM = (AppendEntries, HigherTerm, AppendEntriesResponse, RequestVote, SnapshotChunk, VoteGranted)
-"""Messages whose term is that of who sends them; the others name a term to come."""
+"""Messages that carry their sender's term; the others name a future term."""
 
 
 class HeldLog(NamedTuple):
@@ -38,7 +38,7 @@ class HeldLog(NamedTuple):
 
 
 class RaftProperties:
-    """The promises so far, and `violations`, those that were broken."""
+    """The promises so far, and the `violations` of them."""
 
     def __init__(self, voters: int) -> None:
         self.violations: list[str] = []
@@ -63,7 +63,7 @@ class RaftProperties:
     # -- what voters say ---------------------------------------------------------------------------
 
     def said(self, node: int, peer: int, message: Message) -> bool:
-        """Judge a message that leaves `node`; returns whether it is the first word of a new leader."""
+        """Judge a message that leaves `node`; returns whether it is the first message of a new leader."""
         if isinstance(message, _OWN_TERM):
             self._hold_term(node, message.term)
         if isinstance(message, RequestVote):
@@ -161,7 +161,7 @@ class RaftProperties:
                 )
 
     def _count_holders(self, logs: Iterable[HeldLog]) -> None:
-        """A committed entry is on a majority, for ever: also on the disks of those that are down."""
+        """A committed entry is on a majority, for ever: disks of stopped nodes count, too."""
         logs = list(logs)
         if len(logs) < self.majority:
             return

@@ -1,7 +1,7 @@
 """Partitions move from broker to broker while nodes die, links break and clients write (KIP-455).
 
 First anything goes: moves, swaps, more and fewer replicas, cancelled and overridden, amid a storm. Then, in the calm,
-each partition is sent to a node that is away: it must neither end nor be lost, and then end as asked, or be as before.
+each partition is moved to a node that is away. The move must stay pending, and later complete or be cancelled.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ NODES = 5
 PACE_S = 0.1
 """Mean pause of a producer: the play is about moves, and records cost time."""
 TOO_MUCH = ("wipe-follower", "relay", "swizzle")
-"""A partition may have one replica only here, whose disk none may take; and the calm must begin when the storm ends."""
+"""A partition may have a single replica here, so no fault may take its disk; and the calm must begin when the storm
+ends."""
 
 
 class Moves(Choreography):
-    """The stage, and whoever moves the partitions."""
+    """The stage, and the mover of the partitions."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop, nodes=NODES)
@@ -52,18 +53,18 @@ class Moves(Choreography):
                 worker.pause_s = max(worker.pause_s, PACE_S)
 
     async def stormy(self, seconds: float) -> None:
-        """Move about in the storm, then wait until nothing of that is left to come."""
+        """Move partitions in the storm, then wait until the outcome of each move is certain."""
         self.host.start(self.mover.run())
         await self.weather.storm(seconds)
         self.mover.stopping = True
-        await asyncio.sleep(max(BACK_AFTER_S))  # until who was to come back by itself did
+        await asyncio.sleep(max(BACK_AFTER_S))  # until every node has restarted by itself
         await self.weather.clear_up(SERVED_S)
         await self.cluster.until(lambda: self.mover.done, SERVED_S, "the mover")
         await asyncio.sleep(max(0.0, self.mover.certain_at - self.loop.time()))
         await self.ended()
 
     async def ended(self) -> None:
-        """Wait until nothing moves any more and all replicas are in sync."""
+        """Wait until no partition moves any more and all replicas are in sync."""
         await self.cluster.until(self.cluster.all_in_sync, SERVED_S, "all in sync")
         await self.cluster.until(self._nothing_moves, SERVED_S, "the reassignments' end")
 
@@ -75,7 +76,7 @@ class Moves(Choreography):
         return await self.host.start(work)
 
     async def to_one_that_is_away(self, index: int) -> None:
-        """Move a partition to where a node is missing; then let it come, or change our mind."""
+        """Move a partition to an absent node; then start that node, or cancel the move."""
         state = self.cluster.state(TOPIC, index)
         assert state is not None
         origin = state.replicas
@@ -107,7 +108,7 @@ class Moves(Choreography):
         assert found == wanted, f"{TOPIC}-{index} is on {found}, not on {wanted}"
 
     async def drained(self) -> None:
-        """A broker gives all its leaderships away, leads nothing of what moves, and may lead again."""
+        """A broker transfers all its leaderships, leads no moving partition, and may lead again."""
         node_id = self.chance.choice(tuple(self.cluster.nodes))
         reply = await self.submit(DrainBroker(node_id))
         assert isinstance(reply, BrokerDrain)
@@ -130,7 +131,7 @@ class Moves(Choreography):
         return await sim_node.host.start(sim_node.node.control.submit(request))
 
     def check_folders(self) -> None:
-        """Nobody holds a live log of what it is no replica of."""
+        """No node holds a live log of a partition of which it is no replica."""
         for node_id, sim_node in self.cluster.nodes.items():
             disk = sim_node.host.disk
             with disk.undisturbed():

@@ -1,7 +1,7 @@
-"""The memory of a running leader rots before one of its followers has fetched it, and no disk is read for it.
+"""The memory of a running leader rots before one of its followers has fetched it, and no read of the disk reveals that.
 
-The follower refuses it as often as it is served. So the leader has to learn that what it serves is bad, and hand over
-to who has it sound: else the follower never comes back.
+The follower refuses the batch as often as it is served. So the leader has to learn that it serves bad bytes, and hand
+over to a replica with a sound copy. Else the follower never catches up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def refused(loop: SimLoop, seconds: float = 3.0) -> Report:
             continue
         behind = replica.log_end_offset
         for each in _consumers(scene):
-            each.rewinds = False  # nobody checks for them what this process wrote itself
+            each.rewinds = False  # a process does not check the batches that it wrote itself
         scene.cluster.crash(late)
         await scene.served(10)
         _rot(scene, behind)
@@ -50,7 +50,7 @@ def _consumers(scene: Choreography) -> list[Consumer]:
 
 
 def _rot(scene: Choreography, behind: int) -> None:
-    """Flip a bit of a batch that everybody else has, and that no client will read before all is well."""
+    """Flip a bit of a batch that all other replicas have, and that no client will read before all is well."""
     leader = scene.state().leader
     replica = scene.cluster.replica(leader, TOPIC, scene.partition)
     if replica is None or not replica.is_leader:

@@ -1,7 +1,7 @@
 """A base offset rots in the memory of a compacted topic's leader, and looks like a hole to the follower that was away.
 
-No CRC covers it, and holes are usual there. A replica that takes it for one has a record at another offset than
-everybody else, or counts as having what it lacks.
+No CRC covers it, and holes are usual there. A replica that accepts it as a hole has a record at another offset than all
+other replicas, or counts as having what it lacks.
 """
 
 from __future__ import annotations

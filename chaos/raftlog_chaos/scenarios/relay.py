@@ -1,6 +1,6 @@
 """The leader dies, again and again, and each comes back when the next may be dead already.
 
-Leaders change faster than followers learn of it: what was committed in one epoch must be found in every later one.
+Leaders change faster than followers learn of it: a record committed in one epoch must be found in every later epoch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def relay(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """For some virtual seconds, kill the leader of one partition whenever there is one. Raises AssertionError."""
+    """For some virtual seconds, kill the leader of one partition whenever there is a leader. Raises AssertionError."""
     scene = Choreography(loop)
     await scene.begin()
     await scene.served(5)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The course of one seed. `faults`: how often each fault struck; those that could have, with 0.
+    """The course of one seed. `faults`: how often each fault struck; faults that could have struck have 0.
 
     `recovery_s`: virtual seconds from the last fault's healing until all was well.
     """
@@ -21,7 +21,7 @@ class Report:
 
 
 def report_of(told: object) -> Report:
-    """Return what a scenario told as a Report; figures that it has not are 0."""
+    """Return the result of a scenario as a Report; missing figures are 0."""
     if isinstance(told, Report):
         return told
     return Report(

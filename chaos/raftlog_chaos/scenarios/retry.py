@@ -1,6 +1,6 @@
-"""Answers get lost and the leader dies, so that every producer sends again what may be there already.
+"""Responses get lost and the leader dies, so that every producer resends batches that may be there already.
 
-A retry must be recognised by whoever leads then, and answered with the offset of its original (KIP-98).
+Every later leader must recognise a retry, and answer with the offset of its original (KIP-98).
 """
 
 from __future__ import annotations

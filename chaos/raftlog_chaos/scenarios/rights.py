@@ -1,9 +1,9 @@
-"""Rules and users come and go while controllers fail over and brokers restart, from snapshots too.
+"""ACLs and users are created and removed while controllers fail over and brokers restart, from snapshots too.
 
-Users log in all the while, write, read, wait for records, and subscribe by an expression. A broker goes by each change
-from the moment it has taken it. A user who lost a right is refused then, a fetch that waits included; one who was
-removed cannot log in. No rule and no user is lost by a change of another one, by a snapshot or by a failover. A topic
-that a user may not see looks as if it were not there.
+Users log in all the while, write, read, wait for records, and subscribe by an expression. A broker applies each change
+as soon as it has replayed it. From then on a user without the right is refused, also in a waiting fetch; a removed user
+cannot log in. No ACL and no user is lost by a change of another one, by a snapshot or by a failover. A topic that a
+user may not see looks like a missing topic.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ LOGIN_PORT = 9094
 MECHANISMS = {"ann": "SCRAM-SHA-256", "ben": "SCRAM-SHA-512", "cat": "SCRAM-SHA-256"}
 """The users, each with a mechanism."""
 GUESTS_EACH = 2
-"""So many at a time log in as each user."""
+"""How many clients at a time log in as each user."""
 TOPICS = ("orders", "orders-eu", "bills")
 ABSENT = ("orders-us", "nothing")
 FEED_S = 0.5
-"""About how often a record comes to each topic, so that fetches that wait are woken now and then."""
+"""About how often each topic gets a record, so that waiting fetches are woken now and then."""
 SETTINGS = {
     "listeners": f"PLAINTEXT://0.0.0.0:{PORT},USERS://0.0.0.0:{LOGIN_PORT},CONTROLLER://0.0.0.0:{CONTROLLER_PORT}",
     "advertised.listeners": f"PLAINTEXT://node{NODE_ID}:{PORT},USERS://node{NODE_ID}:{LOGIN_PORT}",
@@ -44,7 +44,7 @@ SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "super.users": "User:ANONYMOUS",
 }
-"""Users come by a listener of their own; the administrator and the clients of other scenarios need no login."""
+"""Users have a listener of their own; the administrator and the clients of other scenarios need no login."""
 FAULTS = (
     "kill",
     "kill-leader",
@@ -142,7 +142,7 @@ class RightsScenario(Choreography):
             self.loop.host(name).start(guest.run())
 
     async def stormy(self, seconds: float) -> None:
-        """Let storms and changes come in turns: in a storm alone hardly any change would get through."""
+        """Alternate storms and changes: in a storm alone hardly any change would get through."""
         end = self.loop.time() + seconds
         while self.loop.time() < end:
             await self.weather.storm(self.a_while(0.3, 1.0))

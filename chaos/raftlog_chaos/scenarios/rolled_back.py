@@ -1,7 +1,7 @@
 """A node comes back with an older copy of its folders: a restored backup of that node alone, or a machine's snapshot.
 
-All the others have everything, so nothing may be lost, whoever comes back first. A node that was only killed, at any
-moment of its start, must pass for the same node. Otherwise a cluster that lost its power would not come back.
+All the others have everything, so no record may be lost, whichever node comes back first. A node that was only killed,
+at any moment of its start, must count as the same node. Otherwise a cluster that lost its power would not come back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANGES: Final = 25
 
 
 class RolledBack(Choreography):
-    """The stage, and which nodes said that one of their folders is an older copy."""
+    """The stage, and the nodes that reported an older copy of one of their folders."""
 
     def __init__(self, loop: SimLoop, *, nodes: int = 3) -> None:
         super().__init__(loop, nodes=nodes, settings=SETTINGS)
@@ -60,7 +60,7 @@ class RolledBack(Choreography):
         return copied
 
     def bring_back(self, victim: int, copied: Folder) -> None:
-        """Put the copy in place: of everything, of the logs, or of one of the two log directories."""
+        """Restore the copy: of everything, of the logs, or of one of the two log directories."""
         folders = self.chance.choice(((*LOGS, METADATA), LOGS, LOGS[:1], LOGS[1:]))
         for folder in folders:
             self.cluster.nodes[victim].host.disk.restore(copied, folder)
@@ -89,7 +89,7 @@ class RolledBack(Choreography):
         self.cluster.nodes[node_id].host.disk.disarm()
 
     async def everywhere(self) -> None:
-        """Wait until all have everything, metadata too, and no leader is about to put anybody out."""
+        """Wait until all nodes have everything, metadata too, and no leader is about to shrink an ISR."""
         while True:
             await self.whole()
             if self.images_agree() and self.cluster.all_in_sync() and not self._is_leaving():
@@ -133,7 +133,7 @@ async def rolled_back(loop: SimLoop, seconds: float = 4.0) -> Report:
 
 
 def _judge(scene: RolledBack) -> None:
-    """Each copy was noticed, perhaps by several registrations, and nothing else was taken for one."""
+    """Each copy was noticed, perhaps by several registrations, and no other folder was reported as a copy."""
     missed = set(scene.rolled_back) - set(scene.noticed)
     assert not missed, f"nodes {sorted(missed)} brought back an older copy, and it passed for the newest"
     wrong = set(scene.noticed) - set(scene.rolled_back)

@@ -1,7 +1,7 @@
-"""A node comes back with an older copy of its logs that was taken in its last life, so that no epoch tells, and leads.
+"""A node comes back with an older copy of its logs and leads. The copy is from its last life, so no epoch shows it.
 
-The other replicas must keep the records: followers stop rather than cut what is committed, and say so. An operator
-then gives the leader an empty disk and elects another replica, and nothing is lost.
+The other replicas must keep the records: followers stop rather than truncate committed records, and report that. An
+operator then gives the leader an empty disk and elects another replica, and no record is lost.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from raftlog_chaos.scenarios.rolled_back import LOGS, RolledBack
 from raftlog_chaos.simulator.loop import SimLoop
 
 NODES: Final = 5
-"""Two more than there are replicas, so that there is a controller while two of those are gone."""
+"""Two more than replicas, so that there is a controller while two of the replicas are gone."""
 CHECKPOINTED_S: Final = 1.0
-"""Within this all have written down what is committed, virtual seconds."""
+"""All nodes have written their checkpoints within this, virtual seconds."""
 LOOK_S: Final = 0.1
 
 
@@ -41,7 +41,7 @@ async def rolled_back_unnoticed(loop: SimLoop, seconds: float = 2.0) -> Report:
     )
     await scene.cluster.until(lambda: all(map(scene.in_sync, range(PARTITIONS))), SERVED_S, "all in sync")
     await asyncio.sleep(CHECKPOINTED_S)
-    scene.cluster.invariants.excuse(TOPIC)  # what they promise in vain is that this never leads
+    scene.cluster.invariants.excuse(TOPIC)  # the promise that fails here is that this replica never leads
     replicas = scene.state().replicas
     scene.cluster.crash(*scene.cluster.nodes, power_loss=scene.power())
     for folder in LOGS:

@@ -1,8 +1,8 @@
-"""Nodes of an older and a newer release live together, under load, while controllers fail over.
+"""Nodes of an older and a newer release run together, under load, while controllers fail over.
 
-They are upgraded one by one, and some back again. Levels are asked for all the while, and so is what a level brings.
-Nothing newer is written before the level allows it, and no older node is given what it does not know. A level comes
-once every node supports it, and never goes again unless it was lowered. An older node that comes later takes no part.
+They are upgraded one by one, and some are downgraded again. Meanwhile clients keep requesting levels and their
+features. No newer format is written before the level allows it, and no older node gets what it does not know. A level
+is granted once every node supports it, and stays unless it is lowered. An older node that joins later takes no part.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ OLDER: Final = tuple(
     for each in NEWER
     if each.name != RAFTLOG_METADATA_VERSION
 )
-"""A release that knows no level of the metadata, and one level of a feature less, which may be lowered again."""
+"""A release without levels of the metadata, and with one level of a feature less, which may be lowered again."""
 AGAIN_S: Final = 0.1
 KEPT_OUT_S: Final = 2.0
-"""An older node that comes too late is looked at for so long, virtual seconds."""
+"""How long an older node that joins too late is watched, virtual seconds."""
 
 
 class RollingUpgrade(Choreography):
-    """The stage, and the operator who does one thing after the other."""
+    """The stage, and the operator, which takes one step at a time."""
 
     def __init__(self, loop: SimLoop, seconds: float) -> None:
         super().__init__(loop)
@@ -66,7 +66,7 @@ class RollingUpgrade(Choreography):
     # -- the operator
 
     async def upgrade_all(self) -> None:
-        """Upgrade one node after the other; now and then one goes back while another is of the older release."""
+        """Upgrade one node after the other; now and then a node is downgraded while another has the older release."""
         order = list(self.cluster.nodes)
         self.chance.shuffle(order)
         for number, node_id in enumerate(order):
@@ -79,7 +79,7 @@ class RollingUpgrade(Choreography):
                 await self.install(node_id, newer=True)
 
     async def install(self, node_id: int, *, newer: bool) -> None:
-        """Stop a node in one way or another, once all are there, and start it as another release."""
+        """Stop a node, gently or not, once all nodes are there, and start it as another release."""
         await self.calm()
         sim_node = self.cluster.nodes[node_id]
         if self.chance.random() < 0.5:
@@ -104,10 +104,10 @@ class RollingUpgrade(Choreography):
         await self.weather.clear_up(SERVED_S)
 
     async def try_too_early(self, *, forgotten: bool = False) -> None:
-        """Ask for levels, and for what one brings, while there are older nodes: all is refused.
+        """Request levels, and a feature of a level, while there are older nodes: all is refused.
 
-        `forgotten`: one of them is no registered broker. The level of the metadata must wait for it all the same, since
-        it is a voter.
+        `forgotten`: one of the older nodes is no registered broker. The level of the metadata must wait for it all the
+        same, since it is a voter.
         """
         assert any(each.features is OLDER for each in self.cluster.nodes.values())
         for _ in range(self.chance.randint(0, 3)):
@@ -131,7 +131,7 @@ class RollingUpgrade(Choreography):
         await self.install(node_id, newer=True)
 
     async def finalize(self) -> None:
-        """Raise the level amid faults, one after the other or at once, use what each brings, and try to lower it."""
+        """Raise the levels amid faults, in turn or at once, use the features of each, and try to lower it."""
         await self.surely_set(RAFTLOG_METADATA_VERSION, self.chance.choice((1, NEWEST_METADATA_LEVEL)))
         if self.chance.random() < 0.5:
             await self.surely_set(TRANSACTION_VERSION, 2)
@@ -157,7 +157,7 @@ class RollingUpgrade(Choreography):
         return self.cluster.last_image().voters.keys() == self.cluster.nodes.keys()
 
     async def try_too_late(self) -> None:
-        """Start a node as the older release once the level is raised: it takes no part, and loses nothing by that."""
+        """Start a node as the older release after the level was raised: it takes no part, and loses no data by that."""
         await self.calm()
         sim_node = self.cluster.nodes[self.chance.choice(sorted(self.cluster.nodes))]
         self.cluster.crash(sim_node.node_id)
@@ -178,7 +178,7 @@ class RollingUpgrade(Choreography):
         return await self._on_wire(self.admin.set_level(name, level, lower=lower))
 
     async def surely_set(self, name: str, level: int, *, lower: bool = False) -> None:
-        """Ask until it is acknowledged, while faults strike. All nodes support the level."""
+        """Retry until it is acknowledged, while faults strike. All nodes support the level."""
         end = self.loop.time() + SERVED_S
         while (code := await self.set_level(name, level, lower=lower)) != NONE:
             assert self.loop.time() < end, f"{name} does not become {level}: error {code}"
@@ -196,7 +196,7 @@ class RollingUpgrade(Choreography):
         return await self.loop.host("levels").start(request)
 
     async def _certain(self) -> None:
-        """Wait until nothing is done any more that was asked before."""
+        """Wait until the outcome of every earlier request is certain."""
         await asyncio.sleep(max(0.0, self.admin.certain_at - self.loop.time()))
 
     def _expect(self, code: int | None, expected: int, what: str) -> None:
@@ -206,7 +206,7 @@ class RollingUpgrade(Choreography):
     # -- the end
 
     def judge(self) -> list[str]:
-        """Return everything that is wrong: what was acknowledged is in force."""
+        """Return everything that is wrong: acknowledged levels are in force."""
         image = self.cluster.last_image()
         faults = [
             f"{name} was acknowledged as {level}, and is {found}"

@@ -1,7 +1,7 @@
-"""A bit of any small file of a node's folder rots while the node is down; nothing that was acknowledged is lost by it.
+"""A bit of any small file of a node's folder rots while the node is down; no acknowledged record is lost by it.
 
-The node believes of its files what it wrote there, or less. Records of one topic are deleted up to offsets that are
-known: nothing beyond them may be missing, on any replica, and nothing that was committed.
+The node believes its files only as far as it wrote them. Records of one topic are deleted up to known offsets. No
+record beyond them may be missing on any replica, and no committed record.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ OFFSET_FILES: Final = {
     "cleaner_offsets": names.CLEANER_OFFSETS,
 }
 ENDS_A_START: Final = ("quorum.wal", "raftlog-metadata/snapshot")
-"""Kinds of files without which a voter does not start; somebody has to bring them back."""
+"""Kinds of files without which a voter does not start; an operator has to restore them."""
 TAIL: Final = "tail"
 """The last batch of the trimmed topic's log, which then ends before it begins."""
 MOST: Final = 4
 EMPTY: Final = 0.15
-"""The share of rounds in which only that rots."""
+"""The share of rounds in which only the tail rots."""
 CHECKPOINT_S: Final = 1.0
 """The log starts are on the disk after so long."""
 SIDE: Final = 0.25
@@ -108,7 +108,7 @@ class Trimmed:
             self.deleted_to = max(self.deleted_to, replica.delete_records(NO_OFFSET))
 
     def judge(self, node_id: int, replica: Partition) -> list[str]:
-        """Return what is wrong with a replica that is in sync."""
+        """Return the errors of a replica that is in sync."""
         faults = []
         if replica.log_start_offset > self.deleted_to:
             start = replica.log_start_offset
@@ -175,7 +175,7 @@ async def _trim(scene: Choreography, trimmed: Trimmed) -> None:
 
 
 async def _empty(scene: Choreography, trimmed: Trimmed) -> None:
-    """Delete all records, and wait until the checkpoints say so: then the log may come to end before it begins."""
+    """Delete all records, and wait until the checkpoints contain that: then the log may end before it begins."""
 
     def is_empty() -> bool:
         replicas = _replicas(scene).values()
@@ -189,7 +189,7 @@ async def _empty(scene: Choreography, trimmed: Trimmed) -> None:
 
 
 async def _stop(scene: Choreography, rotten: SimNode, *, all_die: bool) -> bool:
-    """The node goes gently or not, alone or with all the others; returns whether it went gently."""
+    """Stop the node gently or not, alone or with all the others; returns whether it stopped gently."""
     is_gentle = scene.chance.random() < 0.5
     if is_gentle:
         scene.cluster.leave(rotten.node_id)
@@ -202,7 +202,7 @@ async def _stop(scene: Choreography, rotten: SimNode, *, all_die: bool) -> bool:
 
 
 def _written(disk: SimDisk, before: Written | None) -> Written:
-    """Read what the node wrote. A checkpoint that still has what rotted in an earlier round held then what it says.
+    """Read what the node wrote. A checkpoint that still has rot of an earlier round held then what it says.
 
     The node believes its sound lines.
     """
@@ -235,7 +235,7 @@ def _kinds(disk: SimDisk, *, others_run: bool) -> dict[str, list[str]]:
             kinds.setdefault(_kind(path), []).append(path)
     tails = [each for each in kinds.pop("log", []) if f"/{TRIMMED}-" in each]
     if others_run and tails:
-        kinds[TAIL] = tails[-1:]  # alone it would be the one to say what was acknowledged
+        kinds[TAIL] = tails[-1:]  # alone it would be the only witness of what was acknowledged
     return {kind: paths for kind, paths in kinds.items() if others_run or kind not in ENDS_A_START}
 
 
@@ -263,7 +263,7 @@ def _kind(path: str) -> str:
 
 
 def _files_below(disk: SimDisk, folder: str) -> list[str]:
-    """All files but those of checksums, which go with theirs."""
+    """Return all files except checksum files, which rot with their files."""
     found = []
     for name in disk.listdir(folder):
         path = f"{folder}/{name}"
@@ -275,9 +275,9 @@ def _files_below(disk: SimDisk, folder: str) -> list[str]:
 
 
 async def _start(scene: Choreography, rotten: SimNode, flips: list[Flip], *, is_gentle: bool) -> None:
-    """Start the node; where it may say that a file is damaged, and does, bring that file back and start it again.
+    """Start the node; if it reports a damaged file where it may, restore that file and start it again.
 
-    After a gentle stop all records of its journal are known to be synced, so that none may be cut as torn.
+    After a gentle stop all records of its journal are known to be synced, so that none may be truncated as torn.
     """
     must_end = is_gentle and any(map(partial(_is_in_a_record, rotten.host.disk), flips))
     ending = [each for each in flips if _kind(each.path) in ENDS_A_START]
@@ -303,7 +303,7 @@ def _identity(properties: bytes) -> list[bytes]:
 
 
 def _judge_belief(rotten: SimNode, written: Written, flips: list[Flip]) -> None:
-    """All that the node believes at its start it had written. Raises AssertionError."""
+    """Check that the node believes at its start only what it had written. Raises AssertionError."""
     assert rotten.node is not None and rotten.node.broker is not None
     directory = rotten.node.broker.replicas.logs.volumes[0].directory
     where = f"node {rotten.node_id} after {flips}"

@@ -1,8 +1,8 @@
 """The scenario of machines that are only slow: each node runs for a tenth of the time, in a rhythm of its own.
 
-Nothing is lost and nobody is dead, so nobody is taken for dead: of a quiet cluster the controller stays, no broker is
-fenced, and no leader epoch moves. The lead may move away from nodes that are slower than others first.
-Nodes that stood still once are not slow: afterwards a stopped one is found out as soon as ever.
+No data is lost and no node is dead, so none may count as dead. In a quiet cluster the controller stays, no broker is
+fenced, and no leader epoch moves. Before that, leadership may move away from nodes that are slower than others. Nodes
+that stalled once are not slow: afterwards a stopped node is fenced as fast as before.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ UNEVEN: Final = 0.2
 """Each of these times is up to so much longer or shorter, as a share."""
 
 FIND_OUT_S: Final = OFTEN * (1 + UNEVEN) * max(map(sum, RHYTHMS_S))
-"""So long nodes may take to find out that they are slow; until then a stopped leader soon has a successor."""
+"""How long nodes may take to find out that they are slow; until then a stopped leader soon has a successor."""
 
 SETTLES_S: Final = 15.0
-"""So long they may take for that, and the lead to move away from those that are slower than others."""
+"""The time for nodes to adapt, and for leaderships to leave the slowest nodes, virtual seconds."""
 
 STOPPED_S: Final = 2.5
 """How long a minority stands still once: less than a session."""
@@ -71,7 +71,7 @@ class SlowNodes:
         await self.cluster.until(self.cluster.all_in_sync, READY_S, "all in sync")
 
     def slow_down(self, rhythms_s: Mapping[int, tuple[float, float]]) -> None:
-        """Let nodes run for a tenth of the time from now on: so long each time, and then not for so long."""
+        """Let nodes run for a tenth of the time from now on: each runs for so long, then stalls for so long."""
         for node_id, (runs_s, stands_s) in rhythms_s.items():
             self._rhythms.append(asyncio.create_task(self._rhythm(node_id, runs_s, stands_s)))
 
@@ -94,9 +94,9 @@ class SlowNodes:
         await asyncio.gather(*self._rhythms, return_exceptions=True)
 
     async def stop_once(self, *, again: bool) -> None:
-        """Stop a minority for a while, then one of it `again`, or the controller.
+        """Stop a minority for a while, then one of its nodes `again`, or the controller.
 
-        Raises AssertionError unless that one is fenced as soon as ever.
+        Raises AssertionError unless that node is fenced as fast as usual.
         """
         controller = self.image().controller_id
         others = [each for each in self.cluster.nodes if each != controller]
@@ -114,7 +114,7 @@ class SlowNodes:
         self.cluster.resume(victim)
 
     async def stays(self, seconds: float) -> None:
-        """Demand that nothing of the metadata moves that would cost a client a turn. Raises AssertionError."""
+        """Check that no metadata changes that would cost a client a retry. Raises AssertionError."""
         before = self._standing()
         end = self.loop.time() + seconds
         while self.loop.time() < end:
@@ -134,7 +134,7 @@ class SlowNodes:
 
 
 def _standing_of(image: MetadataImage) -> dict[str, object]:
-    """Return who decides, who is fenced, and each leader with its epoch."""
+    """Return the controller, the fenced brokers, and each leader with its epoch."""
     found: dict[str, object] = {"the controller and its epoch": (image.controller_id, image.controller_epoch)}
     for broker in image.brokers.values():
         found[f"whether broker {broker.broker_id} is fenced"] = broker.fenced
@@ -151,7 +151,7 @@ def _told(before: dict[str, object], now: dict[str, object]) -> list[str]:
 
 
 async def slow_nodes(loop: SimLoop, seconds: float = 20.0) -> Report:
-    """Slow nodes of a quiet cluster down for a while, and nothing moves once they have settled; or stop some once."""
+    """Slow nodes of a quiet cluster for a while: no leader changes once they have settled; or stop some once."""
     scenario = SlowNodes(loop)
     await scenario.begin()
     slow = 0

@@ -1,6 +1,6 @@
-"""A cluster starts on configs that an older release stored and this one refuses, in its journal and in snapshots.
+"""A cluster starts on configs that an older release stored and this release refuses, in its journal and in snapshots.
 
-It serves, shows them, changes all others, and deletes them. An older release is one whose controllers took any value.
+It serves, shows them, changes all others, and deletes them. Controllers of an older release accepted any value.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StoredConfigs(Choreography):
         self._admin = ConfigAdmin(self._client)
 
     async def store(self) -> None:
-        """As an older release: set what is refused today, all of it or some."""
+        """As an older release: set values that are refused today, all of them or some."""
         await self._on_wire(create_topic(self._client, OLD_TOPIC, partitions=1))
         with any_value_accepted():
             for kind, name in RESOURCES:
@@ -59,7 +59,7 @@ class StoredConfigs(Choreography):
                 assert code == 0, f"an older release takes {self.stored[kind, name]}: error {code}"
 
     async def upgrade(self) -> None:
-        """Stop all nodes in one way or another; this release starts on what they left."""
+        """Stop all nodes, gently or not; this release starts on their data."""
         self.cluster.crash(*self.cluster.nodes, power_loss=self.power())
         await asyncio.sleep(self.a_while(0.0, 0.2))
         self.cluster.start()
@@ -67,14 +67,16 @@ class StoredConfigs(Choreography):
         await self.served(5)
 
     async def look(self) -> None:
-        """All that is stored is shown, by any node."""
+        """Check that any node shows all stored values."""
         for kind, name in RESOURCES:
             shown = await self._on_wire(self._admin.describe(kind, name))
             for config, text in self.stored[kind, name].items():
                 assert shown.get(config) == text, f"{config} is stored as {text!r}, not {shown.get(config)!r}"
 
     async def change(self) -> None:
-        """Set sound values beside what is stored and delete some; nothing that is refused today is taken anew."""
+        """Set sound values beside the stored values and delete some; no value that is refused today is accepted
+        anew.
+        """
         for (kind, name), stored in self.stored.items():
             odd, sound = refused_texts(kind), sound_texts(kind)
             for config in self.chance.sample(sorted(sound), min(CHANGED, len(sound))):

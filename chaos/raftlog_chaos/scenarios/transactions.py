@@ -1,4 +1,4 @@
-"""Transactions begin and end while leaders die: read_committed shows nothing of one that is open or was aborted."""
+"""Transactions begin and end while leaders die: read_committed shows no record of an open or aborted transaction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def transactions(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _read_anew(scene: Choreography, ledger: Ledger) -> None:
-    """The last leader, when all have died, still knows of every transaction how it ended."""
+    """After all nodes died, the last leader still knows the outcome of every transaction."""
     due = max(
         replica.last_stable_offset
         for node_id in scene.cluster.nodes

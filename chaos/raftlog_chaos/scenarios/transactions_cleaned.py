@@ -1,8 +1,8 @@
 """`__transaction_state` and `__consumer_offsets` are cleaned on every replica while transactions go through both.
 
-As in `exactly_once.py`, whoever matters dies or is hidden at moments that matter. Here coordinators begin with logs
-full of holes, in which outcomes, markers and offsets that pend must be found as they were, also those of an id that has
-done nothing for long. And the logs stay small.
+As in `exactly_once.py`, the nodes in charge die or are isolated at critical moments. Here coordinators begin with logs
+full of holes. They must find outcomes, markers and pending offsets as they were, also of an id that has been idle for
+long. And the logs stay small.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 SEGMENT_BYTES = 1000
 MOST_BYTES = 12 * SEGMENT_BYTES
-"""Of one replica: a few keys, the active segment, and what comes in between two turns of the cleaner."""
+"""Limit for one replica: a few keys, the active segment, and the writes between two runs of the cleaner."""
 COMMITS_AFTER = 15
-"""Commits of those who go on: what the others did last is cleaned several times, and then read back."""
+"""Commits of the active members: the last commits of the others are cleaned several times, and then read back."""
 
 SETTINGS = {
     "offsets.topic.segment.bytes": str(SEGMENT_BYTES),

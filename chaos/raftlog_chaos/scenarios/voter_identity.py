@@ -1,8 +1,8 @@
-"""The identity of voters: empty disks, copies of a node, a second node of one number, folders without meta.properties.
+"""The identity of voters: empty disks, copies of a node, two nodes with one id, folders without meta.properties.
 
-A topic that was acknowledged stays, whichever two voters are left; nobody forms a cluster beside the one that there is;
-a node that is linked stays linked. At the end two of three disks are empty at once, which no quorum survives: nothing
-may happen then.
+An acknowledged topic stays, whichever two voters are left. No node forms a second cluster beside the first, and a node
+that is linked stays linked. At the end two of three disks are empty at once, which no quorum survives: the cluster must
+then do nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from raftlog_chaos.workloads.raw_client import Client
 from raftlog_chaos.workloads.simple import SimpleClient
 
 STILL_S = 2.0
-"""So long nobody may lead where too few voters are left, virtual seconds."""
+"""With too few voters left there may be no leader for so long, virtual seconds."""
 
 STALE_S = 1.2
 """From when a leader is cut off until a voter with an empty disk answers it: before it steps down by itself."""
@@ -42,17 +42,17 @@ PAUSE_S = 0.1
 
 
 class VoterIdentity(Choreography):
-    """The stage, and what is done to its voters."""
+    """The stage, and the operations on its voters."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
         self.topics: list[str] = []
-        """Those whose creation was acknowledged."""
+        """Topics with an acknowledged creation."""
         self.met: dict[str, int] = {}
         self._copies = 0
 
     async def begin(self) -> None:
-        """Begin with clients that take their time: this is about metadata."""
+        """Begin with slow clients: this is about metadata."""
         await super().begin()
         self.pace([REST_S] * len(self.producers))
         for each in self.others:
@@ -126,7 +126,9 @@ class VoterIdentity(Choreography):
     # -- what is done
 
     async def empty_disk_and_laggard(self) -> None:
-        """One voter lacks a topic, one that had it gets an empty disk: the two elect nobody without the third."""
+        """One voter lacks a topic, and a voter that had it gets an empty disk: the two elect no leader without the
+        third.
+        """
         leader = await self.controller()
         victim, laggard = self._followers_of(leader)
         self._cut_controllers(laggard, [leader, victim])
@@ -141,7 +143,7 @@ class VoterIdentity(Choreography):
         self.cluster.start(leader)
 
     async def empty_disk_and_stale_leader(self) -> None:
-        """A leader that was deposed meets a voter whose vote for the new one went with its disk."""
+        """A deposed leader meets a voter that lost its vote for the new leader with its disk."""
         leader = await self.controller()
         victim, heir = self._followers_of(leader)
         self._cut_controllers(leader, [heir, victim])
@@ -158,12 +160,14 @@ class VoterIdentity(Choreography):
         self.loop.heal()
 
     async def copy_beside(self) -> None:
-        """A copy of a running node's folders runs beside it: the others stay linked to the one that they know."""
+        """A copy of a running node's folders runs beside it: the others stay linked to the original."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         await self._second_node(node_id, with_data=True)
 
     async def copy_at_another_voter(self) -> None:
-        """The original reaches one of the other voters only, and its copy the other one: just one of them is linked."""
+        """The original reaches only one of the other voters, and its copy only the other voter: just one of the two is
+        linked.
+        """
         original, (first, second) = max(self.cluster.nodes), sorted(self.cluster.nodes)[:2]
         if self.chance.random() < 0.5:
             first, second = second, first
@@ -181,7 +185,7 @@ class VoterIdentity(Choreography):
         copy.end()
 
     async def wrong_number(self) -> None:
-        """A new node with an empty folder has the number of a running one."""
+        """A new node with an empty folder has the id of a running node."""
         node_id = self.chance.choice(sorted(self.cluster.nodes))
         await self._second_node(node_id, with_data=False)
 
@@ -260,7 +264,7 @@ class VoterIdentity(Choreography):
         assert set(self.topics) <= image.topics.keys(), "there is newer metadata, without the topics"
 
     async def act(self, one: Callable[[], Awaitable[None]]) -> None:
-        """Do one thing once all is well, and wait until all is well again."""
+        """Run one step once all is well, and wait until all is well again."""
         await self.whole()
         await one()
         self.met[one.__name__] = self.met.get(one.__name__, 0) + 1
@@ -279,7 +283,7 @@ def _of_another_folder(properties: bytes) -> bytes:
 
 
 async def voter_identity(loop: SimLoop, seconds: float = 20.0) -> Report:
-    """Do things to voters for some virtual seconds. Raises AssertionError."""
+    """Run steps on voters for some virtual seconds. Raises AssertionError."""
     scene = VoterIdentity(loop)
     await scene.begin()
     acts = [

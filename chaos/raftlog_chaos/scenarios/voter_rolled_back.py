@@ -1,7 +1,7 @@
 """A voter comes back with an older copy of its metadata folder, so that it has lost entries and votes.
 
-Whichever two voters are left, no topic that was acknowledged may be lost, and an older copy gives no vote once it
-has met a voter that knows better. Voters that were only killed, at any moment of their start, must elect without help.
+Whichever two voters are left, no acknowledged topic may be lost. An older copy gives no vote once it has met a voter
+with newer knowledge. Voters that were only killed, at any moment of their start, must elect without help.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog_chaos.simulator.testbed import METADATA
 
 EVERYTHING: Final = "/data"
 WRITTEN_S: Final = 1.0
-"""Within this all voters have written down what they know, virtual seconds."""
+"""All voters have written their state to disk within this, virtual seconds."""
 
 CHANGES: Final = 12
 """A start makes about as many changes of the metadata folder before it asks for votes."""
@@ -36,7 +36,7 @@ class VoterRolledBack(VoterIdentity):
         return quorum.driver.directory_id if quorum is not None and quorum.started else None
 
     def bring_back(self, victim: int, copied: Folder) -> None:
-        """Put the copy in place of a stopped node's folders, or of the metadata only."""
+        """Replace a stopped node's folders by the copy, or only the metadata."""
         folder = self.chance.choice((EVERYTHING, METADATA))
         self.cluster.nodes[victim].host.disk.restore(copied, folder)
 
@@ -66,7 +66,9 @@ class VoterRolledBack(VoterIdentity):
     # -- what is done
 
     async def older_copy_and_laggard(self) -> None:
-        """One voter lacks a topic, one that had it is rolled back: the two elect no leader without the third."""
+        """One voter lacks a topic, and a voter that had it is rolled back: the two elect no leader without the
+        third.
+        """
         leader = await self.controller()
         victim, laggard = self._followers_of(leader)
         copied = await self._copy_and_restart(victim)

@@ -1,6 +1,6 @@
-"""A replica comes back with an empty disk, while what is said of its former self is still on its way (KIP-903).
+"""A replica comes back with an empty disk, while news of its former incarnation is still in flight (KIP-903).
 
-All the others hold everything, and one of them stays: nothing may be lost, whoever dies next.
+All the others hold everything, and one of them stays: no record may be lost, whichever node dies next.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ async def wiped(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 async def _with_delayed_news(scene: Choreography, leader: int, victim: int) -> None:
-    """It restarts and is about to be in sync; what its leader tells the controller of that arrives after the wipe."""
+    """The replica restarts and is about to be in sync; its leader's AlterPartition reaches the controller after the
+    wipe.
+    """
     hosts = {each: sim_node.host for each, sim_node in scene.cluster.nodes.items()}
     controller = scene.cluster.leader_id()
     scene.cluster.restart(victim)
@@ -52,7 +54,7 @@ async def _with_delayed_news(scene: Choreography, leader: int, victim: int) -> N
 
 
 def _wipe(scene: Choreography, victim: int) -> None:
-    """Its whole disk is another one, its vote and its metadata are gone; it starts anew at once."""
+    """The node gets a new disk, without its vote and its metadata, and starts at once."""
     scene.cluster.crash(victim)
     scene.cluster.wipe(victim)
     scene.cluster.start(victim)

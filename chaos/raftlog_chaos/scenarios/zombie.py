@@ -1,6 +1,7 @@
-"""A leader is cut off from the others or stands still, while its clients keep their connections to it.
+"""A leader is cut off from the others or stalls, while its clients keep their connections to it.
 
-Another one is elected meanwhile. The old leader's answers from then on, and the time when it learns of that, must hold.
+Another leader is elected meanwhile. The old leader's responses from then on must hold, as must the time when it learns
+of its successor.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from raftlog_chaos.simulator.loop import SimLoop
 
 
 async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
-    """Hide leaders from the other nodes, for some virtual seconds. Raises AssertionError."""
+    """Isolate leaders from the other nodes, for some virtual seconds. Raises AssertionError."""
     scene = Choreography(loop)
     await scene.begin()
     end = loop.time() + seconds
@@ -31,7 +32,9 @@ async def zombie(loop: SimLoop, seconds: float = 3.0) -> Report:
 
 
 def hide(scene: Choreography, leader: int) -> None:
-    """Hide a node from the others, not from clients: it stands still, hears nobody, is heard by nobody, or both."""
+    """Isolate a node from the other nodes, not from clients: it stalls, receives no messages, its messages are lost, or
+    both.
+    """
     nodes = scene.cluster.nodes
     host = nodes[leader].host
     others = [sim_node.host for each, sim_node in nodes.items() if each != leader]

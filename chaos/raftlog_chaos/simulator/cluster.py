@@ -1,6 +1,6 @@
 """Whole nodes on simulated hosts: the very `Node` that production runs, with a simulated disk, network and clock.
 
-It starts, crashes and restarts them and looks inside; it knows nothing of workloads and of what is right.
+It starts, crashes and restarts them and looks inside; it has no notion of workloads and correctness.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HASTE: Final = {
 
 
 class SimNode:
-    """A place for a node: its host, its settings, and the node that runs there, if one does."""
+    """A place for a node: its host, its settings, and the running node, if any."""
 
     def __init__(self, host: Host, node_id: int, settings: Mapping[str, str]) -> None:
         self.host = host
@@ -64,9 +64,9 @@ class SimNode:
         self.back = False
         """It is to start again when it has left."""
         self.usual_sync: Callable[[], None] | None = None
-        """The cost of a sync of its disk when nothing is wrong with it."""
+        """The cost of a sync of its disk without a fault."""
         self.troubled = False
-        """Its disk failed in this life: it may end itself, and starts again when it is told to."""
+        """Its disk failed in this life: it may stop itself, and starts again on request."""
         self.cramped = False
         """Its disk was full while it started in this life: without room no log is recovered, so it may end as well."""
         self.too_old = False
@@ -116,7 +116,7 @@ class SimCluster:
     # -- life and death -----------------------------------------------------------------------------------------
 
     def start(self, *node_ids: int) -> None:
-        """Start nodes (default: all) that do not run; one that is about to leave starts when it has left."""
+        """Start stopped nodes (default: all); a node that is shutting down starts after that."""
         for node_id in node_ids or tuple(self.nodes):
             sim_node = self.nodes[node_id]
             sim_node.back = sim_node.leaving
@@ -182,7 +182,7 @@ class SimCluster:
         self.loop.main.call(self.crash_if, sim_node, sim_node.node, power_loss)
 
     def crash_if(self, sim_node: SimNode, node: Node, power_loss: bool) -> None:
-        """Crash the place if that node still runs there; start it again if somebody wanted that meanwhile."""
+        """Crash the place if that node still runs there; start it again if a start was requested meanwhile."""
         if sim_node.node is node:
             back, sim_node.back = sim_node.back, False
             self.crash(sim_node.node_id, power_loss=power_loss)
@@ -198,10 +198,10 @@ class SimCluster:
         counted: frozenset[str] = CHANGES,
         under: str = "/",
     ) -> None:
-        """Let the power go in the midst of what the node does on its disk, after so many more changes; then `then`.
+        """Cut the power in the midst of the node's disk operations, after so many more changes; then `then`.
 
-        Nothing happens unless it runs, nor if it crashes before. `counted`: the operations that count as changes,
-        `under` a folder.
+        It has no effect unless the node runs, nor if it crashes before. `counted`: the operations that count as
+        changes, `under` a folder.
         """
         sim_node = self.nodes[node_id]
 
@@ -213,7 +213,7 @@ class SimCluster:
             sim_node.host.disk.set_trap(changes, spring, counted=counted, under=under)
 
     def wipe(self, node_id: int) -> None:
-        """Empty the disk of a node that does not run, as if another one was put in its place."""
+        """Empty the disk of a stopped node, as if the disk was replaced."""
         assert not self.nodes[node_id].running, f"node {node_id} runs"
         disk = self.nodes[node_id].host.disk
         with disk.undisturbed():
@@ -247,7 +247,7 @@ class SimCluster:
 
     @property
     def effects(self) -> Counter[str]:
-        """How often faults of disks, links and logs were felt by somebody, by what they did."""
+        """Return how often nodes felt faults of disks, links and logs, by effect."""
         disks = (each.host.disk.effects for each in self.nodes.values())
         lines = sum(each.host.lines_failed for each in self.nodes.values())
         return sum(disks, start=Counter(self.loop.network.effects) + Counter({"line failed": lines}))
@@ -266,7 +266,7 @@ class SimCluster:
         return [each for each in self.nodes.values() if each.running]
 
     def leader_id(self) -> int | None:
-        """The node that leads the highest term of the quorum, of those that think they lead."""
+        """Return the node that leads the highest term of the quorum, of the nodes that consider themselves leader."""
         leading = [
             (each.node.control.quorum.term, each.node_id)
             for each in self.running()
@@ -275,7 +275,7 @@ class SimCluster:
         return max(leading)[1] if leading else None
 
     def last_image(self) -> MetadataImage:
-        """The newest metadata that any node ever had: while those who had it are down, what runs may be of the past."""
+        """Return the newest metadata that any node ever had: while its holders are down, running nodes may be stale."""
         return self.invariants.newest_image
 
     def newest_image(self) -> MetadataImage | None:
@@ -288,7 +288,7 @@ class SimCluster:
         return frozenset(each.node_id for each in self.nodes.values() if _is_behind(each, image))
 
     def voters_linked(self) -> bool:
-        """Return whether all voters run, and each one is linked to each other one."""
+        """Return whether all voters run and are linked to each other."""
         quorums = [each.node and each.node.control.quorum for each in self.nodes.values()]
         return all(quorum and quorum.linked(other) for quorum in quorums for other in self.nodes)
 
@@ -315,13 +315,13 @@ class SimCluster:
         )
 
     def check(self) -> None:
-        """Nothing has happened that no fault excuses. Raises AssertionError."""
+        """Check that no event happened that no fault excuses. Raises AssertionError."""
         self.invariants.look_at_all()
         failures = [*self.failures, *map(_told, self.loop.failures)]
         for sim_node in self.running():
             broker = sim_node.node.broker if sim_node.node else None
             for name, each in broker.replicas.partitions.items() if broker else ():
-                # unless told to rot, these disks forget and tear what was not synced, and nothing else
+                # without rot, these disks only forget and tear unsynced writes
                 if each.log.damage is not None and not self.may_rot:
                     failures.append(f"node {sim_node.node_id} takes {name} for damaged: {each.log.damage}")
         assert not failures, "; ".join(failures)
@@ -365,7 +365,7 @@ def _is_behind(sim_node: SimNode, image: MetadataImage) -> bool:
 
 
 def _told(uncaught: dict[str, Any]) -> str:
-    """Return what nobody caught, and where it was raised."""
+    """Return the uncaught error, and where it was raised."""
     error = uncaught.get("exception")
     if error is None:
         return str(uncaught.get("message"))

@@ -30,7 +30,7 @@ SPLIT_RATE = 0.15
 """Share of deliveries that bring only a part of what has arrived."""
 
 RESET_RATE = 0.5
-"""Share of aborts that reset the connection at once: at the others nothing unread lay in the receive buffer."""
+"""Share of aborts that reset the connection at once: at the others the receive buffer had no unread bytes."""
 
 _END: Final = object()
 
@@ -104,14 +104,14 @@ class Pipe:
         self.arm()
 
     def resume(self, after_s: float) -> None:
-        """Nothing held it back any more: what lies there is sent again after a while, and whatever follows it later."""
+        """The link is free again: held bytes are sent again after a while, and the following bytes later."""
         now = self._loop.time()
         self._items = deque((max(arrival, now + after_s), item) for arrival, item in self._items)
         if self._items:
             self._last_arrival = max(self._last_arrival, self._items[-1][0])
 
     def arm(self) -> None:
-        """Schedule the next delivery, if there is one and nothing holds it back."""
+        """Schedule the next delivery, if there is one and the link is free."""
         if self._timer is None and self._items and not self._stands_still():
             when = max(self._items[0][0], self._loop.time())
             self._timer = self._loop.call_at(when, self._deliver, context=self.receiver.context)
@@ -301,7 +301,7 @@ class SimTransport(asyncio.Transport):
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is over at this end, and its protocol (if it had one by then) knows."""
+        """Whether the connection is over at this end, and its protocol (if any by then) knows."""
         return self._lost
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
@@ -311,13 +311,13 @@ class SimTransport(asyncio.Transport):
         self.peer.out.arm()
 
     def vanish(self) -> None:
-        """Close without telling the protocol, as uvloop does when `create_connection` is cancelled after
+        """Close without notice to the protocol, as uvloop does when `create_connection` is cancelled after
         `connection_made`."""
         self._protocol = None
         self.abort()
 
     def receive(self, data: bytes) -> bytes:
-        """Hand bytes to the protocol; return those that it did not take because it paused reading."""
+        """Pass bytes to the protocol; return the rest if it paused reading."""
         if self._closing:
             if not self.peer._closing:
                 self.out.drop()

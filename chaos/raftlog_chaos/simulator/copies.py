@@ -25,7 +25,7 @@ def copy_data(source: SimDisk, target: SimDisk, path: str = DATA) -> None:
 
 
 class NodeCopy:
-    """A second process of a cluster's node, on a host of its own. It may end itself, and nobody minds."""
+    """A second process of a cluster's node, on a host of its own. It may stop itself, which is no failure."""
 
     def __init__(self, cluster: SimCluster, node_id: int, name: str, *, with_data: bool) -> None:
         original = cluster.nodes[node_id]

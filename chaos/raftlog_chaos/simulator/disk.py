@@ -194,7 +194,7 @@ class SimDisk:
         """The folder whose bytes the capacity limits."""
         self.cold_read_rate = 0.0
         self.lies: Callable[[str], bool] | None = None
-        """Syncs of the paths that it tells report success and do nothing."""
+        """Syncs of the selected paths report success and do nothing."""
         self.generation = 0
         self.syncs = 0
         self._trap: tuple[int, Callable[[], None]] | None = None
@@ -202,11 +202,11 @@ class SimDisk:
         """The operations that a trap counts, and where."""
         self._dead = False
         self.effects: Counter[str] = Counter()
-        """The failures of operations because the disk was told to be in trouble: "write failed", "no room", …"""
+        """The failures of operations caused by injected trouble: "write failed", "no room", …"""
         self.on_sync: Callable[[], None] | None = None
         """Called by every sync: a slow disk spends time there."""
         self.submit_sync: Callable[[Callable[[], None], SyncCallback], bool] = _no_kernel_syncs
-        """Begins a sync beside the loop; False: not this one. A host's environment has its own."""
+        """Begins a sync beside the loop; False if it is refused. A host's environment has its own."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
         """The clock of the host, by which files are modified."""
         self.add_folders(*folders)
@@ -415,7 +415,7 @@ class SimDisk:
             node.durable[position] ^= 1 << bit
 
     def rot(self, path: str, position: int, bit: int = 0) -> bool:
-        """One bit changes on the platter; whoever reads the page cache sees that later. False: it is not there yet."""
+        """Flip one bit on the platter; readers of the page cache see that later. False: it is not there yet."""
         node = self._find(path)
         assert isinstance(node, Inode), path
         if position >= len(node.durable):
@@ -466,12 +466,12 @@ class SimDisk:
         return node.content if isinstance(node, Inode) else None
 
     def has_rotted(self, path: str, where: range) -> bool:
-        """Whether a bit of a file flipped there, and nobody wrote over it since."""
+        """Whether a bit of a file flipped there, without a later overwrite."""
         node = self._find(path)
         return isinstance(node, Inode) and any(at in where for at in node.flipped)
 
     def lies_about(self, path: str) -> bool:
-        """Whether a sync of a path reports success and does nothing."""
+        """Whether a sync of a path reports success without effect."""
         lied = self.lies is not None and self.lies(path)
         self.effects["sync was a lie"] += lied
         return lied

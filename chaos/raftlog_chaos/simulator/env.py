@@ -49,7 +49,7 @@ class SimOffload:
 
 
 class SimKernelSyncs:
-    """Syncs beside the loop, by `SimOffload`; by chance the kernel takes one no more."""
+    """Syncs beside the loop, by `SimOffload`; by chance the kernel takes no more of them."""
 
     def __init__(self, host: Host, offload: SimOffload) -> None:
         self._random = host.loop.stream(f"kernel syncs/{host.name}/{host.process.number}")
@@ -71,7 +71,7 @@ class SimKernelSyncs:
 
 
 class SimEnv(Env):
-    """The ports of one life of a host. Make a new one after every crash."""
+    """The ports of one life of a host. Make a new object after every crash."""
 
     def __init__(self, host: Host) -> None:
         offload = SimOffload(host)

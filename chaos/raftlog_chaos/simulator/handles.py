@@ -1,6 +1,6 @@
-"""Scheduled callbacks of the simulated loop: asyncio's handles, lighter, and each knowing whose it is."""
+"""Scheduled callbacks of the simulated loop: asyncio's handles, lighter, and each with its process."""
 
-# The attributes are the slots of asyncio's own handles, which typeshed does not tell.
+# The attributes are the slots of asyncio's own handles, which typeshed leaves out.
 # mypy: disable-error-code="attr-defined,unused-ignore"
 
 from __future__ import annotations

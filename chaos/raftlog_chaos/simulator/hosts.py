@@ -1,8 +1,7 @@
 """Hosts of the simulated world and the processes that run on them.
 
-Which process code belongs to travels in a context variable, as asyncio copies contexts into callbacks and
-tasks: node code need not know that it shares its loop. A crash is kill -9: nothing of the process runs again,
-no `finally` either.
+The process of a piece of code is in a context variable, as asyncio copies contexts into callbacks and tasks. Node code
+need not know that it shares its loop. A crash is kill -9: no code of the process runs again, no `finally` either.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Process:
         self.alive = True
         self.paused = False
         self.interrupted: asyncio.Task[Any] | None = None
-        """The task that ran when the process was killed: how it ends means nothing."""
+        """The task that ran when the process was killed: its outcome is meaningless."""
         self.held = 0
         """Callbacks that still take their time."""
         self.ready: deque[SimHandle | SimTimer] = deque()
@@ -74,7 +73,7 @@ class Process:
         self.context.run(BEFORE_LINE.set, host.write_line)
 
     def kill(self) -> None:
-        """Run nothing of this process any more.
+        """Run no more code of this process.
 
         Its tasks stay referenced, lest collecting them runs their `finally`.
         """
@@ -87,14 +86,14 @@ class Process:
             asyncio._unregister_task(task)
 
     def own(self, task: asyncio.Task[Any]) -> None:
-        """A task of this process was made, perhaps by a callback in whose midst it was killed."""
+        """Add a new task to this process, perhaps from a callback during which it was killed."""
         self.tasks.add(task)
         if not self.alive:
             self._graves.append(task)
             asyncio._unregister_task(task)
 
     def bury(self) -> None:
-        """Close what a kill left behind; only at the end of a simulation, when nothing it does can matter."""
+        """Close what a kill left behind; only at the end of a simulation, when it has no effect any more."""
         for task in self._graves:
             # asyncio's own switch for tasks abandoned on purpose
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -140,7 +139,7 @@ class Host:
         return self.process.alive
 
     def start(self, program: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine here, in the running process or, after a crash, in a new one.
+        """Run a coroutine here, in the running process or, after a crash, in a new process.
 
         A task whose process crashes never ends: do not await it across a crash.
         """
@@ -172,7 +171,7 @@ class Host:
             self.disk.release()
 
     def pause(self) -> None:
-        """SIGSTOP: the kernel still accepts connections and bytes, the process does nothing."""
+        """SIGSTOP: the kernel still accepts connections and bytes, while the process stands still."""
         self.process.paused = True
         self.note("paused")
 
@@ -202,7 +201,7 @@ class Host:
         return self.loop.stream(f"host/{self.name}/{self.process.number}")
 
     def write_line(self) -> None:
-        """Fail now and then, as a log does whose reader has gone. Called for each line, whatever level is logged."""
+        """Fail now and then, as a log does after its reader is gone. Called for each line, at every log level."""
         if self.log_failure_rate and self._log_chance() < self.log_failure_rate:
             self.lines_failed += 1
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))

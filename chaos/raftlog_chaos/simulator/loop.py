@@ -41,11 +41,11 @@ START_S = 1_000.0
 
 
 class SimulationStalled(RuntimeError):
-    """Nothing is ready, no timer is set, and what the caller waits for has not happened."""
+    """No callback is ready, no timer is set, and the caller's condition does not hold."""
 
 
 class SimulationFailed(AssertionError):
-    """Code inside raised where nobody caught it, or a limit was passed. The message names the seed."""
+    """Code inside raised an uncaught error, or a limit was passed. The message names the seed."""
 
 
 class SimFuture(asyncio.Future[T]):
@@ -94,14 +94,14 @@ class SimLoop(asyncio.BaseEventLoop):
         self._serial = 0
         self._timers: list[tuple[float, int, SimTimer]] = []
         self._busy: list[Process] = []
-        """Processes with something to run, in the order in which they got it; paused ones are taken out lazily."""
+        """Processes with callbacks to run, in order of arrival; paused processes are removed lazily."""
         self._schedule = self.stream("schedule").random
         self.observer: Callable[[Process], None] | None = None
         """Called after every step with the process that took it. It must only look: not a trace of it may show."""
         self._hosts: dict[str, Host] = {}
         self._dead: list[Process] = []
         self.chronicle: Chronicle | None = None
-        """Kept where somebody set it: what happened, for people."""
+        """If set, it records the events for human readers."""
         self.stop_at = float("inf")
         self.max_steps = MAX_STEPS
         self.network = Network(self)
@@ -128,7 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
         host.resume()
 
     def cut(self, one: Host, other: Host) -> None:
-        """Reset every connection between two hosts and refuse new ones until `heal`."""
+        """Reset every connection between two hosts and refuse new connections until `heal`."""
         self.network.cut(one, other)
 
     def clog(self, source: Host, target: Host, ports: Iterable[int] = ()) -> None:
@@ -154,7 +154,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._serial
 
     def remember(self, process: Process) -> None:
-        """Keep a killed process until the end, so that nothing of it is collected and thereby run."""
+        """Keep a killed process until the end, so that none of its objects is collected and thereby run."""
         self._dead.append(process)
 
     def process(self) -> Process:
@@ -167,7 +167,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._now + self._spent
 
     def spend(self, seconds: float) -> None:
-        """Let the running callback take so long: its process does nothing else meanwhile, the others go on."""
+        """Let the running callback take so long: its process is busy meanwhile, the others go on."""
         self._spent += seconds
 
     def take_spent(self) -> float:
@@ -176,7 +176,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return spent
 
     def _occupy(self, process: Process) -> None:
-        """Hold a process until the time is over that its callback spent; "main" is nobody's and has no time."""
+        """Hold a process until the time is over that its callback spent; "main" is no process and has no time."""
         until = self._now + self.take_spent()
         if process is self.main.process:
             return
@@ -248,7 +248,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._busy.append(process)
 
     def _run_once(self) -> None:
-        """Run callbacks, one at a time, until somebody stops the loop."""
+        """Run callbacks, one at a time, until the loop is stopped."""
         note = self.trace.step
         while not self._stopping:
             process = self._next_process()
@@ -271,7 +271,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 self.observer(process)
 
     def _next_process(self) -> Process | None:
-        """Release the timers that are due, and choose among those who have something to run."""
+        """Release the timers that are due, and choose among the processes with callbacks to run."""
         timers = self._timers
         while timers and timers[0][0] <= self._now:
             self._release(heapq.heappop(timers)[2])
@@ -362,9 +362,9 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- the end ------------------------------------------------------------------------------------
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Remember what nobody caught: in a simulation it is a finding, not a log line.
+        """Record an uncaught error: in a simulation it is a finding, not a log line.
 
-        Unless nobody could: whoever was to fetch a result died before, or in the midst of the callback that failed.
+        Except if no code could catch it: its receiver died before, or in the midst of the callback that failed.
         """
         failed = context.get("future") or context.get("handle")
         if not isinstance(failed, SimFuture | SimTask | SimHandle | SimTimer) or failed.process.alive:
@@ -390,7 +390,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.close()
 
     def _collect_unread_failures(self) -> None:
-        """Tasks that failed and nobody awaited: asyncio would report them whenever they are collected."""
+        """Collect failed tasks that were never awaited: asyncio would report them when they are garbage-collected."""
         for process in (*self._processes(), *self._dead):
             for task in sorted(process.tasks, key=hash):
                 if task is process.interrupted:
@@ -418,7 +418,7 @@ class Run(Generic[T]):
 def simulate(
     program: Callable[[SimLoop], Coroutine[Any, Any, T]], *, seed: int = 0, limit_s: float = 3_600.0
 ) -> Run[T]:
-    """Run `program(loop)` to its end in a new world. Raises SimulationFailed for errors nobody caught."""
+    """Run `program(loop)` to its end in a new world. Raises SimulationFailed for uncaught errors."""
     loop = SimLoop(seed)
     loop.stop_at = START_S + limit_s
     try:

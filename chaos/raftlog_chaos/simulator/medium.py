@@ -1,8 +1,9 @@
 """The medium of a simulated disk: files and folders, as programs see them and as the platter has them.
 
-Contents survive a crash as of their last sync, plus a seeded part of the later writes: a torn prefix or any subset
-of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes: a prefix
-or any subset of them. POSIX promises no order between two changes of one folder, and a rename is whole or not at all.
+Contents survive a crash as of their last sync, plus a seeded part of the later writes. That part is a torn prefix or
+any subset of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes:
+a prefix or any subset of them. POSIX promises no order between two changes of one folder, and a rename is whole or not
+at all.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Inode:
         self.unsynced: list[_Change] = []
         self.rotten: dict[int, int] = {}
         """Bits by position that rotted on the platter, where the page cache still has the truth."""
-        self.flipped: set[int] = set()  # where a bit rotted, seen or not, and nobody wrote since
+        self.flipped: set[int] = set()  # where a bit rotted, seen or not, and was not overwritten since
 
     def change(self, change: _Change) -> None:
         _apply(self.content, change)
@@ -119,7 +120,7 @@ def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Chang
 
 
 _NameChange = dict[str, "Inode | Folder | None"]
-"""The node of each name afterwards; None: no node. A rename has two names, a removal and a new file have one."""
+"""The node of each name afterwards; None: no node. A rename has two names, a removal and a new file have one name."""
 
 
 class Folder:
@@ -150,7 +151,7 @@ class Folder:
 
 
 def _surviving(changes: list[_NameChange], chance: random.Random) -> list[_NameChange]:
-    """Return the changes of names that a power loss leaves: in half of all cases not the first ones only."""
+    """Return the changes of names that survive a power loss: in half of all cases not just a prefix."""
     if chance.random() < 0.5:
         return changes[: chance.randint(0, len(changes))]
     rate = chance.random()
@@ -158,7 +159,7 @@ def _surviving(changes: list[_NameChange], chance: random.Random) -> list[_NameC
 
 
 def _rename(names: dict[str, Inode | Folder], change: _NameChange) -> None:
-    """Apply a change; a node that gets a name loses the one it has, though the renaming before was lost."""
+    """Apply a change; a node that gets a name loses its present name, though the renaming before was lost."""
     if None in change.values() and (moved := [node for node in change.values() if node is not None]):
         for name in [name for name, node in names.items() if node is moved[0]]:
             del names[name]

@@ -1,8 +1,8 @@
 """Links between simulated hosts: ordered per connection, delayed, cut, clogged and resegmented by seed.
 
-TCP never loses bytes, so neither does a connection here: bytes come late, or the connection is reset. A cut
-resets and refuses (EHOSTUNREACH). A clog holds bytes and handshakes back in silence, in one direction, until
-it is healed: new connections get through at once then, bytes of the old ones when TCP sends them again.
+TCP never loses bytes, so neither does a connection here: bytes come late, or the connection is reset. A cut resets and
+refuses (EHOSTUNREACH). A clog holds bytes and handshakes back in silence, in one direction, until it is healed. New
+connections get through at once then, bytes of old connections at TCP's next retransmission.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GIVE_UP_S = 3.0
 """After waiting so long for a packet to get through, the connection is given up, far sooner than Linux does."""
 
 FIRST_PORT = 30_000
-"""Port 0 means the next one from here, per host."""
+"""Port 0 means the next port from here, per host."""
 
 _EVERY_ADDRESS = (None, "", "0.0.0.0", "::")  # noqa: S104
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -79,7 +79,7 @@ class Link:
 
 
 class SimServer(asyncio.AbstractServer):
-    """A listening port. `sockets[0].getsockname()` tells the address, as with asyncio's."""
+    """A listening port. `sockets[0].getsockname()` returns the address, as with asyncio."""
 
     def __init__(
         self, network: Network, process: Process, port: int, factory: Callable[[], asyncio.BaseProtocol]
@@ -136,7 +136,7 @@ class Network:
         self._transports: dict[SimTransport, None] = {}
         self._next_port: dict[str, int] = {}
         self.effects: Counter[str] = Counter()
-        """The effects of links on somebody's bytes because they were told to."""
+        """The effects of injected link faults on transferred bytes."""
 
     # -- faults -------------------------------------------------------------------------------------
 
@@ -195,7 +195,7 @@ class Network:
             transport.die(silent=silent)
 
     def host_started(self, host: Host) -> None:
-        """A new process answers packets for the connections of the old one with resets."""
+        """A new process answers packets for the connections of the old process with resets."""
         for transport in [each for each in self._transports if each.peer.process.host is host]:
             if not transport.peer.process.alive:
                 transport.lose(ConnectionResetError(errno.ECONNRESET, "peer restarted"))

@@ -21,13 +21,13 @@ from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 METADATA: Final = "/data/raftlog-metadata"
 """The files that a voter must not lose: its vote and its journal."""
 FOLDERS: Final = 3
-"""Folders that are as likely to be the only ones that fail as the metadata's."""
+"""Folders that are as likely to fail alone as the metadata's folder."""
 DRIFTS: Final = (0.0, 0.0, -0.05, 0.05, 10.0)
 """How much too fast a clock goes that jumped, as a share of time."""
 
 
 class SimTestbed:
-    """Hurts a `SimCluster`. `topics`: those whose partitions a view shows; all, unless given."""
+    """Injects faults into a `SimCluster`. `topics`: a view shows their partitions; all, unless given."""
 
     name = "simulator"
     abilities = frozenset(Ability)
@@ -67,7 +67,7 @@ class SimTestbed:
         }
 
     def _about_to_leave(self, leader_id: int, topic: str, index: int) -> frozenset[int]:
-        """Return who leaves the ISR by a request that may outlive its leader."""
+        """Return the node that leaves the ISR by a request that may outlive its leader."""
         leader = self.cluster.replica(leader_id, topic, index) if leader_id in self.cluster.nodes else None
         isr = leader.role.isr if leader is not None and isinstance(leader.role, LeaderRole) else None
         return isr.leaving if isinstance(isr, PendingShrink) else frozenset()

@@ -1,4 +1,4 @@
-"""Testbeds: clusters to which faults can be done, as processes, in network namespaces, or in containers.
+"""Testbeds: clusters for fault injection, as processes, in network namespaces, or in containers.
 
-`testbed` says what every one of them can be asked; each other module is one kind; `find` opens them by name.
+`testbed` has the interface of all; each other module is one kind; `find` opens them by name.
 """

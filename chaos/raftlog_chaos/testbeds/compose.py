@@ -1,8 +1,8 @@
-"""The cluster of docker-compose.yml, in a project of this run's own: containers are killed, paused, cut off, restarted.
+"""The cluster of docker-compose.yml, in a project of its own: containers are killed, paused, cut off, restarted.
 
-It publishes the ports that docker-compose.yml names, so no other cluster of that file may run beside it. Links are cut
-with iptables in the network namespaces of the containers, which needs root; the image needs nothing for it. The
-containers, their network and their volumes are gone when the place is closed.
+It publishes the ports in docker-compose.yml, so no other cluster of that file may run beside it. Links are cut with
+iptables in the network namespaces of the containers, which needs root; the image needs no preparation. The containers,
+their network and their volumes are gone when the place is closed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ComposeTestbed:
         await wait_until_async(self._is_healthy, "every container is healthy", seen=self._progress)
 
     async def _is_healthy(self) -> bool:
-        """Whether all are; raises Unavailable when one has ended."""
+        """Whether all are; raises Unavailable when a container has ended."""
         self._seen = await self._inspect()
         ended = [node_id for node_id, each in self._seen.items() if each.state == "exited"]
         if ended:
@@ -196,7 +196,7 @@ class ComposeTestbed:
             await self._run(*inside, "iptables", "-w", *rule)
         except Unavailable:
             if _is_alive(container.pid):
-                raise  # a cut that does not cut must not pass for one; a container may end meanwhile
+                raise  # a cut without effect must not count as a cut; a container may end meanwhile
 
     # --- what this place lacks
 

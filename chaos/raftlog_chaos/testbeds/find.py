@@ -1,4 +1,4 @@
-"""Find the suites and the testbeds: those of this package, and those of a folder that `--chaos-dir` names."""
+"""Find the suites and the testbeds, in this package and in the folder of `--chaos-dir`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog_chaos.testbeds.testbed import Ability
 
 SUITES: Final = Path(__file__).parents[1] / "suites"
 NAMES: Final = ("processes", "namespaces", "compose")
-"""The testbeds of this package, in the order in which they are tried: first those that need least of a machine."""
+"""The testbeds of this package, in the order in which they are tried: the least demanding first."""
 
 
 def find_suites(folder: Path | None) -> Path:
@@ -28,7 +28,7 @@ def find_suites(folder: Path | None) -> Path:
 
 
 class TestbedKind:
-    """One kind of testbed: what it can do, and how to open one."""
+    """One kind of testbed: its abilities, and how to open it."""
 
     def __init__(self, name: str, module: ModuleType) -> None:
         self.name = name
@@ -40,7 +40,7 @@ class TestbedKind:
         return frozenset(self._module.ABILITIES)
 
     def lacks(self, faults: Iterable[str]) -> list[str]:
-        """Return those of the faults that can't be injected here."""
+        """Return the faults that cannot be injected here."""
         return [each for each in faults if not FAULTS[each].needs <= self.abilities]
 
     async def open(
@@ -69,7 +69,9 @@ def _load(path: Path) -> ModuleType:
 
 
 def find_testbeds(folder: Path | None = None) -> dict[str, TestbedKind]:
-    """Return this package's testbeds by name, in the order of NAMES, then those in `testbeds` of the given folder."""
+    """Return this package's testbeds by name, in the order of NAMES, then the testbeds in `testbeds` of the given
+    folder.
+    """
     modules = {name: importlib.import_module(f"raftlog_chaos.testbeds.{name}") for name in NAMES}
     own = sorted((folder / "testbeds").glob("[!_]*.py")) if folder is not None else []
     modules |= {path.stem: _load(path) for path in own}
@@ -77,6 +79,6 @@ def find_testbeds(folder: Path | None = None) -> dict[str, TestbedKind]:
 
 
 def fitting(testbeds: Mapping[str, TestbedKind], faults: Iterable[str]) -> list[TestbedKind]:
-    """Return the testbeds in the order in which to try them: first those that can inject most of the faults."""
+    """Return the testbeds in the order in which to try them: first the testbeds that can inject most of the faults."""
     names = tuple(faults)
     return sorted(testbeds.values(), key=lambda each: len(each.lacks(names)))

@@ -1,7 +1,7 @@
 """Nodes as processes, each in a network namespace of its own: links can be cut, one way too, slow and lossy.
 
-This process, and with it the clients, goes into the run's network while the place is open, and back out when it is
-closed. The namespaces have no names: each is held open by this process and those in it, so that nothing is left on the
+This process, and with it the clients, enters the run's network while the place is open, and leaves it when it is
+closed. The namespaces have no names: only this process and the processes in them hold them open. So none is left on the
 machine however the run ends. How links are cut, and what that needs: `raftlog.testing.network`.
 """
 
@@ -28,7 +28,7 @@ class NamespaceCluster(Cluster):
     network: Network
 
     def open_hosts(self, nodes: int) -> Network:
-        """Make the network, on whose hosts the nodes are started. Raises Unavailable."""
+        """Make the network with hosts for the nodes. Raises Unavailable."""
         try:
             self.network = Network(nodes)
         except OSError as error:
@@ -49,7 +49,7 @@ class NamespaceTestbed(processes.ProcessTestbed):
         self._go(self._network.switch)
 
     def _go(self, namespace: Namespace) -> None:
-        """Take this thread there, and all that it starts from now on; idle threads of before are not used again."""
+        """Move this thread there, and its later threads and processes; idle threads of before are not reused."""
         namespace.enter()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
 
@@ -75,7 +75,7 @@ def _abilities() -> frozenset[Ability]:
 
 
 def __getattr__(name: str) -> Any:
-    """Find out what this place can do only when somebody asks."""
+    """Find out the abilities of this place only on demand."""
     if name == "ABILITIES":
         return _abilities()
     raise AttributeError(name)

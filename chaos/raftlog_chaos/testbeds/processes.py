@@ -1,6 +1,6 @@
-"""Nodes as processes on loopback: signals, and what each node's own door for troubles lets through.
+"""Nodes as processes on loopback: signals, and each node's own interface for injected faults.
 
-The network between them is the machine's, so nothing is cut here.
+The network between them is the machine's, so no link is cut here.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ProcessTestbed:
         self._renewing: asyncio.Task[None] | None = None
         self._chance = chance
         self._down: set[int] = set(self.nodes)
-        """Nodes that somebody stopped."""
+        """Nodes that were stopped on request."""
         self._fallen: dict[int, str] = {}
         """How nodes ended by themselves that were stopped or started again since."""
         self._hung: list[str] = []
@@ -73,18 +73,18 @@ class ProcessTestbed:
         return (*self._hung, *self._rot.unnoticed(), *unsafe)
 
     def secure(self, folder: Path) -> None:
-        """Have clients and brokers use a listener with TLS and logins, before any node starts."""
+        """Make clients and brokers use a listener with TLS and logins, before any node starts."""
         self._secured = SecuredListener(self.cluster, folder)
         self.bootstrap, self.client_settings = self._secured.bootstrap, self._secured.client_settings
 
     async def let_in(self) -> None:
-        """Make what clients need to log in, once all nodes run, and begin to renew certificates."""
+        """Create the clients' logins, once all nodes run, and begin to renew certificates."""
         if self._secured is not None:
             await asyncio.to_thread(self._secured.let_in)
             self._renewing = asyncio.create_task(self._secured.renew_for_ever())
 
     def _see(self, node_id: int) -> None:
-        """Remember a node that ended by itself, before a fault or a cure hides it."""
+        """Record a node that ended by itself, before a fault or a cure hides it."""
         node = self.cluster.nodes[node_id]
         if node_id not in self._down and not node.running:
             self._fallen.setdefault(node_id, f"ended by itself: {node.log_tail(3)}")
@@ -129,7 +129,7 @@ class ProcessTestbed:
         self.cluster.nodes[node_id].signal(signal.SIGTERM)
 
     async def _gone(self, node_id: int) -> None:
-        """Wait for a node that is on its way out; one that does nothing any more hangs, and is killed."""
+        """Wait for a node to end; a node without progress hangs, and is killed."""
         node = self.cluster.nodes[node_id]
         try:
             if not node.paused:
@@ -154,7 +154,7 @@ class ProcessTestbed:
         raise NotImplementedError
 
     async def heal_links(self) -> None:
-        """Nothing is ever cut here."""
+        """Do nothing: no link is ever cut here."""
 
     # --- the disk and the clock
 
@@ -225,7 +225,7 @@ ABILITIES = frozenset(
 
 
 async def look(addresses: Mapping[int, tuple[str, int]], *, paused: frozenset[int]) -> ClusterState:
-    """Ask every node that runs, at its (host, port), unless it is paused; of what they say, the newest counts."""
+    """Ask every running node, at its (host, port), unless it is paused; the newest of the answers counts."""
     awake = sorted(addresses.keys() - paused)
     asked = (asyncio.to_thread(_ask, *addresses[each]) for each in awake)
     answers = dict(zip(awake, await asyncio.gather(*asked), strict=True))
@@ -252,7 +252,7 @@ def _ask(host: str, port: int) -> tuple[QuorumView, Topics | None]:
 
 
 def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:
-    """Return the unfenced nodes as the controller knows them; without it those that everybody knows."""
+    """Return the unfenced nodes as the controller knows them; without it the nodes that all others know."""
     if controller in known:
         return known[controller].broker_ids
     named = [topics.broker_ids for topics in known.values()]
@@ -260,7 +260,7 @@ def _alive(known: Mapping[int, Topics], controller: int) -> frozenset[int]:
 
 
 def _newest(known: Mapping[int, Topics], controller: int, *, internal: bool) -> dict[str, PartitionView]:
-    """Merge what nodes say of partitions: the highest leader epoch counts, then the controller's word."""
+    """Merge the nodes' views of partitions: the highest leader epoch counts, then the controller's view."""
     ranked: dict[tuple[str, int], tuple[tuple[int, bool], PartitionView]] = {}
     for node_id, topics in known.items():
         for where, (epoch, each) in topics.partitions.items():

@@ -1,6 +1,6 @@
 """A listener with TLS and logins, which brokers and clients use, and certificates that are renewed meanwhile.
 
-The listener without either stays for whoever starts the nodes and looks at them.
+The listener without either remains for starting and inspecting the nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raftlog.testing.progress import patient
 LISTENER: Final = "SECURE"
 USER, PASSWORD = "chaos", "a password for a run"
 DAYS: Final = 2
-"""For longer than any run, shorter than anybody could want to keep a certificate of one."""
+"""For longer than any run; too short for any other use of its certificates."""
 RENEW_EVERY_S: Final = 5.0
 LOOK_S: Final = 0.3
 ASK_S: Final = 5.0
@@ -60,9 +60,9 @@ class SecuredListener:
         }
 
     def let_in(self, more_users: Sequence[str] = (), password: str = "") -> None:
-        """Make the user of the clients, and the rules by which it may use topics, groups and transactions.
+        """Create the clients' user, and the ACLs that allow it topics, groups and transactions.
 
-        `more_users` may log in with a password, and do nothing.
+        `more_users` may log in with a password, but have no rights.
         """
         from confluent_kafka.admin import (  # type: ignore[attr-defined]
             AclBinding,
@@ -104,7 +104,7 @@ class SecuredListener:
             each.result(patient(30.0))
 
     async def renew_for_ever(self) -> None:
-        """Give all nodes new certificates now and then; those that run all the while must show them soon."""
+        """Give all nodes new certificates now and then; running nodes must show them soon."""
         while True:
             await asyncio.sleep(RENEW_EVERY_S)
             awaited = self._issue(renew=True)

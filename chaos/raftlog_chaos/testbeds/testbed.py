@@ -55,7 +55,7 @@ class Ability(StrEnum):
 
 
 class PartitionView(NamedTuple):
-    """The state of a partition, as the newest metadata says. `leader` is None while nobody leads."""
+    """The state of a partition, by the newest metadata. `leader` is None without a leader."""
 
     leader: int | None
     isr: frozenset[int]
@@ -66,19 +66,19 @@ class ClusterState(NamedTuple):
     """The cluster as it looks from outside."""
 
     running: frozenset[int]
-    """Nodes whose process exists, paused ones included."""
+    """Nodes with an existing process, also paused nodes."""
     paused: frozenset[int]
     ready: frozenset[int]
     """Nodes that run and are unfenced."""
     controller: int | None
     partitions: Mapping[str, PartitionView]
-    """By key, "topic-partition"; those of the workload."""
+    """The partitions of the workload by key, "topic-partition"."""
     internal: Mapping[str, PartitionView] = MappingProxyType({})
-    """Likewise those in which coordinators keep their state: who leads one coordinates."""
+    """Likewise the partitions with the coordinators' state: their leaders are the coordinators."""
     voters_behind: frozenset[int] = frozenset()
-    """Voters that lack metadata, or have a new disk whose directory is not recorded yet."""
+    """Voters that lack metadata, or have a new disk with an unrecorded directory."""
     voters_linked: bool = False
-    """Whether each voter is known to be linked to each other one, so that all have heard of its newest start."""
+    """Whether each voter is known to be linked to each other, so that all know its newest start."""
 
     def lacks(self, nodes: Iterable[int]) -> list[str]:
         """The reasons why a cluster of these nodes is not whole, a line each; empty if it is."""
@@ -97,7 +97,7 @@ class ClusterState(NamedTuple):
         ]
 
     def is_whole_without(self, node_id: int) -> bool:
-        """Every partition has all its other replicas in its ISR, and at least two: one's data may be destroyed.
+        """Every partition has all its other replicas in its ISR, and at least two: the node's data may be destroyed.
 
         The other voters have all metadata as well.
         """
@@ -112,7 +112,7 @@ class ClusterState(NamedTuple):
 
 
 class Testbed(Protocol):
-    """A cluster that can be hurt. Nodes are named by their ids."""
+    """A cluster for fault injection. Nodes are named by their ids."""
 
     name: str
     nodes: tuple[int, ...]
@@ -121,13 +121,13 @@ class Testbed(Protocol):
     async def view(self) -> ClusterState: ...
 
     async def start(self, node_id: int) -> None:
-        """Start a node that does not run; nothing happens if it does."""
+        """Start a stopped node; a running node is left alone."""
 
     async def kill(self, node_id: int) -> None:
-        """Kill -9; what was written but not synced survives, as the page cache does."""
+        """Kill -9; written but unsynced data survives, as in the page cache."""
 
     async def power_cut(self, node_id: int) -> None:
-        """Kill -9, and what was not synced is lost or torn."""
+        """Kill -9; unsynced data is lost or torn."""
 
     async def terminate(self, node_id: int) -> None:
         """SIGTERM; returns at once. The node stops by itself."""
@@ -137,7 +137,7 @@ class Testbed(Protocol):
     async def resume(self, node_id: int) -> None: ...
 
     async def cut(self, source: int, target: int) -> None:
-        """Nothing gets from source to target any more, in silence; the other way stays. Clients are not concerned."""
+        """Drop everything from source to target, in silence; the other way stays. Clients are not affected."""
 
     async def slow_link(self, source: int, target: int, *, delay_s: float, loss: float) -> None:
         """Packets from source to target are late by so much, and that share of them is lost (and sent again)."""
@@ -149,13 +149,13 @@ class Testbed(Protocol):
         """Set the state of a node's disk; `DiskTrouble()` heals it."""
 
     async def flip_bit(self, node_id: int, chance: float) -> bool:
-        """Flip one bit in a batch of the workload's topics, at that place (0 to 1) of all; False: nothing to flip."""
+        """Flip one bit in a batch of the workload's topics, at that place (0 to 1) of all; False without a batch."""
 
     async def wipe(self, node_id: int) -> None:
         """Empty a node's disk: partitions, metadata log, identity. The node must not run."""
 
     async def copy_disk(self, node_id: int) -> None:
-        """Keep a copy of a node's folders, in place of an earlier one; real nodes must not run."""
+        """Keep a copy of a node's folders, in place of an earlier copy; real nodes must not run."""
 
     async def roll_back(self, node_id: int, *, metadata: bool) -> bool:
         """Replace a node's logs by the copy, and its metadata, if that is wanted; the node must not run. False: there

@@ -1,4 +1,4 @@
-"""Frames of the requests that make a node hold something."""
+"""Frames of the requests that create state on a node."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The largest requests of each API, written by the fuzzer's grammar. No part is drawn by chance.
 
-One array of a request has as many elements as a limit allows, the others have one. Further requests have the longest
-strings and bytes, and name nothing, which asks about everything.
+One array of a request has as many elements as a limit allows, the other arrays have one element. Further requests have
+the longest strings and bytes, and name no resource, which requests all of them.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LargestDraw(Draw):
         self.random = lambda: 0.5  # no field is null
         self.batch = SMALL_BATCH
         self.arrays = 0
-        """Arrays that were drawn so far, those of elements too."""
+        """Arrays that were drawn so far, arrays of elements too."""
         self.length = length
         self.longest = False
         """Whether all strings and bytes are as long as they may be."""

@@ -21,7 +21,7 @@ class Row(NamedTuple):
     total_s: float
     answer: str
     slowness: float = 1.0
-    """By how much the machine was slower then than a usual one."""
+    """By how much the machine was slower then than a usual machine."""
 
     @property
     def is_late(self) -> bool:
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 def as_lines(rows: Sequence[Row]) -> list[str]:
-    """Return a line for each of the longest turns and all that failed, and one that counts."""
+    """Return a line for each of the longest turns and each failure, and a line of totals."""
     ordered = sorted(rows, key=lambda each: (not each.has_failed, -each.turn.seconds))
     late, silent = (
         sum(map(test, rows)) for test in (lambda row: row.is_late, lambda row: row.answer == NO_ANSWER)

@@ -112,7 +112,7 @@ def _body(kind: Any, string: str) -> bytes:
 
 
 def _hurtful(kind: Any, part: bytes, most: int) -> bytes:
-    """Return a body with its numbers as fractions of zero, and behind them an array of nothing but `part`."""
+    """Return a body with its numbers as fractions of zero, and behind them an array only of `part`."""
     body = re.sub(rb"(?<=[ \[])-?[0-9]+(?=[],}])", rb"\g<0>.0", json.dumps(_value(kind, 1, "x")).encode())
     body = body.removesuffix(b"}") + b', "more": [0.'
     return body + b"0," + part * ((most - len(body)) // len(part)) + b"0]}"

@@ -91,7 +91,7 @@ def measure(scope: Scope) -> list[Row]:
     thresholds = gc.get_threshold()
     with Stopwatch("raftlog-node-1") as watch, InProcessCluster(1, settings=SETTINGS) as cluster:
         gc.freeze()
-        gc.set_threshold(*GARBAGE_THRESHOLDS)  # those of a node
+        gc.set_threshold(*GARBAGE_THRESHOLDS)  # the node's thresholds
         try:
             return list(_measured(cluster, watch, scope))
         finally:
@@ -149,7 +149,7 @@ def _ask_kafka(cluster: InProcessCluster, frame: bytes, may_close: bool) -> str:
 
 
 def of_routes(cluster: InProcessCluster, narrow: str, scope: Scope) -> Iterator[Ask]:
-    """Yield the requests of all routes, those that delete last."""
+    """Yield the requests of all routes, deletions last."""
     body = _ask_http(cluster, Asked("", "", "GET", "/v3/clusters"))[1]
     path = {
         "cluster_id": json.loads(body)["data"][0]["cluster_id"],

@@ -87,7 +87,7 @@ class Sizes(NamedTuple):
     users: int = 3_300
     tokens: int = 2_000
     configs: int = 9_000
-    """Of topics, and as many groups that have one."""
+    """Configs of topics, and as many groups with a config."""
 
 
 SMALL: Final = Sizes(

@@ -1,1 +1,1 @@
-"""Clients of the simulated world: they speak the Kafka protocol as bytes and write down what they saw."""
+"""Clients of the simulated world: they speak the Kafka protocol as bytes and record what they saw."""

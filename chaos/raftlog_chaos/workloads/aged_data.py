@@ -1,7 +1,8 @@
-"""One of each kind of data that raftlog deletes for its age, written by clients whose clocks are right, and read again.
+"""Clients with correct clocks write data of each kind that raftlog deletes by age, and read it again.
 
-Records (of a client's time and of the broker's), old values and tombstones of compacted topics, committed offsets,
-transactional ids, an open transaction, an idempotent producer, a delegation token. All is to be kept for an hour.
+The data: records (of a client's time and of the broker's), old values and tombstones of compacted topics, committed
+offsets. Then transactional ids, an open transaction, an idempotent producer and a delegation token. All must be kept
+for an hour.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Patient(TransactionalProducer):
 
 
 class AgedData:
-    """Writes it all in `begin`, more in `write_more`, and misses nothing in `missing`."""
+    """Writes all kinds in `begin`, more in `write_more`, and lists lost data in `missing`."""
 
     def __init__(self, loop: SimLoop, cluster: SimCluster) -> None:
         self.loop = loop
@@ -88,7 +89,7 @@ class AgedData:
         self._first_offset = -1
 
     async def begin(self) -> None:
-        """Make the topics and write the first of everything."""
+        """Create the topics and write the first data of each kind."""
         await self._host.start(self._begin())
         await self.write_more("first")
 
@@ -105,13 +106,13 @@ class AgedData:
         await running
 
     def look_at_producers(self) -> None:
-        """Have brokers look for silent producers, which they do every ten minutes otherwise."""
+        """Make brokers check for silent producers, which they do every ten minutes otherwise."""
         for each in self.cluster.running():
             if each.node is not None and each.node.broker is not None and each.ready:
                 each.host.start(each.node.broker.housekeeping.expire_producers())
 
     async def missing(self) -> list[str]:
-        """Return what is gone, in words. The open transaction ends."""
+        """Return the lost data, in words. The open transaction ends."""
         return [*self._missing_records(), *self._missing_state(), *await self._host.start(self._read_back())]
 
     async def _begin(self) -> None:
@@ -215,7 +216,7 @@ class AgedData:
         return gone
 
     async def _read_offset(self, committer: Committer) -> None:
-        """Read a committed offset; whatever is missing is noted in the history."""
+        """Read a committed offset; a missing offset is recorded in the history."""
         while True:
             try:
                 await committer.find()

@@ -1,4 +1,4 @@
-"""Topics that come and go: created, written to and deleted, some under a name that was there before."""
+"""Topics that come and go: created, written to and deleted, some under a name that was used before."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from raftlog_chaos.workloads.raw_client import (
 
 PRODUCE: Final = 0
 NAMES: Final = 3
-"""Topics that take turns."""
+"""Topics that are used in turn."""
 UNKNOWN_TOPIC, EXISTS, INVALID_REPLICATION_FACTOR, NOT_CONTROLLER = 3, 36, 38, 41
 NOT_NOW: Final = RETRIABLE | {INVALID_REPLICATION_FACTOR, NOT_CONTROLLER}
-"""Answers that may pass; too few brokers are alive for the replication factor, for instance."""
+"""Retriable errors; for instance, too few brokers are alive for the replication factor."""
 
 
 class Churn:
-    """`run` creates and deletes until `stopping`, then deletes what is left; when it is `done`, `names` must be gone.
+    """`run` creates and deletes until `stopping`, then deletes the remaining topics; when it is `done`, `names` must be
+    gone.
 
-    Until it is `over` it goes on to delete, since a creation that was given up may still be carried out.
+    Until it is `over` it keeps deleting, since a creation without a response may still be carried out.
     """
 
     def __init__(self, client: Client, *, history: Observations, chance: random.Random) -> None:
@@ -69,7 +70,7 @@ class Churn:
         return deleted
 
     async def _change(self, api_key: int, request: Any, name: str, done_before: int) -> bool:
-        """Ask once; whether it is done, now or before."""
+        """Send the request once; return whether it is done, now or before."""
         try:
             response = await self.client.ask_any(api_key, request)
         except AWAY:
@@ -81,7 +82,7 @@ class Churn:
         return code in (0, done_before)
 
     async def _write(self, name: str) -> None:
-        """One record with acks=1; nobody asks what becomes of it."""
+        """Write one record with acks=1; its outcome is not checked."""
         try:
             await self.client.refresh(name)
             wire, _ = await self.client.leader_wire(name, 0)

@@ -1,4 +1,4 @@
-"""The requests of one member of a classic group, and of no other: what clients by hand say to their coordinator."""
+"""The requests of a single member of a classic group, as handwritten clients send them to their coordinator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog_chaos.workloads.raw_client import HEARTBEAT, JOIN_GROUP, LEAVE_GROU
 
 
 class ClassicMember(NamedTuple):
-    """A member as it names itself, with the one protocol that it offers."""
+    """A member's identity, with its only protocol."""
 
     group_id: str
     member_id: str

@@ -1,7 +1,7 @@
-"""A consumer of the classic protocol in a group that may become a consumer group and back while it is in it.
+"""A consumer of the classic protocol in a group that may become a consumer group and back in the meantime.
 
-It gives up all it has before it joins (eager), and assigns in turn if it leads, as long as anybody leads. The
-cooperative one (KIP-429) is in `cooperative_worker`.
+It gives up all its partitions before it joins (eager), and assigns in turn if it leads, as long as the group has a
+leader. The cooperative consumer (KIP-429) is in `cooperative_worker`.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class ClassicWorker(ConsumerWorker):
         return I16.pack(0) + I32.pack(1) + self._topic() + indexes + I32.pack(-1)
 
     def _read(self, assignment: bytes) -> list[Any]:
-        """The partitions of the one topic, if it is in there."""
+        """Return the partitions of the topic, if it is assigned."""
         if len(assignment) < I16.size + I32.size or not I32.unpack_from(assignment, I16.size)[0]:
             return []
         position = I16.size + I32.size + len(self._topic())

@@ -1,4 +1,4 @@
-"""A consumer of one partition with isolation level read_committed, by hand: what it skips is its own affair."""
+"""A handwritten consumer of one partition with isolation level read_committed, which skips aborted records itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CommittedReader:
         self.stopping = False
         self.read = 0
         self.offset = 0
-        """The next one to read."""
+        """The next offset to read."""
 
     def took(self, offset: int, value: bytes) -> None:
         """A committed record."""
@@ -35,7 +35,7 @@ class CommittedReader:
         """The offsets that came with an answer."""
 
     async def out_of_range(self) -> None:
-        """There is no such offset (any more)."""
+        """The requested offset does not exist (any more)."""
 
     async def run(self) -> None:
         while not self.stopping:

@@ -1,4 +1,4 @@
-"""A consumer that commits its offset in a group and reads it back: what was acknowledged never goes back."""
+"""A consumer that commits its offset in a group and reads it back: an acknowledged offset never goes back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An administrator who sets, deletes and describes configs, and a release whose controllers took any value."""
+"""An administrator that sets, deletes and describes configs, and a release with controllers that accept any value."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ TABLES: Final[Mapping[int, Any]] = {
 ODD_TEXTS: Final = ("no such value", "-3", "0", str(2**70), "a,,b", "1.5", "true,", "", "0:1,,1:2", "x=y=z")
 AGAIN_S: Final = 0.1
 UNCERTAIN: Final = frozenset({NotController.code, RequestTimedOut.code})
-"""It may be done or not: asked once more, it has the same outcome."""
+"""It may be done or not: a retry has the same outcome."""
 
 
 def rows_of(kind: int) -> dict[str, Setting]:
-    """Return the configs of a kind of resource by name; of brokers those that may change while they run."""
+    """Return the configs of a kind of resource by name; for brokers only the dynamic configs."""
     rows = {name: row for name, (_, row) in settings_of(TABLES[kind]).items()}
     return {name: row for name, row in rows.items() if kind != BROKER or row.update == "cluster-wide"}
 
@@ -67,13 +67,13 @@ def is_refused(kind: int, name: str, text: str) -> bool:
 
 
 def refused_texts(kind: int) -> dict[str, list[str]]:
-    """Return by config the odd texts that this release refuses, if there are any."""
+    """Return by config the odd texts that this release refuses, if any."""
     found = {name: [text for text in ODD_TEXTS if is_refused(kind, name, text)] for name in rows_of(kind)}
     return {name: texts for name, texts in found.items() if texts}
 
 
 def sound_texts(kind: int) -> dict[str, str]:
-    """Return by config its default, where that can be set."""
+    """Return each config's default, where that can be set."""
     texts = {name: row.format(row.default) for name, row in rows_of(kind).items()}
     return {
         name: text for name, text in texts.items() if text is not None and not is_refused(kind, name, text)
@@ -82,7 +82,7 @@ def sound_texts(kind: int) -> dict[str, str]:
 
 @contextmanager
 def any_value_accepted() -> Iterator[None]:
-    """Have all controllers take any value of any config, as a release with fewer rules."""
+    """Make all controllers accept any value of any config, as a release with fewer rules."""
     rules = [each for each in vars(configs) if each.startswith("validate_")]
     with ExitStack() as stack:
         for each in (*rules, "topic_config_without_effect"):
@@ -91,7 +91,7 @@ def any_value_accepted() -> Iterator[None]:
 
 
 class ConfigAdmin:
-    """Asks until there is an answer."""
+    """Retries until there is a response."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

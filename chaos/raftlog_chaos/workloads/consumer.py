@@ -1,4 +1,4 @@
-"""A consumer of one partition that reads on and on, and asks for the end of the log now and then."""
+"""A consumer of one partition that reads all the time, and looks up the end of the log now and then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOT_NOW: Final = RETRIABLE | {OFFSET_NOT_AVAILABLE}
 
 
 class Consumer:
-    """Blames the broker for gaps, changes, an end that goes back, and for losing the place it had reached."""
+    """Blames the broker for gaps, changes, an end that goes back, and for losing the consumer's position."""
 
     def __init__(
         self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random
@@ -37,7 +37,7 @@ class Consumer:
         self.rewinds = True
         """Whether it goes back now and then."""
         self.pause_s = 0.0
-        """Between two questions that were answered, seconds."""
+        """Between two answered requests, seconds."""
         self._chance = chance
 
     async def run(self) -> None:
@@ -64,7 +64,7 @@ class Consumer:
         return await (self._list_latest() if self._chance.random() < 0.2 else self._fetch())
 
     async def _confirm(self) -> int:
-        """Ask a new leader whether it has what was read."""
+        """Ask a new leader whether it has the last read record."""
         code, wrong = await self.last_read.ask(self.client, *self.where)
         if wrong:
             self.history.blame(wrong)
@@ -74,7 +74,7 @@ class Consumer:
         return code
 
     def _rewind(self) -> None:
-        """The same read twice gives the same records."""
+        """Read again: the same offsets give the same records."""
         back = self._chance.choice((1, 10, 100, 100, 1_000_000))
         self.offset = max(0, self.offset - back)
 

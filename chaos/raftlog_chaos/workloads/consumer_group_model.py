@@ -1,7 +1,8 @@
-"""The requests and responses of the members of a consumer group (KIP-848), and what must hold of them whatever dies.
+"""The requests and responses of the members of a consumer group (KIP-848), and the invariants that hold despite
+crashes.
 
-A partition is in the hands of one process at a time: from when it was told of it until it says that it gave it up, or
-could have been taken for dead. In one epoch a partition has one owner for ever.
+A partition is in the hands of one process at a time. That lasts from its assignment until the process gives it up, or
+its session could have expired. In one epoch a partition has one owner for ever.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class ConsumerGroupModel(GroupModel):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self._hands: defaultdict[int, dict[str, float]] = defaultdict(dict)
-        """By partition: who reads it, and until when at least that process is alive to the coordinator."""
+        """By partition: its reader, and until when at least the coordinator considers that process alive."""
         self.took_one = asyncio.Event()
-        """Set when a member was told to give up something, for who wants to be there before it has."""
+        """Set when a member gets a revocation, for scenarios that act before it is carried out."""
 
     def heard(self, member_id: str, sent_at: float) -> None:
         """A heartbeat was answered: the session lasts from when it was sent, or longer."""
@@ -35,7 +36,7 @@ class ConsumerGroupModel(GroupModel):
     def given(
         self, member_id: str, owner: str, epoch: int, partitions: Iterable[int], *, at: tuple[float, float]
     ) -> None:
-        """A member was told that it may read; `at`: when it asked, and when it was told."""
+        """A member got partitions; `at`: when it sent the request, and when it got the response."""
         sent_at, now = at
         indexes = sorted(partitions)
         self.assigned(epoch, owner, indexes)
@@ -52,7 +53,7 @@ class ConsumerGroupModel(GroupModel):
         self.told_one.set()
 
     def gives_up(self, member_id: str, partitions: Iterable[int] | None = None) -> None:
-        """A process no longer reads these (all of them if None): from now on somebody else may."""
+        """A process no longer reads these (all of them if None): from now on another process may."""
         for index in tuple(self._hands) if partitions is None else partitions:
             self._hands[index].pop(member_id, None)
 

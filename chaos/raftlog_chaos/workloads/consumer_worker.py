@@ -1,8 +1,8 @@
-"""A member of a consumer group (KIP-848) among others: it beats, commits what it owns, and behaves badly.
+"""A member of a consumer group (KIP-848) among others: it sends heartbeats, commits what it owns, and behaves badly.
 
-It leaves, for a while or for good, forgets who it was, sleeps through its session and then goes on as if nothing had
-happened, takes its time to give up a partition, and sends a commit of its former epoch late. Some take answers for lost
-and ask again as if they had missed nothing, and say what they have only where that has changed, as librdkafka does.
+It leaves, for a while or for good, and forgets its member id. It sleeps through its session and then goes on as before.
+It gives up a partition slowly, and sends a commit of its former epoch late. Some members take responses for lost and
+retry as if they had missed nothing. These report their partitions only after a change, as librdkafka does.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ STALE_MEMBER_EPOCH: Final = StaleMemberEpoch.code
 OVER: Final = frozenset({UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID})
 
 TOO_LATE: Final = 0.5
-"""How many answers are, where some are."""
+"""The share of late responses, if any are late."""
 
 REBALANCE_MS: Final = 30_000
-"""Longer than a session: who does not give up in time is silent before."""
+"""Longer than a session: a member that does not give up in time has lost its session before."""
 
 JOINING, LEAVING, BACK_SOON = 0, -1, -2
 
 
 class ConsumerWorker(Worker):
-    """Of the consumer protocol."""
+    """A member of the consumer protocol."""
 
     quickness = 0.3
-    """How likely it is that it gives up what it was told to before it does anything else."""
+    """How likely it is that it gives up revoked partitions before it does anything else."""
 
     late_answers: random.Random | None = None
-    """Which answers to heartbeats come too late; None: none of them."""
+    """Chooses the heartbeat responses that come too late; None: none of them."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ConsumerWorker(Worker):
         self._giving_up: set[int] = set()
         self._must_tell_all = True
         self._said: tuple[int, ...] | None = None
-        """The partitions that it last said it has, and was heard."""
+        """The last reported partitions that the coordinator has answered."""
         self._by_regex = chance.random() < 0.3
         self._forget()
 
@@ -73,7 +73,7 @@ class ConsumerWorker(Worker):
         self._must_tell_all = True
 
     async def _take(self, code: int) -> None:
-        """Draw the conclusions of an error code."""
+        """React to an error code."""
         if code in NOT_NOW:
             self._coordinator = None
         elif code in OVER:
@@ -88,7 +88,7 @@ class ConsumerWorker(Worker):
         await asyncio.sleep(BACKOFF_S)
 
     def _begin_anew(self) -> None:
-        """All is lost but the name."""
+        """Drop all state but the name."""
         self.book.gives_up(self.member_id)
         self.epoch, self.positions, self._giving_up = JOINING, {}, set()
         self._former, self._must_tell_all, self._said = None, True, None
@@ -106,7 +106,7 @@ class ConsumerWorker(Worker):
         if luck < 0.03:
             self._forget()
             return 0
-        if luck < 0.04:  # as a process that was paused: then it goes on where it was
+        if luck < 0.04:  # like a paused process: then it goes on where it was
             await asyncio.sleep(self._chance.uniform(0.5, 3.0))
         if self._giving_up and self._chance.random() < self.quickness:
             self._give_up()
@@ -158,7 +158,7 @@ class ConsumerWorker(Worker):
         return self.client.topic_ids[self.topic]
 
     async def _adopt(self, parts: set[int], sent_at: float) -> int:
-        """Take what is new, and keep for a while what is to be given up."""
+        """Take new partitions, and keep revoked partitions for a while."""
         self._giving_up = self.positions.keys() - parts
         if self._giving_up:
             self.book.took_one.set()
@@ -170,7 +170,7 @@ class ConsumerWorker(Worker):
             return 0
         try:
             code = await self._fetch(new)
-        finally:  # what it could not begin to read it does not have, and will ask for again
+        finally:  # it does not own what it could not begin to read, and will request it again
             missing = [each for each in new if each not in self.positions]
             self.book.gives_up(self.member_id, missing)
             self._must_tell_all = bool(missing)
@@ -183,7 +183,7 @@ class ConsumerWorker(Worker):
         self._giving_up = set()
 
     async def _fetch(self, new: list[int]) -> int:
-        """Go on where the last owner's commits ended."""
+        """Go on from the last owner's committed offsets."""
         make = shapes(OFFSET_FETCH)
         least = {index: self.book.least(index) for index in new}
         topics = (make.OffsetFetchRequestTopic(name=self.topic, partition_indexes=tuple(new)),)
@@ -231,7 +231,9 @@ class ConsumerWorker(Worker):
         return code
 
     async def _commit_late(self) -> int:
-        """Commit in the epoch before: for what it has had since then, and for what it has given up (KIP-1251)."""
+        """Commit in the epoch before: for partitions that it has kept since then, and for revoked partitions
+        (KIP-1251).
+        """
         assert self._former is not None
         (epoch, positions), self._former = self._former, None
         index, position = self._chance.choice(sorted(positions.items()))

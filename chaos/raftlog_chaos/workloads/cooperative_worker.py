@@ -1,7 +1,7 @@
 """A consumer of the classic protocol that keeps what it has while it joins again (KIP-429, cooperative rebalances).
 
-The leader takes a partition from one member in one generation, and gives it to another in the next, after the first
-has given it up and joined again. So between two generations a member reads what nobody is assigned.
+The leader takes a partition from one member in one generation. It gives it to another in the next, after the first has
+revoked it and joined again. So between two generations a member reads partitions without an assignee.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ class CooperativeWorker(ClassicWorker):
             self._must_join = not parts <= self.positions.keys()
 
     def _shares(self, members: Sequence[Any]) -> dict[str, list[int]]:
-        """The assignment: each keeps its own up to a fair share, and what another still reads nobody gets yet."""
+        """Return the assignment: each member keeps its own up to a fair share; partitions that another still reads have
+        to wait.
+        """
         owned = {each.member_id: self._owned(bytes(each.metadata)) for each in members}
         most = -(-self.partitions // len(owned))
         wanted = {each: sorted(its)[:most] for each, its in sorted(owned.items())}

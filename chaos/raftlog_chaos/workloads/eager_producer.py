@@ -1,10 +1,11 @@
-"""An idempotent producer with several batches in flight, that writes to a partition before it is there.
+"""An idempotent producer with several batches in flight that writes to a partition before it exists.
 
-It knows no leader: it sends all that is not acknowledged to one broker after another, as clients do while leaders move
-or a topic is made. Refused batches come again in their order, or are given up: then those that follow begin anew, in
-the next epoch. Within a transaction its batches also go to several brokers at once, so that a later one is first.
+It knows no leader. It sends all unacknowledged batches to one broker after another, as clients do while leaders move or
+a topic is created. Refused batches are retried in order, or given up: then the later batches begin anew, in the next
+epoch. Within a transaction its batches also go to several brokers at once, so that a later batch arrives first.
 
-An impostor sends batches under another's id and epochs that nobody has. They are of no transaction and none is taken.
+An impostor sends batches with another producer's id and epochs that were never assigned. They belong to no transaction
+and all must be refused.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ from raftlog_chaos.workloads.txn_client import BUMPING, Refused
 IN_FLIGHT: Final = 3
 ALL_ACKS: Final = -1
 APART_S: Final = (0.0, 0.001, 0.01)
-"""The longest pause between two batches in flight; one of these."""
+"""The longest pause between two batches in flight; a random choice of these."""
 GIVES_UP: Final = 0.1
-"""How often a batch that was refused is given up."""
+"""The share of refused batches that are given up."""
 SPREADS: Final = 0.5
-"""How often the batches of a transaction go to several brokers."""
+"""The share of transactions whose batches go to several brokers."""
 AHEAD: Final = 1000
-"""An impostor's epochs are so far ahead: nobody ever has them."""
+"""How far an impostor's epochs are ahead: no producer ever gets them."""
 MADE_UP: Final = 12
 FINAL: Final = frozenset(
     error.code for error in (OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, ProducerFenced)
 )
-"""With these the first batch that is not acknowledged can never be written."""
+"""After these errors the first unacknowledged batch can never be written."""
 Address = tuple[str, int]
 
 
 class EagerProducer:
-    """Its client's bootstrap brokers are all that there are."""
+    """Its client's bootstrap brokers are all brokers of the cluster."""
 
     version = VERSIONS[PRODUCE]
     attributes = 0
@@ -62,7 +63,7 @@ class EagerProducer:
         self._chance = chance
         self._producer = (-1, -1)
         self.unsure: set[bytes] = set()
-        """Values that were given up and may have been written, with no answer or one that leaves it open."""
+        """Values that were given up and may have been written: without an answer, or with an uncertain error."""
         self._sequences: dict[TopicIndex, int] = {}
         self._values: dict[TopicIndex, int] = {}
 
@@ -126,7 +127,9 @@ class EagerProducer:
         return dict(zip(values, range(first, first + len(values)), strict=True))
 
     def _begin_anew(self, where: TopicIndex, values: list[bytes]) -> dict[bytes, int]:
-        """Go on in the next epoch with batches that nobody has taken, as librdkafka does; return the new sequences."""
+        """Go on in the next epoch with the batches that no broker accepted, as librdkafka does; return the new
+        sequences.
+        """
         self.given_up += 1
         self._producer = (self._producer[0], self._producer[1] + 1)
         self._sequences.clear()
@@ -136,11 +139,11 @@ class EagerProducer:
         return self._chance.random() < GIVES_UP
 
     def _addresses(self, turn: int, count: int) -> list[Address]:
-        """The brokers of so many batches in flight: one for all of them."""
+        """Return a broker for each batch in flight: the same for all of them."""
         return [self._brokers[turn % len(self._brokers)]] * count
 
     async def _send(self, turn: int, where: TopicIndex, sent: dict[bytes, int]) -> list[int | None]:
-        """Send batches one behind the other; return their error codes, None for what was not answered."""
+        """Send batches one behind the other; return their error codes, None without an answer."""
         apart_s = self._chance.choice(APART_S)
         asked = []
         for address, (value, sequence) in zip(self._addresses(turn, len(sent)), sent.items(), strict=True):
@@ -168,7 +171,7 @@ class EagerProducer:
 
 
 class EagerTransaction(EagerProducer):
-    """The same in a transaction of version 2 at a time, which nobody else shares."""
+    """The same in transactions of version 2, one at a time, with an id of its own."""
 
     version = BUMPING[PRODUCE]
     attributes = TRANSACTIONAL_BIT
@@ -189,7 +192,7 @@ class EagerTransaction(EagerProducer):
         return kept
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Try a step until it is done: nobody may refuse it for good."""
+        """Retry a step until it succeeds: no broker may refuse it for good."""
         while True:
             try:
                 await step()
@@ -211,7 +214,7 @@ class EagerTransaction(EagerProducer):
 
 
 class EagerImpostor(EagerProducer):
-    """Sends the first batches of epochs that it makes up, to one broker or another."""
+    """Sends the first batches of made-up epochs, to one broker or another."""
 
     version = BUMPING[PRODUCE]
     attributes = TRANSACTIONAL_BIT
@@ -221,7 +224,7 @@ class EagerImpostor(EagerProducer):
         self.transactional_id = client.name
 
     async def pretend(self, other: EagerProducer, where: TopicIndex) -> None:
-        """Make up MADE_UP epochs while another producer writes. Raises AssertionError if a batch is taken."""
+        """Make up MADE_UP epochs while another producer writes. Raises AssertionError if a batch is accepted."""
         for ahead in range(MADE_UP):
             producer_id, epoch = other.producer
             self._producer = (producer_id, epoch + AHEAD + ahead)

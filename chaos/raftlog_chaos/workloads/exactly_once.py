@@ -1,8 +1,8 @@
-"""Consume, transform, produce, exactly once: whatever dies, and however many believe that they are the one.
+"""Consume, transform, produce, exactly once: whatever dies, and however many workers use one transactional id.
 
-The input is the numbers 0, 1, 2 …. Number n becomes a record in each of some partitions, and the offset n + 1
-of the group, in one transaction. Several workers share one transactional id and fence each other all the time.
-At the end every number below the group's offset must be there in all its partitions, once, and no other.
+The input is the numbers 0, 1, 2 …. Number n becomes a record in each of some partitions, and the offset n + 1 of the
+group, in one transaction. Several workers share one transactional id and fence each other all the time. At the end
+every number below the group's offset must be there in all its partitions, once, and no other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ STEPS: Final = ("init", "add", "write", "offsets", "end")
 SLEEP_RATE: Final = 0.03
 SLEEP_AT_THE_END_RATE: Final = 0.12
 LONGEST_SLEEP_S: Final = 2.5
-"""A worker that sleeps so long finds its transaction aborted, or its id taken."""
+"""After so long a sleep a worker finds its transaction aborted, or its id taken."""
 
 NOT_PART: Final = frozenset({48, 120})
 """INVALID_TXN_STATE, TRANSACTION_ABORTABLE."""
@@ -31,7 +31,7 @@ NUMBERS_HASHED: Final = 7
 
 
 class Attempt(NamedTuple):
-    """One try at one number by one worker."""
+    """One attempt at one number by one worker."""
 
     transactional_id: str
     number: int
@@ -47,7 +47,7 @@ class Attempt(NamedTuple):
 
 
 class ExactlyOnceModel:
-    """The deeds and observations of workers, and what readers saw."""
+    """The actions and observations of workers, and the records that readers saw."""
 
     def __init__(self, topic: str, partitions: int, history: Observations) -> None:
         self.topic = topic
@@ -60,7 +60,7 @@ class ExactlyOnceModel:
         self.void_answers = 0
         """How often a record was refused because its transaction's confirmation was void when it came."""
         self.steps: dict[str, asyncio.Event] = {each: asyncio.Event() for each in STEPS}
-        """Set when somebody is about to take such a step, for who wants to be there."""
+        """Set when a worker is about to take such a step, for scenarios that act at that moment."""
         self._attempts = 0
         self._asked: set[Attempt] = set()
         self._void: dict[Attempt, str] = {}
@@ -68,7 +68,7 @@ class ExactlyOnceModel:
         self._where: dict[tuple[str, int], set[int]] = {}
 
     def partitions_of(self, transactional_id: str, number: int) -> list[TopicIndex]:
-        """The partitions for the records of a number: one or several."""
+        """Return the partitions for the records of a number: one partition or several."""
         first = (number * NUMBERS_HASHED + len(transactional_id)) % self.partitions
         count = 1 + number % self.partitions
         return [(self.topic, (first + each) % self.partitions) for each in range(count)]
@@ -78,7 +78,7 @@ class ExactlyOnceModel:
         return Attempt(transactional_id, number, self._attempts)
 
     def asked(self, attempt: Attempt) -> None:
-        """From now on it may be committed."""
+        """The commit was requested: from now on the attempt may be committed."""
         self._asked.add(attempt)
 
     def committed(self, attempt: Attempt) -> None:
@@ -89,7 +89,7 @@ class ExactlyOnceModel:
         self.acked[attempt.transactional_id] = max(known, attempt.number + 1)
 
     def void(self, attempt: Attempt, why: str) -> None:
-        """It can never be seen."""
+        """The attempt can never become visible."""
         self._void[attempt] = why
         seen = self._seen.get((attempt.transactional_id, attempt.number))
         if seen == attempt:
@@ -101,7 +101,7 @@ class ExactlyOnceModel:
             self._blame(f"{transactional_id}: its offset is {offset}, but {acked} was acknowledged")
 
     def read(self, where: TopicIndex, offset: int, value: bytes) -> None:
-        """A reader of committed records saw this."""
+        """A reader of committed records read this record."""
         self.history.consume(where, offset, value)
         attempt = Attempt.of(value)
         if attempt in self._void:
@@ -117,7 +117,7 @@ class ExactlyOnceModel:
         self._where.setdefault(key, set()).add(where[1])
 
     def judge(self, offsets: dict[str, int], last: dict[TopicIndex, list[bytes]]) -> None:
-        """All is over: hold the groups' offsets against what can be read from beginning to end."""
+        """Compare the groups' final offsets with everything that can be read from beginning to end."""
         counts: dict[tuple[str, int, int], int] = {}
         for where, values in last.items():
             for attempt in map(Attempt.of, values):
@@ -144,7 +144,7 @@ class ExactlyOnceModel:
 
 
 class ExactlyOnceReader(CommittedReader):
-    """Reads one partition while things happen, and once more when all is over."""
+    """Reads one partition during the run, and once more at the end."""
 
     def __init__(self, client: Client, where: TopicIndex, book: ExactlyOnceModel) -> None:
         super().__init__(client, where)
@@ -157,7 +157,7 @@ class ExactlyOnceReader(CommittedReader):
 
 
 class ExactlyOnceWorker:
-    """One of those that share a transactional id; `bumping`: it speaks transaction.version 2."""
+    """A worker that shares its transactional id; `bumping`: it uses transaction.version 2."""
 
     rests_s: Sequence[float] = (0.2, 2.0, 4.0)
     """Up to how long it waits before it takes the id again."""
@@ -181,7 +181,7 @@ class ExactlyOnceWorker:
         self.done = False
 
     def producer(self) -> TransactionalProducer:
-        """Return one that has not begun."""
+        """Return a producer without a transaction."""
         return self.kind(
             self.client,
             self.transactional_id,
@@ -201,11 +201,11 @@ class ExactlyOnceWorker:
         self.done = True
 
     def refused(self, error: Refused) -> None:
-        """Others have taken its id, or its transaction took too long: it may begin anew."""
+        """Its id was taken, or its transaction timed out: it may begin anew."""
         self.book.fenced += 1
 
     async def _live(self) -> None:
-        """Begin, see how far all is, and go on from there for a while."""
+        """Begin, look up the progress, and go on from there for a while."""
         producer = self.producer()
         await self._step("init")
         await producer.init()
@@ -222,7 +222,7 @@ class ExactlyOnceWorker:
                 await producer.init(go_on=True)
 
     async def _process(self, producer: TransactionalProducer, number: int) -> int:
-        """Return the next number: the same one if this was aborted."""
+        """Return the next number: the same number if this transaction was aborted."""
         attempt = self.book.begin(self.transactional_id, number)
         partitions_of = self.book.partitions_of(self.transactional_id, number)
         if not self.bumping:
@@ -239,7 +239,7 @@ class ExactlyOnceWorker:
         return await self._end(producer, attempt)
 
     async def _write(self, producer: TransactionalProducer, where: TopicIndex, attempt: Attempt) -> None:
-        """A worker may be fenced; that its partition is no part of the transaction is never true."""
+        """A worker may be fenced; but its partition is always part of the transaction."""
         try:
             await producer.write(where, attempt.value())
         except Refused as error:
@@ -248,9 +248,9 @@ class ExactlyOnceWorker:
             raise
 
     async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
-        """Without a membership that fences it (KIP-447), a worker must see that what it read was not the past.
+        """Without a membership that fences it (KIP-447), a worker must check that it read no stale offset.
 
-        Only the coordinator that has just replicated something of ours is certainly not one that was cut off.
+        Only a coordinator that has just replicated a record of this worker is certainly not cut off.
         """
         acked = self.book.acked.get(self.transactional_id, 0)
         await producer.commit_offset(attempt.number + 1)
@@ -274,7 +274,9 @@ class ExactlyOnceWorker:
         return attempt.number + 1
 
     async def _step(self, name: str) -> None:
-        """Say what comes next; some sleep right there, for longer than their transaction or their id lasts."""
+        """Announce the next step; some workers sleep right there, for longer than their transaction or their id
+        lasts.
+        """
         self.book.steps[name].set()
         rate = SLEEP_AT_THE_END_RATE if name == "end" else SLEEP_RATE
         if self.chance.random() < rate:

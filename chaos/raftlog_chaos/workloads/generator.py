@@ -1,7 +1,7 @@
-"""The next operations of clients, by chance: sends, polls, assignments and crashes, on keys that wear out and are
-replaced.
+"""The next operations of clients, by chance: sends, polls, assignments and crashes, on keys that are replaced after a
+number of writes.
 
-It follows Jepsen's Kafka workload. It sends nothing and records nothing; one generator serves all clients of a run,
+It follows Jepsen's Kafka workload. It sends no requests and records nothing; one generator serves all clients of a run,
 since values are unique per key.
 """
 
@@ -23,8 +23,8 @@ ENDINGS: Final[tuple[tuple[Ending, float], ...]] = (("abort", 0.15), ("usurp", 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """The share of each kind of operation. Each process is one at a time of `clients`, `writers`, `readers` and so
-    on.
+    """The share of each kind of operation. Each process has one role at a time: of `clients`, `writers`, `readers` and
+    so on.
     """
 
     prefix: str = "log"
@@ -43,23 +43,21 @@ class LogOptions:
     careless: int = 0
     """Processes that write with acks=1: see `log`."""
     transformers: int = 0
-    """Members of one group who make of each record another one, exactly once: see `transactions`."""
+    """Members of one group that turn each record into another record, exactly once: see `transactions`."""
     subscribe: bool = False
-    """A client that polls joins a group and commits, instead of assigning keys to itself."""
+    """A polling client joins a group and commits, instead of assigning keys to itself."""
     members: int = 1
-    """So many share a group, if they subscribe."""
+    """How many members share a group, if they subscribe."""
     txn: bool = False
-    """A client that writes does so in transactions, with polls among the writes of those that do both. Needs ports
-    that can.
-    """
+    """A writing client uses transactions, with polls among the writes if it reads, too. Needs transactional ports."""
     rate: float = 100.0
     """Operations per second of all processes together, less what they wait for answers; 0: no pauses."""
     longest: int = 4
     """Sends in one operation at most, on their way together."""
     assign_share: float = 1 / 64
-    """Share of polls in whose place the assignment is changed."""
+    """Share of polls that are replaced by a change of the assignment."""
     unseen_share: float = 1 / 3
-    """Share of assignments that also ask for every key with acknowledged records that nobody polled."""
+    """Share of assignments that add every key with acknowledged records that were never polled."""
     crash_every_s: float = 30.0
     """How long a process lives on average; 0: for ever."""
     final_readers: int = 2
@@ -105,7 +103,7 @@ class Txn(NamedTuple):
 
 
 class Transform(NamedTuple):
-    """Poll, and write one record for each that came, in a transaction with their offsets."""
+    """Poll, and write one record for each polled record, in a transaction with their offsets."""
 
     ending: Ending = "commit"
 
@@ -126,7 +124,7 @@ class Generator:
         self.options = options
         self.chance = chance
         self.keys: list[str] = []
-        """All that were ever written to or polled, oldest first."""
+        """All keys that were ever written to or polled, oldest first."""
         self.acked: dict[str, int] = {}
         """Highest acknowledged offset by key."""
         self.polled: dict[str, int] = {}
@@ -138,11 +136,11 @@ class Generator:
 
     @property
     def written(self) -> Mapping[str, int]:
-        """The highest value that was sent to each key, derived ones included."""
+        """Return the highest value that was sent to each key, derived values included."""
         return self._written
 
     def resume(self, written: Mapping[str, int], acked: Mapping[str, int]) -> None:
-        """Go on where another run ended: no value is sent twice, and keys that are worn out stay so."""
+        """Go on where another run ended: no value is sent twice, and worn-out keys are not reused."""
         self._written.update(written)
         self.acked.update(acked)
         known = set(written) - set(self.options.out_keys)
@@ -213,7 +211,7 @@ class Generator:
         return tuple(wanted)
 
     def unseen(self) -> list[str]:
-        """Keys with acknowledged records that nobody polled yet."""
+        """Return the keys with acknowledged records that were never polled."""
         return [key for key, offset in self.acked.items() if self.polled.get(key, -1) < offset]
 
     def siblings(self, keys: Iterable[str]) -> list[str]:

@@ -1,7 +1,8 @@
-"""Commits more than one batch of tombstones can remove, has the group or its topic deleted, and looks what is left.
+"""Commits more offsets than one batch of tombstones can remove, has the group or its topic deleted, and checks the
+rest.
 
-A group goes whole: once its deletion was answered nothing of it is left, nobody sees a part of it, and who was let into
-it stays a member. Offsets go with their topic; what is committed for a successor of that name stays.
+A group is deleted as a whole: after the response no offset of it is left, and no reader sees a part of it. A member
+that was admitted stays a member. Offsets are deleted with their topic; commits for a successor of that name stay.
 """
 
 from __future__ import annotations
@@ -38,22 +39,22 @@ LONG: Final = "long-" * 40
 MESSAGE_MAX_BYTES: Final = 20_000
 BACKOFF_S: Final = 0.05
 PATIENCE: Final = 50
-"""So often a broker is asked that may not have heard of the newest metadata."""
+"""How often a broker is asked that may lack the newest metadata."""
 SETTLED_S: Final = 0.6
 """Longer than what has to go is put off."""
 ILLEGAL: Final = frozenset({22, 25})
-"""The group knows nothing of this member or generation."""
+"""The group does not know this member or generation."""
 NO_TOPIC: Final = ({3}, {17})
-"""UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION of one that was deleted a while ago."""
+"""UNKNOWN_TOPIC_OR_PARTITION; INVALID_TOPIC_EXCEPTION of a topic that was deleted a while ago."""
 NON_EMPTY_GROUP: Final = NonEmptyGroup.code
 GROUP_ID_NOT_FOUND: Final = GroupIdNotFound.code
 MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 
 
 class GroupEnder:
-    """`deaths` is counted by whoever kills coordinators: then a part of a group may be seen.
+    """The scenario counts the coordinators that it kills in `deaths`: then a part of a group may be visible.
 
-    `replaces` is set when it is about to replace a topic that it has offsets of.
+    `replaces` is set before the replacement of a topic with committed offsets.
     """
 
     def __init__(self, client: Client, topic: str, *, history: Observations, chance: random.Random) -> None:
@@ -106,7 +107,7 @@ class GroupEnder:
             self._blame("the group has members that nobody let in")
 
     async def _intrude(self) -> tuple[str, int] | None:
-        """Join meanwhile; returns member id and generation, or None if the group did not let us in."""
+        """Join meanwhile; returns member id and generation, or None if the group refused."""
         member_id = ""
         for _ in range(2):
             joined = await self._join(member_id)
@@ -125,7 +126,7 @@ class GroupEnder:
         return ClassicMember(self.group_id, member_id, "sim", "ends")
 
     async def _check_member(self, member_id: str, generation: int) -> None:
-        """A member that was told a generation is in it: its first heartbeat comes in time."""
+        """A member that got a generation is in it: its first heartbeat comes in time."""
         member = self._member(member_id)
         code = int((await self._ask(HEARTBEAT, member.heartbeat(generation))).error_code)
         if code in ILLEGAL:
@@ -157,13 +158,13 @@ class GroupEnder:
             await asyncio.sleep(SETTLED_S * self._chance.random())
 
     def _check_gone(self, offsets: Iterable[int]) -> None:
-        """Nothing of the old topic is shown, not even if a coordinator died that had yet to remove it."""
+        """No offset of the old topic is visible, not even if the coordinator died before it removed them."""
         old = [each for each in offsets if each >= 0]
         if old:
             self._blame(f"{len(old)} offsets of a topic that was deleted are shown for its successor")
 
     async def _hear_of_successor(self, old_id: UUID) -> None:
-        """Wait until the coordinator's own broker knows the new topic: before, a commit is one for the old topic."""
+        """Wait until the coordinator's own broker knows the new topic: an earlier commit counts for the old topic."""
         for _ in range(PATIENCE):
             code, topic_id = await self._topic_id()
             if code == 0 and topic_id != old_id:
@@ -172,7 +173,7 @@ class GroupEnder:
         raise LookupError("no successor")
 
     async def _topic_id(self) -> tuple[int, Any]:
-        """Return what the coordinator's own broker knows: an error code, and the topic's id."""
+        """Return the state on the coordinator's own broker: an error code, and the topic's id."""
         make = shapes(METADATA)
         topics = (make.MetadataRequestTopic(topic_id=None, name=self.topic),)
         asked = make.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
@@ -206,7 +207,7 @@ class GroupEnder:
         raise LookupError("no topic")
 
     async def _fetch(self) -> dict[int, int]:
-        """Return the committed offsets by partition, as soon as somebody tells them."""
+        """Return the committed offsets by partition, as soon as a coordinator returns them."""
         make = shapes(OFFSET_FETCH)
         topic = make.OffsetFetchRequestTopic(name=self.topic, partition_indexes=tuple(range(PARTITIONS)))
         request = make.OffsetFetchRequest(group_id=self.group_id, topics=(topic,))

@@ -1,7 +1,7 @@
-"""The requests and responses of the members of a group, and what must hold of them whatever dies.
+"""The requests and responses of the members of a group, and the invariants that hold despite crashes.
 
-A generation has one leader, gives a partition to one owner only, and keeps no members that fell silent. A commit that
-was acknowledged is never taken back. Nobody commits whose generation is over or whose static id another life has taken.
+A generation has one leader, gives a partition to one owner only, and keeps no members that fell silent. An acknowledged
+commit is never taken back. A member of a former generation, or with a static id that was taken over, commits nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SILENCE_S = 8.0
 
 
 class GroupModel:
-    """One group's. Owners are static ids, or member ids of those that have none."""
+    """The model of one group. Owners are static ids, or member ids of members without a static id."""
 
     def __init__(self, name: str, history: Observations, instances: frozenset[str]) -> None:
         self.name = name
@@ -24,7 +24,7 @@ class GroupModel:
         self.commits = 0
         self.generations: set[int] = set()
         self.told_one = asyncio.Event()
-        """Set when a member was let into a generation, for who wants to be there."""
+        """Set when a member was admitted to a generation, for scenarios that act at that moment."""
         self._attempted: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
         self._owners: dict[tuple[int, int], str] = {}
@@ -34,7 +34,7 @@ class GroupModel:
         self._heard_at: dict[str, float] = {}
         self._asking: dict[str, int] = {}
 
-    # -- who owns what -------------------------------------------------------------------------------------
+    # -- ownership -----------------------------------------------------------------------------------------
 
     def assigned(self, generation: int, owner: str, partitions: list[int]) -> None:
         self.generations.add(generation)
@@ -44,7 +44,9 @@ class GroupModel:
                 self._blame(f"generation {generation} gave partition {index} to {known} and to {owner}")
 
     def told(self, generation: int, leader: str) -> None:
-        """A member was let into a generation. A static leader's id changes with its lives, all but the beginning."""
+        """A member was admitted to a generation. A static leader's id changes with its incarnations, except for the
+        beginning.
+        """
         self.told_one.set()
         owner = next((each for each in self._lives if leader.startswith(f"{each}-")), leader)
         known = self._leaders.setdefault(generation, owner)
@@ -52,7 +54,7 @@ class GroupModel:
             self._blame(f"generation {generation} is led by {known} and by {owner}")
 
     def listed(self, generation: int, members: tuple[str, ...]) -> None:
-        """A leader was told who is in its generation."""
+        """A leader got the members of its generation."""
         self._newest = max(self._newest, (generation, members))
 
     def asks(self, member_id: str, now: float) -> None:
@@ -65,7 +67,7 @@ class GroupModel:
         self._asking[member_id] -= 1
 
     def finds_sleepers(self, since: float, now: float) -> bool:
-        """Whether somebody is in the newest generation of whom nothing was heard; nothing has died since then."""
+        """Return whether the newest generation has a silent member; no node has died after `since`."""
         generation, members = self._newest
         for each in members:
             silent_s = now - max(since, self._heard_at.get(each, since))
@@ -75,7 +77,7 @@ class GroupModel:
         return False
 
     def lives_of(self, instance: str | None) -> frozenset[str]:
-        """The member ids that a static id has had so far; a join that begins now ends them."""
+        """Return the member ids that a static id has had so far; a join that begins now ends them."""
         return frozenset(self._lives.get(instance or "", ()))
 
     def joined(self, instance: str | None, member_id: str, ended: frozenset[str]) -> None:
@@ -104,7 +106,7 @@ class GroupModel:
         return member_id in self._over
 
     def read(self, index: int, offset: int, *, least: int) -> None:
-        """An offset was fetched; `least` is from when it was asked for."""
+        """An offset was fetched; `least` is from the time of the request."""
         found = max(offset, 0)
         if not least <= found <= self._attempted.get(index, 0):
             self._blame(f"partition {index}: {found} is committed, {least} was acknowledged")

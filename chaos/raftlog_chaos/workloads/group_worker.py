@@ -1,7 +1,7 @@
 """A member among others of one group: it joins, assigns if it leads, commits what it owns, and behaves badly.
 
-It leaves, forgets who it was, sleeps through its session and then commits as if nothing had happened, and sends a
-commit of its former generation late.
+It leaves, forgets its member id, sleeps through its session and then commits as before, and sends a commit of its
+former generation late.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _INDEX = Struct(">h")
 
 
 class GroupWorker(Worker):
-    """Of the classic protocol."""
+    """A member of the classic protocol."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class GroupWorker(Worker):
         self.generation = self._latest = -1
 
     async def _take(self, code: int) -> None:
-        """Draw the conclusions of an error code."""
+        """React to an error code."""
         if code in NOT_NOW:
             self._coordinator = None
         elif code in (ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS):
@@ -89,7 +89,7 @@ class GroupWorker(Worker):
         if luck < 0.02:
             self._forget()
             return 0
-        if luck < 0.03:  # as a process that was paused: then it goes on where it was
+        if luck < 0.03:  # like a paused process: then it goes on where it was
             await asyncio.sleep(self._chance.uniform(1.0, 4.0))
         elif luck < 0.3 or not self.positions or self._chance.random() < 0.2:
             return await self._beat()
@@ -135,7 +135,7 @@ class GroupWorker(Worker):
         return await self._fetch(generation, mine)
 
     async def _fetch(self, generation: int, mine: list[int]) -> int:
-        """Go on where the last owner's commits ended."""
+        """Go on from the last owner's committed offsets."""
         make = shapes(OFFSET_FETCH)
         least = {index: self.book.least(index) for index in mine}
         topics = (make.OffsetFetchRequestTopic(name=self.topic, partition_indexes=tuple(mine)),)
@@ -181,7 +181,7 @@ class GroupWorker(Worker):
         return code
 
     async def _commit_late(self) -> int:
-        """Send what was still under way when the next generation began: it must be refused."""
+        """Send a commit that was in flight when the next generation began: it must be refused."""
         assert self._former is not None
         (generation, positions), self._former = self._former, None
         index, position = self._chance.choice(sorted(positions.items()))

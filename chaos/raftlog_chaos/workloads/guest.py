@@ -1,7 +1,7 @@
-"""A user who logs in with a right or a wrong password, and does what may or may not be allowed.
+"""A user that logs in with a right or a wrong password, and makes allowed and forbidden requests.
 
-Every answer goes to the book of rights, with the times between which the broker decided on it. Anything but
-TOPIC_AUTHORIZATION_FAILED counts as let in, whether there is such a topic or not.
+The book of rights gets every response, with the interval in which the broker decided on it. Anything but
+TOPIC_AUTHORIZATION_FAILED counts as authorized, whether the topic exists or not.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ REFUSED: Final = TopicAuthorizationFailed.code
 WAITS_MS: Final = (0, 300, 1000)
 """Up to how long a fetch waits."""
 HALFWAY_S: Final = (0.0, 0.0, 0.02, 0.5)
-"""Up to how long a login stands still between its two messages."""
+"""Up to how long a login pauses between its two messages."""
 BACKOFF_S: Final = 0.02
 SOON_S: Final = 0.25
-"""A question about topics that the user may not see is answered within this, whether they are there or not."""
+"""A request about topics that the user may not see is answered within this, whether they exist or not."""
 NO_SESSION: Final = -1
 MAX_BYTES: Final = 1 << 20
 GROUPS: Final = "groups-"
-"""The names of all groups begin so."""
+"""The prefix of all group names."""
 REBALANCE_MS: Final = 30_000
 
 
 class Site:
-    """The brokers as users reach them: addresses by node, the delays of the network, and who leads a topic."""
+    """The brokers as users reach them: addresses by node, the delays of the network, and the leader of a topic."""
 
     def __init__(
         self,
@@ -60,21 +60,21 @@ class Site:
         self.delays_s = delays_s
         self.leader_of = leader_of
         self.topic_ids: dict[str, UUID] = {}
-        """The ids of the topics that are there."""
+        """The ids of the existing topics."""
 
 
 class Visit:
-    """One connection of a user who got in."""
+    """One connection of an authenticated user."""
 
     def __init__(self, wire: RawConnection, life: Life, led: Sequence[str]) -> None:
         self.wire = wire
         self.life = life
         self.led = led
-        """Topics that the broker led when the visit began; others it only says that it does not lead."""
+        """Topics that the broker led when the visit began; for others it only answers that it does not lead."""
         self.session = (0, NO_SESSION)
-        """Id and epoch of its fetch session; NO_SESSION as epoch: fetches are on their own."""
+        """Id and epoch of its fetch session; NO_SESSION as epoch: fetches without a session."""
         self.topics: list[str] = []
-        """Those in its session."""
+        """The topics of its fetch session."""
         self.asked: dict[str, int] = {}
         """The offsets that the session knows of, by topic."""
         self.group: str | None = None
@@ -83,7 +83,7 @@ class Visit:
 
 
 class Guest:
-    """`run` until `stopping`. `host` is its address, `topics` are names of topics, of which some are not there."""
+    """`run` until `stopping`. `host` is its address, `topics` are names of topics, some of which do not exist."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Guest:
             await asyncio.sleep(self._chance.random() * BACKOFF_S)
 
     def _destination(self) -> int:
-        """Return a node: often one that leads a topic, since others only say that they do not."""
+        """Return a node: often the leader of a topic, since the others only answer that they do not lead."""
         leader = self._site.leader_of(self._chance.choice(self.topics))
         if leader is not None and leader in self._site.addresses and self._chance.random() < 0.7:
             return leader
@@ -169,7 +169,7 @@ class Guest:
         await asyncio.sleep(self._chance.random() * self._chance.choice(HALFWAY_S))
 
     def _password(self) -> str:
-        """Return the newest password, or one that was right once, or none that ever was."""
+        """Return the newest password, or a former password, or a password that was never valid."""
         known = [each.passwords[self.user] for each in self._book.states if self.user in each.passwords]
         return (
             known[-1 if self._chance.random() < 0.8 else 0] if known and self._chance.random() < 0.9 else "x"
@@ -178,7 +178,7 @@ class Guest:
     # -- what rights are about
 
     def _topic(self, visit: Visit) -> str:
-        """Return a topic: most often one that the broker leads."""
+        """Return a topic: most often a topic that the broker leads."""
         led = visit.led if visit.led and self._chance.random() < 0.7 else self.topics
         return self._chance.choice(led)
 
@@ -246,7 +246,9 @@ class Guest:
         )
 
     async def _look(self, visit: Visit) -> None:
-        """Ask about topics. Of one that the user may not see, nothing is told, and that at once."""
+        """Request the metadata of topics. A response says nothing about a topic that the user may not see, without
+        delay.
+        """
         make = shapes(METADATA)
         asked = self._chance.sample(self.topics, self._chance.randint(1, 2))
         request = make.MetadataRequest(
@@ -265,9 +267,9 @@ class Guest:
             self._history.blame(f"{self.user} may see none of {asked}, but heard so after {took_s:.3f} s")
 
     async def _subscribe(self, visit: Visit) -> None:
-        """Read whatever an expression matches, alone in a group: join, or send the next heartbeat.
+        """Read all topics that match an expression, alone in a group: join, or send the next heartbeat.
 
-        It says that it has given up all it had, so that each answer has all that it may see. Most brokers do not
+        It reports that it has given up all partitions, so that each answer has all that it may see. Most brokers do not
         coordinate the group, and are left alone.
         """
         make = shapes(CONSUMER_GROUP_HEARTBEAT)

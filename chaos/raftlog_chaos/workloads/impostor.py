@@ -1,6 +1,6 @@
-"""A client that writes in others' transactions under epochs that no coordinator gave out.
+"""A client that writes in others' transactions under epochs that no coordinator assigned.
 
-It may be anything that knows a transactional id: each of its batches is refused, and no owner of an id notices it.
+It may be any client that knows a transactional id: each of its batches is refused, and no owner of an id notices it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from raftlog_chaos.workloads.sole_owner import SoleOwner
 from raftlog_chaos.workloads.txn_client import TransactionalProducer
 
 AHEAD: Final = 1000
-"""Its epochs are so far ahead: nobody ever has them."""
+"""How far its epochs are ahead: no producer ever gets them."""
 AT_ONCE: Final = 12
 """Epochs that it makes up at once, each on a connection of its own."""
 ROUNDS: Final = (1, 1, 1, 15)
-"""How often each of them is tried, one time right after the other; one of these."""
+"""How often each of them is sent in immediate succession; a random choice of these."""
 LONGEST_PAUSE_S: Final = 0.5
 
 
 class HastyProducer(TransactionalProducer):
-    """One that asks once."""
+    """A producer that sends each request once."""
 
     patience_s = 0.0
 

@@ -1,7 +1,8 @@
-"""Writes a compacted topic: keys are overwritten and deleted, outside of transactions and in such that end either way.
+"""Writes a compacted topic: keys are overwritten and deleted, without a transaction and in transactions that commit or
+abort.
 
-The writer stands where a coordinator does: at the leader's replica. It promises nothing; who watches the replicas
-knows what was committed.
+The writer is at the leader's replica, in the place of a coordinator. It promises nothing; the watcher of the replicas
+knows the committed records.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from raftlog.replication.replica_host import TxnMarker
 PRODUCER_ID: Final = 7_100
 KEYS: Final = 8
 WEAR: Final = 10
-"""After so many records the oldest key is never written again: what is deleted then stays deleted."""
+"""After so many records the oldest key is never written again: its deletion is final."""
 
 
 class KeyedWriter:
@@ -33,7 +34,7 @@ class KeyedWriter:
         self._stamp = ProducerIdAndSequence(PRODUCER_ID, 0, 0)
         self._is_open = False
         self.transactions = 0
-        """How many came to their end: a scenario without any says nothing about them."""
+        """The number of completed transactions: a scenario without any proves nothing about them."""
 
     def step(self, replica: Partition) -> None:
         """Write one batch or one marker, if this replica leads."""
@@ -52,7 +53,7 @@ class KeyedWriter:
             else:
                 self._write(replica, transactional=False)
         except KafkaError:
-            self._leader_epoch = NO_EPOCH  # what became of it nobody knows: abort it
+            self._leader_epoch = NO_EPOCH  # its outcome is unknown: abort it
 
     def _write(self, replica: Partition, *, transactional: bool) -> None:
         records = []

@@ -1,7 +1,7 @@
-"""How far a consumer has read a partition, and what a new leader says of it before the consumer reads on (KIP-320).
+"""How far a consumer has read a partition, and the check by a new leader before the consumer reads on (KIP-320).
 
-Real clients ask this after every change of leader, and who is told that the log ends earlier, or that nobody knows the
-epoch, falls back to its reset policy. A read record was committed, so every leader to come must have it.
+Real clients send it after every change of leader. If the response has an earlier end of the log, or an unknown epoch,
+the client falls back to its reset policy. A read record was committed, so every later leader must have it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from raftlog_chaos.workloads.raw_client import OFFSET_FOR_LEADER_EPOCH, Client, 
 
 
 class LastRead:
-    """`offset` is behind the last batch read, which was written in `epoch` (-1: nothing was read yet)."""
+    """`offset` is behind the last batch read, which was written in `epoch` (-1: no batch was read yet)."""
 
     def __init__(self) -> None:
         self.offset = 0
@@ -21,17 +21,17 @@ class LastRead:
         """The newest leader epoch that is known to have it."""
 
     def note(self, batch: BatchHeader, leader_epoch: int) -> None:
-        """Take note of a batch that the leader of that epoch served."""
+        """Record a batch that the leader of that epoch served."""
         self._confirmed_by = max(self._confirmed_by, leader_epoch)
         if batch.end_offset > self.offset:
             self.offset, self.epoch = batch.end_offset, batch.leader_epoch
 
     def is_doubtful(self, leader_epoch: int) -> bool:
-        """Whether a leader of this epoch has yet to be asked."""
+        """Whether a leader of this epoch still has to be asked."""
         return self.epoch != NO_EPOCH and leader_epoch > self._confirmed_by
 
     async def ask(self, client: Client, topic: str, index: int) -> tuple[int, str]:
-        """Ask the leader. Returns its error code, and what is wrong with its answer, "" if nothing is. Raises AWAY."""
+        """Ask the leader. Returns its error code, and the error in its answer, "" if there is none. Raises AWAY."""
         leader_epoch = client.leaders[topic, index].leader_epoch
         make = shapes(OFFSET_FOR_LEADER_EPOCH)
         wanted = make.OffsetForLeaderPartition(

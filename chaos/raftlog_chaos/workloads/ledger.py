@@ -1,7 +1,7 @@
-"""Transactions of one writer in one partition, and a read_committed consumer that is held against them.
+"""Transactions of one writer in one partition, and a read_committed consumer that is checked against them.
 
-The writer stands at the leader, producer and coordinator in one, so that it can do what only late messages do. It
-never says that a transaction must be seen, only that none may be that was not committed.
+The writer sits at the leader, as producer and coordinator in one, so that it can imitate late messages. It requires no
+transaction to be visible, only that no record of an uncommitted transaction is visible.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ PRODUCER_ID: Final = 7_000
 READ_COMMITTED: Final = 1
 PAUSE_S: Final = 0.005
 LATE: Final = 0.1
-"""How many of its steps are what a late message does."""
+"""The share of its steps that imitate late messages."""
 
 
 class Ledger:
-    """Writes transactions of a few batches, one after the other; after a failover it aborts what may be open.
+    """Writes transactions of a few batches, one at a time; after a failover it aborts a transaction that may be open.
 
-    It also does what late messages do: a batch that is verified while its transaction is aborted, a marker of a former
-    coordinator, and since transaction.version 2 the marker before once more. The log must refuse all of them.
+    It also imitates late messages: a batch that is verified while its transaction is aborted, and a marker of a former
+    coordinator. Since transaction.version 2 a repeat of the last marker is among them. The log must refuse all of them.
     """
 
     def __init__(self, chance: random.Random, *, longest: int = 3) -> None:
         """`longest`: further batches of a transaction, at most."""
         self.decided: dict[bytes, bool] = {}
-        """By value, how its transaction was to end: True committed. Of an open one nothing is decided."""
+        """By value, the decided outcome of its transaction: True for commit. Open transactions are missing."""
         self.refused = 0
         """Late messages that did no harm."""
         self._chance = chance
@@ -72,7 +72,7 @@ class Ledger:
             else:
                 self._write(replica)
         except KafkaError:
-            self._leader_epoch = NO_EPOCH  # what became of it nobody knows: abort it
+            self._leader_epoch = NO_EPOCH  # its outcome is unknown: abort it
 
     def _write(self, replica: Partition) -> None:
         self._left = self._left - 1 if self._open else self._chance.randint(0, self._longest)
@@ -128,7 +128,7 @@ class Ledger:
 
 
 class LedgerReader(CommittedReader):
-    """Holds what it reads against the ledger, and blames what does not fit."""
+    """Compares what it reads with the ledger, and reports differences."""
 
     def __init__(self, client: Client, where: TopicIndex, ledger: Ledger, *, history: Observations) -> None:
         super().__init__(client, where)

@@ -1,4 +1,4 @@
-"""An administrator who asks for levels of features, and for what a newer level brings. Each request is made once."""
+"""An administrator that requests feature levels, and the features of a newer level. Each request is made once."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from raftlog_chaos.workloads.raw_client import (
 )
 
 UNCERTAIN: Final = frozenset({NotController.code, RequestTimedOut.code})
-"""Nobody knows whether, and when, it is done."""
+"""It is unknown whether, and when, it is done."""
 QUOTA: Final = "producer_byte_rate"
 NONE: Final = 0
 
 
 class LevelAdmin:
-    """Methods return an error code, or None where nobody knows the outcome."""
+    """Methods return an error code, or None if the outcome is unknown."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.certain_at = 0.0
-        """From then on nothing is done any more that was asked before."""
+        """From then on no earlier request can take effect."""
         self.levels: dict[str, int] = {}
         """The levels that were acknowledged."""
         self.quotas: dict[str, float] = {}
@@ -44,7 +44,7 @@ class LevelAdmin:
         self.refused_quotas = 0
 
     async def set_level(self, name: str, level: int, *, lower: bool = False) -> int | None:
-        """Ask for another level of a feature."""
+        """Request another level of a feature."""
         make = shapes(UPDATE_FEATURES)
         update = make.FeatureUpdateKey(
             feature=name, max_version_level=level, upgrade_type=SAFE_DOWNGRADE if lower else UPGRADE
@@ -63,7 +63,7 @@ class LevelAdmin:
         return code
 
     async def set_quota(self, user: str, rate: float) -> int | None:
-        """Ask for a quota of a user: it needs level 1 of the metadata."""
+        """Request a quota of a user: it needs level 1 of the metadata."""
         make = shapes(ALTER_CLIENT_QUOTAS)
         entity = (make.EntityData(entity_type="user", entity_name=user),)
         ops = (make.OpData(key=QUOTA, value=rate, remove=False),)
@@ -80,7 +80,7 @@ class LevelAdmin:
         return code
 
     async def unregister(self, broker_id: int) -> None:
-        """Have a stopped broker forgotten, surely."""
+        """Unregister a stopped broker, with retries until that is certain."""
         request = shapes(UNREGISTER_BROKER).UnregisterBrokerRequest(broker_id=broker_id)
         while True:
             response = await self._ask(UNREGISTER_BROKER, request)

@@ -1,16 +1,17 @@
-"""Jepsen's Kafka workload: processes that send, poll, assign and crash, and everything they saw, written down.
+"""Jepsen's Kafka workload: processes that send, poll, assign and crash, and a history of everything they saw.
 
-The same in the simulator and against real processes: it knows a recorder, ports and the running loop, nothing of what
-lies behind them. It judges nothing but records that nobody can have sent.
+It is the same in the simulator and against real processes. It uses a recorder, ports and the running loop, and knows
+nothing else of either world. It judges nothing but records that no process can have sent.
 
 Ordering law: an operation is invoked in the history before its first byte is sent and completed after its last answer
-was taken. A process does one at a time; after `info` it never comes back, since what it began may still happen.
+was taken. A process runs one operation at a time; after `info` it never comes back, since the operation may still
+happen.
 
 Careless processes write with acks=1, so that replicas' logs differ after failovers. Their acknowledged sends complete
 as `info` without an offset, and each is a process of its own. This is sound: an acks=1 record may be lost with its
-leader, so it is neither `ok`, nor may its offset, which another record can take, count as known. And nothing orders
-two of them, since one may wait in a paused broker's socket. It is not toothless: once a poll returned such a record
-it was committed, and then the checkers demand it of every later read as they do of any other.
+leader, so it is not `ok`. Its offset is not known either, since another record can take it. And two of them have no
+order, since one may wait in a paused broker's socket. It still proves something: once a poll returned such a record it
+was committed. Then the checkers require it of every later read as they do of any other.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from raftlog_chaos.workloads.process import Process
 __all__ = ["LogOptions", "LogWorkload"]
 
 RESTART_S: Final = 10.0
-"""A final reader that saw nothing new for so long starts over."""
+"""A final reader without a new record for so long starts over."""
 PAUSE_S: Final = 0.5
-"""So often an idle process looks whether it is to stop."""
+"""How often an idle process checks whether it must stop."""
 FINAL_PAUSE_S: Final = 0.2
-"""Between two polls of the final phase that brought nothing."""
+"""Between two empty polls of the final phase."""
 
 NewWait = Callable[..., Wait]
-"""Makes a Wait of what is waited for, and of `seen`."""
+"""Makes a Wait with a description of the condition, and `seen`."""
 OpenPort = Callable[[int, Kind], ClientPort]
-"""Opens the port of a process number; connects to nothing yet."""
+"""Opens the port of a process number, without a connection yet."""
 
 
 class LogWorkload:
-    """`start`, then `finish`, or `stop` and `close`. Takes all its chance from `chance`."""
+    """`start`, then `finish`, or `stop` and `close`. `chance` is its only source of randomness."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class LogWorkload:
         self.draining = False
         """Only transformers go on."""
         self.faults: list[str] = []
-        """The violations at sight."""
+        """The immediate violations."""
         self.acked_count = 0
         self.polled_count = 0
         self.ends: dict[str, int] = {}
@@ -81,11 +82,11 @@ class LogWorkload:
             self._tasks.append(asyncio.ensure_future(worker.run()))
 
     def stop(self) -> None:
-        """Let each process end after what it is doing; returns at once."""
+        """Make each process end after its present operation; returns at once."""
         self.stopping = True
 
     async def close(self) -> None:
-        """Stop, and wait until every port is closed. Raises what went wrong inside a process."""
+        """Stop, and wait until every port is closed. Raises the errors inside processes."""
         self.stop()
         tasks, self._tasks = self._tasks, []
         await _all(tasks)
@@ -95,9 +96,9 @@ class LogWorkload:
     ) -> dict[str, int]:
         """Stop, then read every key from its beginning until all acknowledged offsets are reached.
 
-        For a cluster that is well again. A reader for which nothing progresses any more gives up after `stall_s`;
-        `signs` are those of the nodes. Returns the keys whose end was not reached by every reader, with the offset
-        that was due; nothing, if all is well.
+        The cluster must be well again. A reader without progress gives up after `stall_s`; `signs` are the signs of
+        life of the nodes. Returns the keys whose end was not reached by every reader, with the expected offset; empty
+        if all is well.
         """
         wait = partial(Wait, signs=signs, clock=asyncio.get_running_loop().time, stall_s=stall_s)
         if self.options.transformers:
@@ -110,7 +111,7 @@ class LogWorkload:
         return {key: offset for each in readers for key, offset in each.missing().items()}
 
     async def _drain(self, wait: NewWait) -> None:
-        """Let transformers go on until they have made of all that was acknowledged what there is to be made."""
+        """Let transformers go on until they have processed all acknowledged records."""
         self.draining = True
         await self._until_still(
             wait, self._unprocessed, "the group stands at {0}, but there is work up to {1}"
@@ -122,7 +123,7 @@ class LogWorkload:
         return {key: (found[key], due[key]) for key in due if found[key] < due[key]}
 
     async def _settle(self, wait: NewWait) -> dict[str, int]:
-        """Wait until no transaction is open any more; nobody writes. Returns each key's last offset."""
+        """Wait until no transaction is open any more; no process writes. Returns each key's last offset."""
         await self._until_still(
             wait, self._unsettled, "the last stable offset is {0} of {1}: a transaction hangs"
         )
@@ -144,7 +145,7 @@ class LogWorkload:
         look: Callable[[TransactionalPort], Awaitable[dict[str, tuple[int, int]]]],
         fault: str,
     ) -> None:
-        """Look again and again until nothing is missing; what still is when nothing progresses is a fault."""
+        """Check again and again until no offset is missing; offsets still missing when progress stops are a fault."""
         port = cast(TransactionalPort, self.open_port(self.recorder.new_process(), "reader"))
         lacks: dict[str, tuple[int, int]] = {"everything": (0, 0)}
         wait = new_wait("nothing is missing", seen=lambda: lacks)
@@ -168,12 +169,12 @@ class LogWorkload:
         return f"{self.options.prefix}-transformers"
 
     def resume(self, written: Mapping[str, int], acked: Mapping[str, int]) -> None:
-        """Go on where another run ended, whose topics with acknowledged records exist; call it before `start`."""
+        """Go on where another run ended, with its topics and acknowledged records; call it before `start`."""
         self.generator.resume(written, acked)
         self._topics |= {split_key(key)[0] for key in acked}
 
     async def provide_topics(self, port: ClientPort, keys: Iterable[str]) -> None:
-        """Create the topics of these keys, as far as nobody did so yet. Raises Definite, Indefinite."""
+        """Create the missing topics of these keys. Raises Definite, Indefinite."""
         for topic in dict.fromkeys(split_key(key)[0] for key in keys):
             if topic not in self._topics:
                 options = self.options
@@ -248,7 +249,7 @@ class _FinalReader:
         self.reached: dict[str, int] = {}
 
     def missing(self) -> dict[str, int]:
-        """Keys whose end was not reached, with the offset that is due."""
+        """Return the keys whose end was not reached, with the expected offset."""
         return {key: offset for key, offset in self.due.items() if self.reached.get(key, -1) < offset}
 
     async def run(self, new_wait: NewWait) -> None:
@@ -271,7 +272,7 @@ class _FinalReader:
             await process.port.close()
 
     async def _read(self, process: Process, wait: Wait) -> Outcome:
-        """Poll until all is reached, a poll fails, or nothing new has come for a while. Raises Stalled."""
+        """Poll until all is reached, a poll fails, or there was no new record for a while. Raises Stalled."""
         loop = asyncio.get_running_loop()
         news_at = loop.time()
         outcome: Outcome = "ok"
@@ -296,7 +297,7 @@ class _FinalReader:
 
 
 async def _all(actions: Sequence[Awaitable[None]]) -> None:
-    """Wait until all have ended, then raise what went wrong first."""
+    """Wait until all have ended, then raise the first error."""
     for outcome in await asyncio.gather(*actions, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome

@@ -18,11 +18,11 @@ HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
 
 salted_password: Final = lru_cache(maxsize=256)(salted)
-"""`salted`, which takes milliseconds, with its answers kept."""
+"""`salted`, which takes milliseconds, with a cache."""
 
 
 class OddAnswer(Exception):
-    """The broker's answer to a step of the login is none that the protocol has; the message says which."""
+    """The broker's answer to a step of the login violates the protocol; the message says how."""
 
 
 async def log_in(

@@ -8,7 +8,7 @@ from typing import Any
 from raftlog_chaos.workloads.raw_client import Client, RawConnection
 
 PATIENCE_S = 60.0
-"""It gives up no connection that answers at all, virtual seconds."""
+"""It keeps any connection that answers within this, virtual seconds."""
 
 
 class LoyalClient(Client):
@@ -21,7 +21,7 @@ class LoyalClient(Client):
         super().__init__(name, bootstrap, timeout_s=PATIENCE_S)
         self._turn = -1
         self._used: dict[tuple[str, int], None] = {}
-        """Addresses, the one that was used last at the end."""
+        """Addresses, ordered by last use."""
 
     async def _wire(self, address: tuple[str, int]) -> RawConnection:
         self._used.pop(address, None)
@@ -29,7 +29,7 @@ class LoyalClient(Client):
         return await super()._wire(address)
 
     async def ask_any(self, api_key: int, message: Any) -> Any:
-        """Ask by the connection that was used last; without any, dial the bootstrap brokers in turn."""
+        """Ask on the most recently used connection; without any, dial the bootstrap brokers in turn."""
         for address in reversed(self._used):
             if (wire := self._wires.get(address)) is not None and not wire.closed:
                 return await self.ask(address, api_key, message)

@@ -1,4 +1,4 @@
-"""The writes of hostile clients: producer ids that nobody gave them, and batches that no honest client builds."""
+"""The writes of hostile clients: producer ids that were never assigned, and batches that no honest client builds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MadeUpProducers:
     def __init__(self, history: Observations) -> None:
         self._history = history
         self.written = 0
-        """Ids that a leader took a batch of."""
+        """The number of ids with an accepted batch."""
 
     def flood(self, replica: Partition, count: int) -> None:
         """Append a batch for each of so many new ids, if this replica leads. Raises KafkaError."""
@@ -37,9 +37,9 @@ class MadeUpProducers:
 
 
 def impossible_batch() -> bytes:
-    """Return a batch of two records whose timestamps lead beyond 64 bits once compaction makes it anew.
+    """Return a batch of two records with timestamps that exceed 64 bits once compaction rebuilds the batch.
 
-    Partitions refuse it where they walk records; logs from before that may hold it.
+    Partitions refuse it where they walk records; older logs may hold it.
     """
     records = [new_record(b"impossible", None, timestamp=0)] * 2
     plain = bytearray()

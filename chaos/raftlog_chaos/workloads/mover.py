@@ -1,4 +1,4 @@
-"""Someone who moves partitions about: other replicas, more or fewer of them, and now and then a change of mind."""
+"""An administrator that reassigns partitions: other replicas, more or fewer of them, and sometimes a change of mind."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from raftlog_chaos.workloads.raw_client import (
 
 REQUEST_TIMED_OUT, INVALID_REPLICA_ASSIGNMENT, NOT_CONTROLLER, NO_REASSIGNMENT = 7, 39, 41, 85
 UNCERTAIN: Final = frozenset({REQUEST_TIMED_OUT, NOT_CONTROLLER})
-"""Nobody knows whether, and when, it is done."""
+"""It is unknown whether, and when, it is done."""
 LINGERS_S: Final = 3.0
-"""A request of which nothing was heard may still be carried out within this, virtual seconds."""
+"""A request without a response may still be carried out within this, virtual seconds."""
 TIMEOUT_MS: Final = 1000
 PAUSES_S: Final = (0.0, 0.02, 0.1, 0.3, 1.0)
 
@@ -45,9 +45,9 @@ class Mover:
         self.done = False
         self.asked = self.accepted = 0
         self.certain_at = 0.0
-        """From then on nothing is done any more that was asked before."""
+        """From then on no earlier request can take effect."""
         self.replicas = range(1, 5)
-        """How many a partition may get."""
+        """How many replicas a partition may get."""
         self._partitions = partitions
         self._nodes = tuple(nodes)
         self._chance = chance
@@ -62,11 +62,11 @@ class Mover:
         self.done = True
 
     def target(self) -> tuple[int, ...]:
-        """Any replicas, as many as there may be."""
+        """Return any replicas, as many as allowed."""
         return tuple(self._chance.sample(self._nodes, self._chance.choice(self.replicas)))
 
     async def alter(self, index: int, replicas: tuple[int, ...] | None) -> int | None:
-        """Ask for replicas, or None to cancel. Returns the code, None if it is not certain whether it is done."""
+        """Request replicas, or None to cancel. Returns the code, None if the outcome is uncertain."""
         make = shapes(ALTER_REASSIGNMENTS)
         partition = make.ReassignablePartition(partition_index=index, replicas=replicas)
         request = make.AlterPartitionReassignmentsRequest(
@@ -96,7 +96,7 @@ class Mover:
         self.certain_at = asyncio.get_running_loop().time() + LINGERS_S
 
     async def surely(self, index: int, replicas: tuple[int, ...] | None) -> int:
-        """Ask until there is an answer."""
+        """Retry until there is an answer."""
         while True:
             code = await self.alter(index, replicas)
             if code is not None:
@@ -104,7 +104,7 @@ class Mover:
             await asyncio.sleep(0.1)
 
     async def ongoing(self) -> dict[int, tuple[int, ...]] | None:
-        """Return the replicas of the partitions that are being moved; None: nobody answered."""
+        """Return the replicas of the partitions that are being moved; None without a response."""
         request = shapes(LIST_REASSIGNMENTS).ListPartitionReassignmentsRequest(
             timeout=TIMEOUT_MS, topics=None
         )

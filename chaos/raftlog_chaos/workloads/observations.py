@@ -1,4 +1,4 @@
-"""The deeds and observations of clients, and what they noticed at once to be wrong. Checkers judge the rest
+"""The actions and observations of clients, and the errors that they noticed at once. Checkers judge the rest
 afterwards.
 """
 
@@ -20,9 +20,9 @@ class Acked(NamedTuple):
 
 
 class Observations:
-    """`attempted` values may be there at most once; `acked` ones (acks=all) must be, at their offset.
+    """`attempted` values may be there at most once; `acked` values (acks=all) must be, at their offset.
 
-    Violations at sight are added to `violations`.
+    Immediate violations are added to `violations`.
     """
 
     def __init__(self, violations: list[str], chronicle: Chronicle | None = None) -> None:

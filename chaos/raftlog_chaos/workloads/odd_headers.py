@@ -1,4 +1,5 @@
-"""A client whose batch headers say little or wrong about the times of its records, as stock and hostile clients do."""
+"""A client with batch headers that say little or wrong about the times of its records, as stock and hostile clients
+do."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ KEY: Final = b"k"
 
 
 class OddBatch(NamedTuple):
-    """The times of a batch's records, and the largest timestamp that its header claims; None: the right one."""
+    """The times of a batch's records, and the largest timestamp that its header claims; None: the right timestamp."""
 
     times: tuple[int, ...]
     newest: int | None = None
 
 
 class Written(NamedTuple):
-    """A record that was acknowledged. `timestamp` -1: it has none."""
+    """An acknowledged record. `timestamp` -1: it has none."""
 
     offset: int
     value: bytes
@@ -54,7 +55,7 @@ ODD: Final[dict[str, Odd]] = {
     "far ahead": lambda now: OddBatch((now, now), newest=now + 10**12),
     "base of -1": lambda now: OddBatch((NO_TIMESTAMP, now), newest=NO_TIMESTAMP),
 }
-"""By the name of what sends it."""
+"""By the name of the sending client."""
 
 UNTIMED: Final = ("librdkafka without a timestamp", "no timestamps")
 
@@ -89,7 +90,7 @@ class OddWriter:
         self.batches = 0
         """How many were acknowledged."""
         self.refused: list[str] = []
-        """Answers that no trouble of the cluster explains."""
+        """Answers that no fault of the cluster explains."""
         self.stopping = self.done = False
         self._kinds = kinds
         self._now_ms = wall_clock_ms

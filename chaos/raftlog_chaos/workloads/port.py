@@ -1,7 +1,7 @@
-"""The port of a workload to a Kafka client, in whichever world, and which of its failures are certain.
+"""The port of a workload to a Kafka client, in either world, and which of its failures are certain.
 
-An outcome taken for certain that is not makes a checker accuse an innocent broker; a certain one taken for uncertain
-hides a guilty one. So every error code has a row in `FATES`, and a code without one is uncertain.
+An uncertain outcome that counts as certain makes a checker accuse a correct broker; the opposite hides a bug. So every
+error code has a row in `FATES`, and a code without a row is uncertain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEARTBEAT_S: Final = 0.3
 
 
 TRANSACTION_TIMEOUT_S: Final = 10.0
-"""No less than a record may take (librdkafka); whoever leaves a transaction behind holds readers up for so long."""
+"""At least the longest time of a record (librdkafka); an abandoned transaction holds up readers for so long."""
 
 
 class Definite(Exception):
@@ -33,15 +33,15 @@ class Definite(Exception):
 
 
 class Indefinite(Exception):
-    """Nobody knows whether it happened or will yet: `info`."""
+    """The outcome is unknown, and may still be open: `info`."""
 
 
 class Damaged(Exception):
-    """Wrong at sight: a record that nobody can have sent to that key, or a position taken from who had read to it."""
+    """Wrong at sight: a record that no process can have sent to that key, or a position lost after reading to it."""
 
 
 class Unsupported(ValueError):
-    """The port cannot do what the options ask for."""
+    """The port lacks something that the options require."""
 
 
 class Ends(NamedTuple):
@@ -64,7 +64,7 @@ _NEVER, _NOT_NOW, _UNKNOWN = Fate.NEVER, Fate.NOT_THIS_TIME, Fate.UNKNOWN
 FATES: Final[Mapping[int, Fate]] = {
     -1: _UNKNOWN,  # UNKNOWN_SERVER_ERROR
     2: _NOT_NOW,  # CORRUPT_MESSAGE: judged before the append; an earlier copy may have come through whole
-    3: _NOT_NOW,  # UNKNOWN_TOPIC_OR_PARTITION: not hosted by who answered
+    3: _NOT_NOW,  # UNKNOWN_TOPIC_OR_PARTITION: not hosted by that broker
     5: _NOT_NOW,  # LEADER_NOT_AVAILABLE
     6: _UNKNOWN,  # NOT_LEADER_OR_FOLLOWER: also said when leadership ends after the append (KAFKA-13574)
     7: _UNKNOWN,  # REQUEST_TIMED_OUT: appended, not yet replicated
@@ -91,10 +91,11 @@ FATES: Final[Mapping[int, Fate]] = {
     42: _NEVER,  # INVALID_REQUEST
     43: _NEVER,  # UNSUPPORTED_FOR_MESSAGE_FORMAT
     44: _NEVER,  # POLICY_VIOLATION
-    # OUT_OF_ORDER_SEQUENCE_NUMBER of a record whose predecessors are acknowledged: a broker that had taken an earlier
-    # attempt would know it for a duplicate, so if that one shows all the same the broker is wrong (G1a).
+    # OUT_OF_ORDER_SEQUENCE_NUMBER of a record whose predecessors are acknowledged: a broker that had accepted an
+    # earlier attempt would recognise the duplicate. So if that attempt is visible all the same, the broker is wrong
+    # (G1a).
     45: _NEVER,
-    46: _UNKNOWN,  # DUPLICATE_SEQUENCE_NUMBER: it is there, at an offset that is not told
+    46: _UNKNOWN,  # DUPLICATE_SEQUENCE_NUMBER: it is there, at an unknown offset
     47: _NOT_NOW,  # INVALID_PRODUCER_EPOCH: judged before duplicates are looked for
     48: _UNKNOWN,  # INVALID_TXN_STATE: brokers have said this of transactions that became visible
     53: _NEVER,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -109,18 +110,18 @@ FATES: Final[Mapping[int, Fate]] = {
     90: _NOT_NOW,  # PRODUCER_FENCED: as 47
     100: _NOT_NOW,  # UNKNOWN_TOPIC_ID
 }
-"""By error code of Apache Kafka, for what a client asked to be written: records, commits, topics."""
+"""By error code of Apache Kafka, for write requests of a client: records, commits, topics."""
 
 
 def fate_of(code: int) -> Fate:
-    """Return what a code says; of codes that are not in the table, nothing."""
+    """Return what a code means; codes outside the table mean that the outcome is unknown."""
     return FATES.get(code, Fate.UNKNOWN)
 
 
 class ClientPort(Protocol):
     """One client process. One call at a time, but `send`, which may be called again before the first is awaited.
 
-    Nothing is ever sent twice above the client: whoever gets an error has to use another value.
+    No value is sent twice above the client: after an error the caller has to use another value.
     """
 
     transactional: bool
@@ -128,7 +129,7 @@ class ClientPort(Protocol):
 
     @property
     def spent(self) -> bool:
-        """Nothing more will come of this client (a fatal error): open another."""
+        """Whether this client cannot be used any more (a fatal error): open another."""
 
     async def create_topic(
         self, topic: str, *, partitions: int, replicas: int, configs: Mapping[str, str]
@@ -142,51 +143,53 @@ class ClientPort(Protocol):
         """
 
     async def assign(self, keys: Sequence[str], *, seek_to_beginning: bool) -> None:
-        """Poll these keys from now on. Those assigned before go on where they were, others begin at the beginning."""
+        """Poll these keys from now on. Keys that were assigned before keep their positions, others begin at the
+        beginning.
+        """
 
     async def subscribe(self, topics: Sequence[str], group: str) -> None:
-        """Poll what the group's coordinator gives of these topics, from what is committed, else from the beginning."""
+        """Poll the assigned partitions of these topics, from the committed offset, else from the beginning."""
 
     async def poll(self) -> dict[str, list[tuple[int, int]]]:
         """Return (offset, value) by key of what came within POLL_S, in order. Raises Definite, Indefinite, Damaged."""
 
     async def commit(self) -> None:
-        """Commit what was polled, if subscribed. Raises Definite, Indefinite."""
+        """Commit the polled offsets, if subscribed. Raises Definite, Indefinite."""
 
     async def rewind(self, offsets: Mapping[str, int]) -> None:
         """Poll these keys again from these offsets on (Kafka's consumers do not do so by themselves, KAFKA-17582)."""
 
     def take_rebalanced(self) -> list[str]:
-        """Return the keys whose assignment the coordinator changed since it was last asked."""
+        """Return the keys whose assignment the coordinator changed since the last call."""
 
     async def close(self) -> None:
-        """End it in good order. It leaves nothing behind, whatever state it is in."""
+        """Shut down in good order. It leaves no resources behind, whatever state it is in."""
 
     async def abandon(self) -> None:
-        """End it as kill -9 does, as far as the world allows; it leaves nothing behind."""
+        """End it as kill -9 does, as far as the world allows; it leaves no resources behind."""
 
 
 class TransactionalPort(ClientPort, Protocol):
-    """A client process that can do transactions, one at a time."""
+    """A client process with transactions, one at a time."""
 
     @property
     def reached(self) -> Mapping[str, int]:
         """By key, the end that was last come to while polling: exclusive, what cannot be read there included."""
 
     async def take_id(self, transactional_id: str) -> None:
-        """Take a transactional id from whoever had it, who can commit nothing from then on. Raises Definite."""
+        """Take a transactional id from its former owner, which can commit nothing from then on. Raises Definite."""
 
     async def begin(self) -> None:
         """Begin a transaction: what is sent from now on belongs to it. Raises Definite."""
 
     async def commit_transaction(self) -> None:
-        """Commit it, with the offsets of what was polled, if subscribed.
+        """Commit it, with the offsets of the polled records, if subscribed.
 
-        Raises Definite: nobody was ever asked to commit it, so that it never will be; Indefinite.
+        Raises Definite: no coordinator got the request, so it will never commit; Indefinite.
         """
 
     async def abort_transaction(self) -> None:
-        """Abort it, as far as that can be had; if not, the client is spent."""
+        """Abort it, if possible; if not, the client is spent."""
 
     async def poll_again(self) -> None:
         """A member goes on from what is committed: what it polled since was not. It is spent if that fails."""

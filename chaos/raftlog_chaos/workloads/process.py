@@ -1,6 +1,6 @@
-"""One client of the workload: what it is told to do it does, and it writes down what came of it.
+"""One client of the workload: it carries out operations, and records their outcomes.
 
-Ordering law: see `log`. It knows nothing of who decides what comes next.
+Ordering law: see `log`. It knows nothing of the choice of the next operation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Process:
         self.identity = identity
         """Its transactional id."""
         self.topics: frozenset[str] = frozenset()
-        """Those of the keys that it took last."""
+        """The topics of the last assigned keys."""
         self.reads: Reads = {}
         """The records of the last poll."""
         self.open()
@@ -55,18 +55,18 @@ class Process:
         await self.port.abandon()
         self.open()
 
-    # -- who has the transactional id -----------------------------------------------------------------------------
+    # -- the owner of the transactional id -------------------------------------------------------------------------
 
     def another(self) -> Process:
-        """Open another client like this one."""
+        """Open another client of this kind."""
         return Process(self.load, self.kind, self.group, self.identity)
 
     def new_identity(self) -> None:
-        """The next process has an id that nobody had."""
+        """Give the next process an id that was never used."""
         self.identity = f"{self.identity.partition('/')[0]}/{self.load.recorder.new_process()}"
 
     async def give_way(self, successor: Process) -> None:
-        """From now on this is the successor."""
+        """Replace this process by its successor."""
         old, self.port, self.number = self.port, successor.port, successor.number
         self.fresh = True
         await old.close()
@@ -92,7 +92,7 @@ class Process:
     async def _send(self, operation: Send) -> Outcome:
         self.note("invoke", "send", [["send", key, value] for key, value in operation.writes])
         error = await attempt(self.load.provide_topics(self.port, [key for key, _ in operation.writes]))
-        if error is not None:  # whatever became of the topic, nothing was sent to it
+        if error is not None:  # whatever happened to the topic, no record was sent to it
             value = [["send", key, [None, value]] for key, value in operation.writes]
             self.note("fail", "send", value, error=str(error))
             return "fail"
@@ -183,7 +183,7 @@ def failure_of(error: Exception | None) -> Outcome:
 
 
 def text_of(error: Exception | None) -> str | None:
-    """Return what a failure says."""
+    """Return the message of a failure."""
     return None if error is None else str(error)
 
 
@@ -206,5 +206,5 @@ def outcome_of(results: Sequence[int | BaseException], *, careless: bool) -> Out
 
 
 def first_error(results: Sequence[int | BaseException]) -> str | None:
-    """Return what the first failure says."""
+    """Return the message of the first failure."""
     return next((str(each) for each in results if isinstance(each, BaseException)), None)

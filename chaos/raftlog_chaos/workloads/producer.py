@@ -1,6 +1,6 @@
 """An idempotent acks=all producer of one partition, up to five batches in flight, that never gives up.
 
-After a failure it waits for what else is in flight, looks for the leader, and sends again in order (KIP-98).
+After a failure it waits for its other batches in flight, looks for the leader, and sends again in order (KIP-98).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raftlog_chaos.workloads.raw_client import AWAY, INIT_PRODUCER_ID, Client, R
 
 PRODUCE: Final = 0
 IN_FLIGHT: Final = 5
-"""Batches whose acknowledgement is outstanding: as many as a broker remembers."""
+"""Batches without an acknowledgement yet: as many as a broker remembers."""
 
 BACKOFF_S: Final = 0.03
 OUT_OF_ORDER_SEQUENCE: Final = 45
@@ -51,9 +51,9 @@ class Producer:
         self._chance = chance
         self._number = 0
         self._sequence = 0
-        # A leader that knows nothing of a producer takes any sequence first (KIP-360). Were several first batches in
-        # flight when the leader dies, its successor could take the second one first, as Apache Kafka may: legal, and
-        # no order to promise. So the first goes alone until it is acknowledged; then every leader to come knows it.
+        # A leader that does not know a producer accepts any sequence first (KIP-360). Were several first batches in
+        # flight when the leader dies, its successor could accept the second batch first, as Apache Kafka may: legal,
+        # and no order to promise. So the first goes alone until it is acknowledged; then every later leader knows it.
         self._window = 1
         self._stamp = ProducerIdAndSequence()
         self._unacked: deque[_Batch] = deque()
@@ -174,7 +174,7 @@ def produce_request(where: tuple[str, int], records: bytes, *, acks: int = -1) -
 
 
 class CarelessProducer:
-    """Writes with acks=1, once each: what it writes may be lost, but is there once at most, and makes logs diverge."""
+    """Writes with acks=1, once each: its records may be lost, are there once at most, and make logs diverge."""
 
     def __init__(
         self, client: Client, topic: str, index: int, *, history: Observations, chance: random.Random

@@ -64,7 +64,7 @@ _CORRELATION = Struct(">i")
 
 
 class RawConnection(asyncio.Protocol):
-    """One connection. `closed` once it is lost; every open question then fails with ConnectionError."""
+    """One connection. `closed` once it is lost; every pending request then fails with ConnectionError."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -84,7 +84,7 @@ class RawConnection(asyncio.Protocol):
         for _, future in waiting.values():
             if not future.done():
                 future.set_exception(ConnectionResetError("the broker is gone"))
-                future.exception()  # whoever asked may have given up
+                future.exception()  # the caller may have given up
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -125,7 +125,7 @@ class RawConnection(asyncio.Protocol):
 
 
 class Leader(NamedTuple):
-    """The leader of a partition, as far as this client believes."""
+    """The leader of a partition, as far as this client knows."""
 
     broker_id: int
     leader_epoch: int
@@ -149,7 +149,7 @@ class Client:
         self._brokers: dict[int, tuple[str, int]] = {}
         self._wires: dict[tuple[str, int], RawConnection] = {}
         self._dialled: dict[tuple[str, int], asyncio.Task[RawConnection]] = {}
-        """Connections that are being made: however many ask meanwhile, one is made."""
+        """Pending connections: concurrent callers for an address share a single connection."""
         self.leaders: dict[tuple[str, int], Leader] = {}
         self.topic_ids: dict[str, UUID] = {}
 
@@ -181,7 +181,7 @@ class Client:
         return await self.answer(wire, wire.send(api_key, message, version))
 
     async def answer(self, wire: RawConnection, asked: asyncio.Future[T]) -> T:
-        """Wait for an answer; the connection that does not bring it in time is given up. Raises what `AWAY` lists."""
+        """Wait for an answer; a connection without an answer in time is closed. Raises what `AWAY` lists."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await asked
@@ -190,7 +190,7 @@ class Client:
             raise
 
     async def ask_reachable(self, api_key: int, message: Any) -> Any:
-        """Ask one of the bootstrap brokers that a connection can be made to, as stock clients do."""
+        """Send a request to a reachable bootstrap broker, as stock clients do."""
         for left in reversed(range(len(self._bootstrap))):
             self._turn += 1
             try:
@@ -203,12 +203,12 @@ class Client:
         raise LookupError("no broker is known")
 
     async def ask_any(self, api_key: int, message: Any) -> Any:
-        """Ask one of the bootstrap brokers, another one each time."""
+        """Send a request to the bootstrap brokers in turn."""
         self._turn += 1
         return await self.ask(self._bootstrap[self._turn % len(self._bootstrap)], api_key, message)
 
     async def refresh(self, *topics: str) -> None:
-        """Learn who leads the partitions of these topics."""
+        """Learn the leaders of the partitions of these topics."""
         make = shapes(METADATA)
         message = make.MetadataRequest(
             topics=tuple(make.MetadataRequestTopic(topic_id=None, name=topic) for topic in topics),
@@ -227,7 +227,7 @@ class Client:
                     self.leaders[key] = Leader(partition.leader_id, partition.leader_epoch)
 
     async def leader_wire(self, topic: str, index: int) -> tuple[RawConnection, Leader]:
-        """A connection to the leader. LookupError if nobody is known to lead."""
+        """Return a connection to the leader. LookupError if no leader is known."""
         leader = self.leaders.get((topic, index))
         if leader is None or leader.broker_id not in self._brokers:
             raise LookupError("no leader is known")

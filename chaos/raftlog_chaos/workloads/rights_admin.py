@@ -1,7 +1,7 @@
-"""An administrator who makes and removes rules and users, one change at a time, each until it is done.
+"""An administrator that creates and removes ACLs and users, one change at a time, each until it is done.
 
-A change whose outcome nobody told is asked for again, and may have been carried out twice by then. So the next one
-waits until nothing of it can be left to come.
+A change with an unknown outcome is retried, and may be carried out twice. So the next change waits until no earlier
+request can still take effect.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ NOBODY: Final = "nobody"
 AGAIN_S: Final = 0.05
 PAUSES_S: Final = (0.0, 0.005, 0.02, 0.1, 0.3)
 RULES_AT_MOST: Final = 25
-"""Beside the notes, so that rules go about as fast as they come."""
+"""Without the notes; so rules are deleted about as fast as they are created."""
 
 
 GROUPS_RULE: Final = Acl(
     ResourceType.GROUP, GROUPS, PatternType.PREFIXED, "User:*", "*", Operation.READ, Permission.ALLOW
 )
-"""Everybody may be in the groups of guests; the rights that change are those of topics."""
+"""All users may use the groups of guests; the rights that change are rights on topics."""
 
 
 class User(NamedTuple):
@@ -100,7 +100,7 @@ class RightsAdmin:
             await self._create([self._rule() for _ in range(chance.randint(1, 3))])
 
     def _rule(self) -> Acl:
-        """Return a rule that mostly allows something; a DENY is about one topic, or soon nothing would be allowed."""
+        """Return a rule, which mostly allows; a DENY is about one topic, or soon every request would be denied."""
         chance = self._chance
         user = chance.choice(sorted(self._users))
         topic = chance.choice(self._topics)
@@ -135,7 +135,7 @@ class RightsAdmin:
     # -- changes
 
     async def _create(self, rules: Sequence[Acl]) -> None:
-        """Create rules, and with them a note that concerns nobody: so no two states are equal."""
+        """Create rules, and with them a rule that matches no user: so no two states are equal."""
         note = Acl(
             ResourceType.TOPIC,
             f"note-{next(self._numbers)}",
@@ -220,7 +220,7 @@ class RightsAdmin:
         )
 
     async def _remove_user(self, user: str) -> None:
-        """Remove a user, and change another one who never logs in: so no two states are equal."""
+        """Remove a user, and change another user that never logs in: so no two states are equal."""
         make = shapes(ALTER_USER_SCRAM_CREDENTIALS)
         deletion = make.ScramCredentialDeletion(name=user, mechanism=NUMBERS[self._users[user].mechanism])
         upsertion, made = self._upsertion(NOBODY, "SCRAM-SHA-256", "nobody's")
@@ -254,7 +254,7 @@ class RightsAdmin:
     # -- the wire
 
     async def _reach(self, state: Rights, api_key: int, request: Any, *, codes: Any) -> None:
-        """Ask until a broker says that the state is in force."""
+        """Retry until a broker reports that the state is in force."""
         self._book.ask(state)
         doubtful = False
         while not await self._ask(api_key, request, codes, again=doubtful):
@@ -265,7 +265,7 @@ class RightsAdmin:
             await asyncio.sleep(LINGERS_S)
 
     async def _ask(self, api_key: int, request: Any, codes: Any, *, again: bool) -> bool:
-        """Ask once; returns whether it is done. Asked again, a user that was to be removed may be gone."""
+        """Send the request once; returns whether it is done. In a retry a removed user may be gone already."""
         try:
             answer = await self.client.ask_any(api_key, request)
         except AWAY:

@@ -1,4 +1,4 @@
-"""A client that writes records to a partition and reads them in a fetch session, without ever waiting for any."""
+"""A client that writes records to a partition and reads them in a fetch session, without ever waiting for records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_SESSION, FIRST_EPOCH = 0, 0
 
 
 class SessionReader:
-    """`read` names the partition where its offset has changed, as clients do: else the session has to know (KIP-227).
+    """`read` names the partition only if its offset has changed, as clients do: else the session has to know (KIP-227).
 
     Raises what `AWAY` lists; then the next read opens a session.
     """
@@ -40,7 +40,7 @@ class SessionReader:
         self._check(answer.responses[0].partition_responses[0].error_code)
 
     async def read(self) -> list[bytes]:
-        """Return what there is behind the offset."""
+        """Return the records behind the offset."""
         session, self._session = self._session, (NO_SESSION, FIRST_EPOCH)
         answer = await self.client.ask_leader(*self.where, FETCH, self._request(session))
         self._check(answer.error_code)

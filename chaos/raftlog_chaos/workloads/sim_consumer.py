@@ -1,7 +1,7 @@
 """The consumer of a simulated client: one fetch to each leader at a time, positions kept by the client.
 
-As librdkafka does, it asks a new leader where the epoch of the last record ended before it reads on. A position that a
-broker gave is always good: who calls it out of range, or the log shorter, is to blame.
+As librdkafka does, it asks a new leader where the epoch of the last record ended before it reads on. A position from a
+broker is always good: a broker that calls it out of range, or the log shorter, is to blame.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FETCH_VERSION: Final = 13
 EARLIEST: Final = -2
 OFFSET_OUT_OF_RANGE: Final = OffsetOutOfRange.code
 SIZES: Final = (3_000, 1 << 20)
-"""Bytes asked for per partition, one or the other by chance."""
+"""Bytes to fetch per partition, chosen by chance."""
 
 Reads = dict[str, list[tuple[int, int]]]
 Where = tuple[str, int]
@@ -41,10 +41,10 @@ class SimConsumer:
         self._asked: dict[Where, int] = {}
         """In which leader epoch each partition is being fetched."""
         self._stale: set[str] = set()
-        """Topics whose leaders have to be asked for."""
+        """Topics with unknown leaders."""
 
     async def poll(self) -> Reads:
-        """Return what every leader had within POLL_S. Raises Damaged; a leader that is away just brings nothing."""
+        """Return what every leader had within POLL_S. Raises Damaged; a leader that is away adds no records."""
         self._keys = {split_key(key): key for key in self.positions}
         await self._refresh()
         await self._find_positions()
@@ -60,7 +60,7 @@ class SimConsumer:
         return reads
 
     def _by_leader(self) -> dict[int, list[Where]]:
-        """Return what can be fetched, by who leads it."""
+        """Return the partitions to fetch, by leader."""
         found: dict[int, list[Where]] = {}
         for where, key in self._keys.items():
             leader = self.client.leaders.get(where)
@@ -71,7 +71,7 @@ class SimConsumer:
         return found
 
     async def _find_positions(self) -> None:
-        """Ask where the keys begin that have no position yet; those that nobody answers for have none still."""
+        """Look up where the keys without a position begin; a key without a response still has none."""
         for where, key in self._keys.items():
             if self.positions[key] is None and where in self.client.leaders:
                 try:
@@ -91,7 +91,7 @@ class SimConsumer:
                 raise Damaged(wrong)
 
     async def _ask_leader(self, where: Where) -> str:
-        """Return what is wrong with the answer; whoever does not answer is asked again at the next poll."""
+        """Return the error in the answer; the next poll asks again if there was no answer."""
         try:
             code, wrong = await self._last_reads[where].ask(self.client, *where)
         except AWAY:

@@ -1,7 +1,7 @@
-"""The membership of a simulated client in a group that is all its own: join, sync, beat, commit, leave.
+"""The membership of a simulated client in a group of its own: join, sync, heartbeat, commit, leave.
 
-It assigns all partitions to itself, as the range assignor does for a group of one. The next `join` begins another
-generation, whatever error of the coordinator ended this one.
+It assigns all partitions to itself, as the range assignor does for a single member. The next `join` begins another
+generation, whatever error of the coordinator ended the last one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ class GroupMember:
         self._beating: asyncio.Task[None] | None = None
 
     async def join(self, keys: Sequence[str]) -> dict[str, int | None]:
-        """Begin a generation in which all keys are ours; returns what is committed of each. Raises what AWAY lists."""
+        """Begin a generation in which all keys are ours; returns each key's committed offset. Raises what AWAY
+        lists.
+        """
         session_ms = int(SESSION_TIMEOUT_S * 1000)
         for _ in range(2):
             metadata = _subscription(self.topics)
@@ -160,7 +162,7 @@ class GroupMember:
         self._beating = None
 
     async def leave(self) -> None:
-        """Leave, if that can be said to anybody."""
+        """Leave, if the coordinator is reachable."""
         if not self.member_id:
             return
         self.generation = -1
@@ -172,7 +174,7 @@ class GroupMember:
     # -- the coordinator ----------------------------------------------------------------------------------------
 
     async def _ask(self, api_key: int, request: Any) -> Any:
-        """Ask the coordinator, and look for it anew when it does not answer or is not it."""
+        """Ask the coordinator, and look it up again after a failure or NOT_COORDINATOR."""
         if self._coordinator is None:
             find = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key=self.group, key_type=0)
             found = await self.client.ask_any(FIND_COORDINATOR, find)
@@ -191,7 +193,7 @@ class GroupMember:
             raise Refused(what, code)
 
     def _note_end(self, code: int) -> None:
-        """Take the hint of an error code: another coordinator, or the generation is over."""
+        """React to an error code: another coordinator, or the generation is over."""
         if code in NOT_COORDINATOR:
             self._coordinator = None
         elif code:

@@ -1,7 +1,7 @@
-"""The producer of a simulated client: idempotent, several records on their way, retries until a record's time is over.
+"""The producer of a simulated client: idempotent, several records in flight, retries until a record's time is over.
 
-One lane per partition keeps the order. A record that ran out of time leaves a gap in its producer's sequence, so the
-next record of all takes a new producer id (KIP-98: sequences begin at 0 with it).
+One lane per partition keeps the order. A record that timed out leaves a gap in its producer's sequence. So the next
+record of all takes a new producer id (KIP-98: sequences begin at 0 with it).
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class _Record:
         self.answer: asyncio.Future[Answer] | None = None
         self.refused = False
         self.unknown = 0
-        """Attempts that nobody knows the fate of."""
+        """Attempts with an unknown outcome."""
 
     def take_answer(self) -> Answer | None:
-        """Return what came for the last attempt, if anything did; it counts as unanswered from now on."""
+        """Return the answer to the last attempt, if any; it counts as unanswered from now on."""
         answer, self.answer = self.answer, None
         if answer is None or not answer.done() or answer.cancelled() or answer.exception() is not None:
             return None
@@ -61,7 +61,7 @@ class _Lane:
         self.where = where
         self.records: deque[_Record] = deque()
         self.sequence = 0
-        # a broker that knows nothing of a producer takes any sequence (KIP-360): the first record goes alone
+        # a broker accepts any sequence of an unknown producer (KIP-360): the first record goes alone
         self.window = 1
         self.task: asyncio.Task[None] | None = None
 
@@ -95,7 +95,7 @@ class SimProducer:
             await self._round(lane)
 
     async def _round(self, lane: _Lane) -> None:
-        """Send what may be sent, take the oldest answer; after a failure, look for the leader."""
+        """Send all sendable records, take the oldest answer; after a failure, look for the leader."""
         try:
             if self.acks == -1 and self._stamp is None:
                 await self._name()
@@ -173,7 +173,7 @@ class SimProducer:
                 break
         for record in lane.records:
             if (late := record.take_answer()) is not None and late.error_code:
-                # out of order, most likely, behind one that was refused: that is not the last word
+                # most likely out of order behind a refused batch: that is not final
                 unknown = fate_of(late.error_code) is Fate.UNKNOWN
                 record.note_refusal(Fate.UNKNOWN if unknown else Fate.NOT_THIS_TIME)
         if not lane.records:
@@ -189,7 +189,7 @@ class SimProducer:
             pass
 
     def _give_up(self, lane: _Lane, why: str) -> None:
-        """Give up all of a lane: behind a gap in the sequence nothing is taken."""
+        """Give up a whole lane: a broker accepts no batch behind a gap in the sequence."""
         while lane.records:
             record = lane.records.popleft()
             error = Indefinite if record.unknown else Definite

@@ -1,4 +1,4 @@
-"""A client for workloads of one's own: produce some bytes, read a partition. It hides who leads, and nothing else."""
+"""A client for custom workloads: produce some bytes, read a partition. It hides the leader, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NONE, TOPIC_ALREADY_EXISTS, OFFSET_NOT_AVAILABLE = 0, 36, 78
 
 
 class NotNow(ConnectionError):
-    """The broker cannot, for now: it does not lead, or too few replicas are in sync. Try again, or somewhere else."""
+    """The broker cannot, for now: it does not lead, or too few replicas are in sync. Retry, or use another broker."""
 
 
 class Refused(Exception):
-    """The broker will not, and trying again does not help. `code` is the protocol's error code."""
+    """The broker refused for good; a retry does not help. `code` is the protocol's error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"refused with error {code}")
@@ -35,7 +35,7 @@ class SimpleClient:
         self._client = client
 
     async def produce(self, topic: str, partition: int, *values: bytes, acks: int = -1) -> int:
-        """Write one batch and return its first offset. After an error it may be there or not. Raises AWAY, Refused."""
+        """Write one batch and return its first offset. After an error its outcome is unknown. Raises AWAY, Refused."""
         batch = build_batch([new_record(None, value, timestamp=-1) for value in values])
         answer = await self._ask(
             topic, partition, PRODUCE, lambda: produce_request((topic, partition), batch, acks=acks)
@@ -82,7 +82,7 @@ class SimpleClient:
         self._client.close()
 
     async def _fetch(self, topic: str, partition: int, start: int) -> tuple[list[tuple[int, bytes]], int]:
-        """Return records from an offset on, and where the readable ones end."""
+        """Return records from an offset on, and the end of the readable records."""
         answer = await self._ask(
             topic, partition, FETCH, lambda: self._fetch_request(topic, partition, start)
         )
@@ -126,7 +126,7 @@ class SimpleClient:
             raise
 
     async def _check(self, topic: str, code: int) -> None:
-        """Raise what an error code means, having looked who leads now if that may help."""
+        """Raise the error of an error code, after a metadata refresh if that may help."""
         if code == NONE:
             return
         if int(code) in RETRIABLE or int(code) == OFFSET_NOT_AVAILABLE:

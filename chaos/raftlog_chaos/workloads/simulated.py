@@ -1,4 +1,4 @@
-"""The port to a simulated cluster: each client process on a host of its own, so that a crash is a real one.
+"""The port to a simulated cluster: each client process on a host of its own, so that a crash is a real crash.
 
 Its parts run on that host, in `sim_producer`, `sim_consumer` and `sim_group`; the workload stays outside and awaits.
 """
@@ -30,13 +30,13 @@ from raftlog_chaos.workloads.sim_producer import SimProducer
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 1.5
-"""After this a simulated client gives a connection up."""
+"""After this a simulated client closes a connection without an answer."""
 RETRY_S: Final = 0.1
 TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 
 
 class SimPorts:
-    """Opens ports to a cluster; `open_port` of a LogWorkload. Hosts whose process has ended are used again."""
+    """Opens ports to a cluster; `open_port` of a LogWorkload. Hosts of ended processes are reused."""
 
     def __init__(self, loop: SimLoop, bootstrap: Sequence[tuple[str, int]]) -> None:
         self.loop = loop
@@ -54,7 +54,7 @@ class SimPorts:
         return SimPort(self, host, process, kind)
 
     def end(self, host: Host, *, silent: bool = False) -> None:
-        """Kill what runs on a client's host; peers are told unless it goes silently."""
+        """Kill what runs on a client's host; peers get a FIN or RST unless it goes silently."""
         host.crash(power_loss=False, silent=silent)
         self._free.append(host)
 
@@ -79,7 +79,7 @@ class SimPort:
         self._uncommitted: dict[str, int] = {}
         self._rebalanced: list[str] = []
         self._open = True
-        host.start(asyncio.sleep(0))  # the machine is up: a process that ended is followed by this one
+        host.start(asyncio.sleep(0))  # the machine is up: another process may follow
 
     async def _on_host(self, program: Coroutine[Any, Any, T]) -> T:
         return await self._host.start(program)
@@ -107,7 +107,7 @@ class SimPort:
             except AWAY as error:
                 reason = repr(error)
             if loop.time() >= end_at:
-                # it may come yet; for whoever wanted to use it, nothing has happened
+                # it may be created yet; for the caller nothing has happened
                 raise Definite(f"CreateTopics: {reason}")
             await asyncio.sleep(RETRY_S)
 

@@ -1,7 +1,8 @@
-"""Consume, transform, produce exactly once, by workers that share their transactional ids with nobody.
+"""Consume, transform, produce exactly once, by workers that each have their own transactional id.
 
-Nobody fences them. One kind never sleeps and no transaction of its own times out: whatever dies, no broker has a reason
-to refuse it for good. Transactions of the other kind do time out: it goes on with the next epoch, which is its own.
+They are never fenced. Workers of the first kind never sleep, and their transactions do not time out. Whatever dies, no
+broker has a reason to refuse them for good. Transactions of the other kind do time out: the worker goes on with the
+next epoch, which is its own.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from raftlog_chaos.workloads.observations import TopicIndex
 from raftlog_chaos.workloads.txn_client import Refused, TransactionalProducer
 
 MOST_VOID_ANSWERS: Final = 2
-"""In a run. A marker that a new coordinator sends again may come while the next transaction is asked about."""
+"""Limit for a run. A marker that a new coordinator repeats may come during the verification of the next transaction."""
 
 
 class LongProducer(TransactionalProducer):
-    """One whose transactions may last longer than all of its tries together."""
+    """A producer whose transactions may last longer than all of its retries together."""
 
     timeout_ms = 60_000
 
 
 class SoleOwner(ExactlyOnceWorker):
-    """The only one with its id."""
+    """The only worker with its id."""
 
     kind: type[TransactionalProducer] = LongProducer
     rests_s = (0.2,)
@@ -51,12 +52,12 @@ class SoleOwner(ExactlyOnceWorker):
 
 
 class SlowOwner(SoleOwner):
-    """The only one with its id, that sleeps through its transactions' time-out."""
+    """The only worker with its id, which sleeps through its transactions' timeout."""
 
     kind = TransactionalProducer
 
     async def _go_on(self, producer: TransactionalProducer) -> None:
-        """A refusal ends a transaction and not its producer, which asks for the next epoch with its own (KIP-360)."""
+        """A refusal ends a transaction but not its producer, which requests the next epoch with its own (KIP-360)."""
         try:
             await super()._go_on(producer)
         except LookupError as error:

@@ -1,9 +1,9 @@
 """The port of a stock client: confluent-kafka (librdkafka) against a real cluster, or any that speaks Kafka's protocol.
 
-librdkafka's calls block, so they run in threads: one for the producer and one for the consumer of each port, which
-also keeps a client from being closed while another call is in it. Now and then one never comes back: librdkafka
-(2.16.1) starts over from its bootstrap servers when it knows no live broker, and at times its main thread stands still
-for ever while it lets the old ones go. Such a client is left behind, and that is told.
+librdkafka's calls block, so they run in threads: one thread for the producer and another for the consumer of each port.
+That also keeps a client from being closed during another call. Now and then a call never returns. librdkafka (2.16.1)
+starts over from its bootstrap servers when it knows no live broker. At times its main thread then hangs for ever while
+it drops the old brokers. Such a client is abandoned, and that is reported.
 """
 
 from __future__ import annotations
@@ -70,23 +70,23 @@ READING: Final = {
 }
 
 RESET_ALONE: Final = "error"
-"""Of a consumer that is assigned its keys: it always has a position, and to lose it is a finding."""
+"""For a consumer with assigned keys: it always has a position, and a lost position is a finding."""
 RESET_IN_GROUP: Final = "earliest"
-"""Of a member: it may get keys for which nothing is committed yet."""
+"""For a member: it may get keys without a committed offset."""
 BEGINNING: Final = 0
-"""The offset at which the workload's logs begin; nothing of them is ever deleted.
+"""The offset at which the workload's logs begin; none of their records is ever deleted.
 
-It is never asked for. librdkafka (2.16.0) asks a partition's leader for its beginning, asks the next one if the leader
-moves meanwhile, and when at last the old leader answers, takes that for a failure of its question: it asks again, and
-goes back to the beginning wherever it has read to since. A paused leader that wakes up is enough for that, whatever it
-answers. tests/chaos/workloads/test_late_answers.py shows it with librdkafka's own broker.
+The client never looks it up. librdkafka (2.16.0) asks a partition's leader for its beginning, and the next leader if
+the leader moves meanwhile. It takes a late answer of the old leader for a failure of its request. Then it asks again,
+and goes back to the beginning wherever it has read to since. A paused leader that wakes up is enough for that, whatever
+it answers. tests/chaos/workloads/test_late_answers.py shows it with librdkafka's own broker.
 """
 
 MOST_RECORDS: Final = 500
 """The duration of one poll."""
 PUMP_S: Final = 0.05
 CALL_S: Final = 40.0
-"""A client that stays in a call for longer is left behind; all calls have limits of their own, far below it."""
+"""A client that stays in a call for longer is abandoned; all calls have limits of their own, far below it."""
 FLUSH_S: Final = 1.0
 TOPIC_ALREADY_EXISTS: Final = TopicAlreadyExists.code
 PARTITION_END: Final = -191
@@ -101,7 +101,7 @@ class StockPorts:
     def __init__(self, bootstrap: str, settings: Mapping[str, Any] | None = None) -> None:
         self.settings = {"bootstrap.servers": bootstrap, **COMMON, **(settings or {})}
         self.left_behind: list[str] = []
-        """Clients that did not come back from a call, and from which."""
+        """Clients that did not return from a call, and the call."""
 
     def __call__(self, process: int, kind: Kind) -> StockPort:
         return StockPort(self.settings, process, kind, self.left_behind)
@@ -182,7 +182,7 @@ class StockPort:
         return self._producer
 
     async def _serve(self) -> None:
-        """Let the producer report, as long as anybody waits. Of what a stuck one holds, nobody knows the fate."""
+        """Let the producer report while callers wait. Records in a stuck producer have an unknown outcome."""
         try:
             while self._waiting:
                 await self._call(self._sender, partial(_report, self._producer), "sending")
@@ -217,7 +217,7 @@ class StockPort:
         self._in_transaction = True
 
     async def _certainly(self, call: Callable[[Any], None], what: str) -> None:
-        """Raises Definite: nobody has asked to commit anything."""
+        """Raises Definite: no coordinator has got a commit request."""
         try:
             producer = self._open_producer()
             await self._call(self._sender, partial(call, producer), what)
@@ -321,7 +321,7 @@ class StockPort:
         return reads
 
     def _take_error(self, message: Any, error: Any) -> None:
-        """Raises Damaged if a broker took the position away: that it is out of range, or that records are gone."""
+        """Raises Damaged if a broker invalidated the position: out of range, or deleted records."""
         if error.code() == PARTITION_END:
             self.reached[f"{message.topic()}-{message.partition()}"] = message.offset()
             return
@@ -377,7 +377,7 @@ class StockPort:
                     self._reader, partial(self._consumer.seek, _topic_partition(key, offset)), "seek"
                 )
             except KafkaException:
-                pass  # it is no longer ours: whoever gets it begins at what is committed
+                pass  # it is no longer ours: its next owner begins at the committed offset
 
     def take_rebalanced(self) -> list[str]:
         changed, self._rebalanced = self._rebalanced, []
@@ -406,7 +406,9 @@ class StockPort:
         thread.end()
 
     async def _call(self, thread: _Thread, call: Callable[[], T], what: str) -> T:
-        """Raises what the call raises, and Indefinite if it does not return: nothing can end it, nor use the client."""
+        """Raises what the call raises, and Indefinite if it does not return: it cannot be ended, nor the client be
+        used.
+        """
         try:
             async with asyncio.timeout(patient(CALL_S)):
                 return await thread.run(call)
@@ -422,17 +424,17 @@ class StockPort:
 
 
 class _Thread:
-    """One thread, started when first needed. It keeps no process from ending: it may never come back from a call."""
+    """One thread, started on demand. It keeps no process from ending: it may never return from a call."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._started = False
         self.stuck = False
-        """Somebody has given up waiting for a call."""
+        """Whether a caller has given up waiting for a call."""
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return what the call returns, behind all that were asked for before. Raises what it raises."""
+        """Return the result of the call, which runs after all earlier calls. Raises what it raises."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         if not self._started:
@@ -442,7 +444,7 @@ class _Thread:
         return await done
 
     def end(self, last: Callable[[], None] | None = None) -> None:
-        """Let the thread end behind all that it was asked for, and behind a last call that nobody waits for."""
+        """Let the thread end behind all its pending calls, and behind a last call without a waiter."""
         if last is not None:
             self._calls.put(last)
         self._calls.put(None)
@@ -454,13 +456,13 @@ class _Thread:
 
 
 def _answer(loop: asyncio.AbstractEventLoop, done: asyncio.Future[T], call: Callable[[], T]) -> None:
-    """Call, in the thread, and give the loop what comes of it."""
+    """Run the call in the thread, and pass its outcome to the loop."""
     try:
         settle = partial(_set_result, done, call())
     except BaseException as error:
         settle = partial(_set_exception, done, error)
     del call
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no caller waits any more
         loop.call_soon_threadsafe(settle)
 
 
@@ -489,7 +491,9 @@ def _topic_partition(key: str, offset: int) -> Any:
 
 
 def _failure(error: Any, what: str, *, retried: bool) -> Definite | Indefinite:
-    """Say how certain an error is. librdkafka tells only the last attempt's: of a retried record little is certain."""
+    """Say how certain an error is. librdkafka reports only the last attempt's: little is certain of a retried
+    record.
+    """
     fate = fate_of(error.code())
     certain = fate is Fate.NEVER or (fate is Fate.NOT_THIS_TIME and not retried)
     return (Definite if certain else Indefinite)(f"{what}: {error.name()} {error.str()}")
@@ -511,7 +515,7 @@ def create_topic(settings: Mapping[str, Any], wanted: Any) -> None:
             if code == TOPIC_ALREADY_EXISTS:
                 return
             if fate_of(code) is Fate.NEVER or time.monotonic() >= end_at:
-                # it may come yet; for whoever wanted to use it, nothing has happened
+                # it may be created yet; for the caller nothing has happened
                 raise Definite(f"create topic: {error.args[0].str()}") from None
 
 
@@ -520,7 +524,7 @@ def _end_producer(held: list[Any]) -> None:
 
     producer = held.pop()
     if producer is not None:
-        with contextlib.suppress(KafkaException):  # it was fenced, which is told once
+        with contextlib.suppress(KafkaException):  # it was fenced, which is reported once
             producer.purge()
             producer.flush(FLUSH_S)
 

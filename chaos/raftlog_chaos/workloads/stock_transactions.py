@@ -1,6 +1,6 @@
-"""The transactional calls of confluent-kafka, each with a limit, and with what is certain of its failures.
+"""The transactional calls of confluent-kafka, each with a limit, and with the certainty of its failures.
 
-Everything here blocks: it runs in the thread of the client that it is about.
+Everything here blocks: it runs in the thread of its client.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ _SILENT.propagate = False
 """librdkafka says FATAL on standard error whatever its log level is."""
 
 IDLE_S: Final = 5.0
-"""After so long a connection that nobody uses is closed, so that something happens at all. A request for a group's
-coordinator that failed waits in librdkafka (2.16) for any broker's state to change and looks at no clock
-(`creq_ts_timeout` is set and never read): in a cluster that is well again `send_offsets_to_transaction` never returns.
+"""An idle connection is closed after so long, so that some event happens at all. A failed request for a group's
+coordinator waits in librdkafka (2.16) for any broker's state to change. It checks no clock (`creq_ts_timeout` is set
+and never read). So in a healthy cluster `send_offsets_to_transaction` then never returns.
 """
 
 ATTEMPT_S: Final = 5.0
-"""librdkafka says that it can be asked again after that."""
+"""librdkafka reports a retriable error after that."""
 PATIENCE_S: Final = 25.0
-"""So long it is asked again."""
+"""How long calls are retried."""
 
 
 def settings_of(transactional_id: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def settings_of(transactional_id: str) -> dict[str, Any]:
 
 
 def take_id(producer: Any) -> None:
-    """Raises Definite: nothing was begun."""
+    """Raises Definite: no transaction was begun."""
     _insist(lambda: producer.init_transactions(ATTEMPT_S), Definite)
 
 
@@ -58,7 +58,7 @@ def begin(producer: Any) -> None:
 
 
 def add_offsets(producer: Any, offsets: Mapping[str, int], membership: Any) -> None:
-    """Let a group's offsets be committed with the transaction. Raises Definite: it was not asked to commit."""
+    """Add a group's offsets to the transaction. Raises Definite: no commit was requested."""
     from confluent_kafka import TopicPartition
 
     topic_partitions = [TopicPartition(*split_key(key), offset) for key, offset in offsets.items()]
@@ -66,7 +66,7 @@ def add_offsets(producer: Any, offsets: Mapping[str, int], membership: Any) -> N
 
 
 def commit(producer: Any) -> None:
-    """All records are acknowledged. Raises Indefinite: whether the coordinator was asked before nobody knows."""
+    """All records are acknowledged. Raises Indefinite: the coordinator may have got the request before."""
     _insist(lambda: producer.commit_transaction(ATTEMPT_S), Indefinite)
 
 
@@ -76,7 +76,7 @@ def abort(producer: Any) -> None:
 
 
 def _insist(call: Callable[[], object], failure: type[Definite | Indefinite]) -> None:
-    """Ask again as long as librdkafka says that it can be asked again."""
+    """Retry as long as librdkafka reports a retriable error."""
     from confluent_kafka import KafkaException
 
     end_at = time.monotonic() + patient(PATIENCE_S)

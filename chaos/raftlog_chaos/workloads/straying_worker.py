@@ -1,7 +1,7 @@
-"""Consume, transform, produce by workers of whom a write may come after its transaction, and open one that hangs.
+"""Consume, transform, produce by workers with writes that may arrive after their transaction, and open a hanging one.
 
-Leaders of raftlog refuse such a write (KIP-890); of a version before, or after an error of theirs, they did not. So who
-employs a worker makes a leader believe it. The producer goes on with its id and epoch, as classic clients do.
+Leaders of raftlog refuse such a write (KIP-890); older versions, or a leader after an error, did not. So the scenario
+makes a leader accept it. The producer goes on with its id and epoch, as classic clients do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raftlog_chaos.workloads.txn_client import TransactionalProducer
 
 STRAYS_RATE: Final = 0.4
 LINGERS_S: Final = (0.0, 0.1, 0.3, 0.6)
-"""Up to how long a worker does nothing after such a write."""
+"""Up to how long a worker is idle after such a write."""
 
 STRAY: Final = b"stray "
 
@@ -29,7 +29,7 @@ Believe = Callable[[TopicIndex, int, int], bool]
 
 
 class StrayModel(ExactlyOnceModel):
-    """The fate of the writes that are part of no transaction. An operator's abort is final."""
+    """The fate of writes that belong to no transaction. An operator's abort is final."""
 
     def __init__(self, topic: str, partitions: int, history: object) -> None:
         super().__init__(topic, partitions, history)  # type: ignore[arg-type]
@@ -39,12 +39,12 @@ class StrayModel(ExactlyOnceModel):
         self._read_at: set[tuple[TopicIndex, int]] = set()
 
     def abort(self, where: TopicIndex, offset: int) -> None:
-        """An operator was told that what began there is aborted."""
+        """An operator learned that the transaction at this offset is aborted."""
         self.aborted.add((where, offset))
         self._check_unread(where, offset)
 
     def saw(self, where: TopicIndex, offset: int) -> None:
-        """A reader of committed records saw a record, a stray one or not."""
+        """A reader of committed records saw a record, a stray record or not."""
         self._read_at.add((where, offset))
         self._check_unread(where, offset)
 
@@ -54,7 +54,7 @@ class StrayModel(ExactlyOnceModel):
 
 
 class StrayReader(ExactlyOnceReader):
-    """Knows what is part of no number."""
+    """Recognises records that belong to no number."""
 
     def took(self, offset: int, value: bytes) -> None:
         book = self._book
@@ -65,7 +65,7 @@ class StrayReader(ExactlyOnceReader):
 
 
 class StrayingWorker(ExactlyOnceWorker):
-    """`believe` is given by who employs it."""
+    """`believe` comes from the scenario."""
 
     rests_s = (0.0, 0.2)
     believe: Believe

@@ -1,8 +1,7 @@
 """Consume, transform, produce by members of a group, each under a transactional id of its own (KIP-447).
 
-No id fences another one here. A member that was put out of the group may commit no more offsets, but the transaction
-that has committed its own already goes on to its end: so the next owner has to wait for that before it reads where to
-begin.
+No id fences another here. A member that was removed from the group may commit no more offsets. But a transaction with
+committed offsets goes on to its end. So the next owner has to wait for that before it reads where to begin.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ MEMBER_ID_REQUIRED: Final = MemberIdRequired.code
 
 SESSION_MS: Final = 1_500
 REBALANCE_MS: Final = 200
-"""A member that does not come back within this is out, as is everybody here: a life has one generation."""
+"""A member that does not rejoin within this is removed, as is every member here: a life has one generation."""
 
 
 class SeatedProducer(TransactionalProducer):
-    """One that commits offsets as a member of its group, in one generation."""
+    """A producer that commits offsets as a member of its group, in one generation."""
 
     member_id = ""
     generation = -1
@@ -58,7 +57,7 @@ class SeatedProducer(TransactionalProducer):
 
 
 class Successor(ExactlyOnceWorker):
-    """One of those that share a group; their `transactional_id` names only the numbers they go through."""
+    """A worker that shares a group; its `transactional_id` names only the sequence of numbers."""
 
     def producer(self) -> SeatedProducer:
         return SeatedProducer(
@@ -70,7 +69,7 @@ class Successor(ExactlyOnceWorker):
         )
 
     async def _live(self) -> None:
-        """Take the seat of whoever has it, see how far all is, and go on from there for a while."""
+        """Take the seat of the present worker, look up the progress, and go on from there for a while."""
         producer = self.producer()
         await self._step("init")
         await producer.init()
@@ -80,7 +79,7 @@ class Successor(ExactlyOnceWorker):
             await producer.leave()
 
     async def _commit_offset(self, producer: TransactionalProducer, attempt: Attempt) -> None:
-        """Its generation may be over: then its transaction must come to nothing."""
+        """Its generation may be over: then its transaction must be aborted."""
         try:
             await producer.commit_offset(attempt.number + 1)
         except Refused as error:

@@ -1,8 +1,8 @@
-"""One transaction of one client, from its first word in the history to its last, however it is to end.
+"""One transaction of one client, from its invocation in the history to its completion, and all ways to end it.
 
-The outcome is certain more often than of a plain send: nobody but its own client can ask to commit it. So one
-that was given up, or whose id another took before it asked, is a `fail`, whatever the client was told. If any of its
-records is ever read, the checkers call it G1a. Only a commit without an answer is `info`.
+The outcome is certain more often than of a plain send: only its own client can request the commit. So a transaction
+that was given up, or lost its id before the request, is a `fail`, whatever the client got. If any of its records is
+ever read, the checkers call it G1a. Only a commit without an answer is `info`.
 
 A transformer polls before its transaction is invoked, since an invocation names all that it will write. The polled
 records belong to the transaction all the same: the group's offsets are committed with it.
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Reads = dict[str, list[tuple[int, int]]]
 NEW_ID_RATE = 0.5
-"""Of those that die in a transaction; the others' successors take their id, and end the transaction with it."""
+"""Share of clients that die in a transaction; the others' successors take their id, and end the transaction with it."""
 
 
 async def write_and_poll(process: Process, operation: Txn) -> Outcome:
@@ -32,7 +32,7 @@ async def write_and_poll(process: Process, operation: Txn) -> Outcome:
 
 
 async def transform(process: Process, operation: Transform) -> Outcome:
-    """Poll, and write as many records as came, with their offsets. If none came nothing is done, and nothing noted."""
+    """Poll, and write as many records as came, with their offsets. An empty poll writes and records nothing."""
     port = _port_of(process)
     try:
         reads = await port.poll()
@@ -41,7 +41,7 @@ async def transform(process: Process, operation: Transform) -> Outcome:
     except Damaged as failure:
         process.load.faults.append(str(failure))
         return "info"
-    if port.take_rebalanced():  # some of it may be another's by now
+    if port.take_rebalanced():  # some of it may have another owner by now
         await port.poll_again()
         return "ok"
     sends = [process.load.generator.derive() for records in reads.values() for _ in records]
@@ -115,7 +115,7 @@ class _Transaction:
         return self._error is None
 
     def _late(self) -> int | None:
-        """Of one whose id is going to be taken, a record that it sends after that."""
+        """Return a record that the client sends after another client took its id, or None."""
         sends = [at for at, micro in enumerate(self._plan) if micro[0] == "send"]
         return sends[-1] if self._ending == "usurp" and len(sends) > 1 else None
 
@@ -152,19 +152,19 @@ class _Transaction:
         return "ok"
 
     async def _leave(self) -> None:
-        """Die as it is. Either the next one takes the id, or the coordinator sees that time is up."""
+        """Die in the middle. Either the next process takes the id, or the coordinator times the transaction out."""
         self._error = "left open"
         await self._port.abandon()
         if self._load.chance.random() < NEW_ID_RATE:
             self._process.new_identity()
 
     async def _be_fenced(self) -> Process | None:
-        """Let another take the id, then write and commit as if nothing had happened: none of it may ever be seen."""
+        """Let another client take the id, then write and commit as before: none of it may ever be visible."""
         self._error = "fenced"
         successor = self._process.another()
         try:
             await _port_of(successor).take_id(self._process.identity)
-        except Definite as error:  # nobody can say who has it
+        except Definite as error:  # the owner of the id is unknown
             self._error = str(error)
             await successor.port.close()
             await self._port.abort_transaction()

@@ -1,7 +1,7 @@
 """The steps of a transactional producer by hand, in the classic protocol or that of transaction.version 2 (KIP-890).
 
-Each step is tried again for a while, as stock clients do. A final refusal is `Refused`; any other error
-that AWAY lists leaves the step's fate unknown.
+Each step is retried for a while, as stock clients do. A final refusal is `Refused`; after any other error that AWAY
+lists the outcome of the step is unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ALL_ACKS: Final = -1
 TIMEOUT_MS: Final = 1_000
 
 NOT_NOW: Final = frozenset({3, 5, 6, 7, 13, 14, 15, 16, 19, 20, 51, 55, 56, 88})
-"""Codes that stock clients try again."""
+"""Codes that stock clients retry."""
 
 WRONG_PLACE: Final = frozenset({3, 6, 15, 16})
 PAUSE_S: Final = 0.03
@@ -36,7 +36,7 @@ PATIENCE_S: Final = 8.0
 
 
 class Refused(LookupError):
-    """A broker said no, for good: nothing of the step happened, nor of its earlier tries."""
+    """A broker refused for good: no part of the step happened, in no attempt."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: error {code}")
@@ -48,12 +48,12 @@ class _NotNow(LookupError):
 
 
 class TransactionalProducer:
-    """`bumping`: transaction.version 2. `group` is where it commits how far it read of `reads`."""
+    """`bumping`: transaction.version 2. `group` is the group in which it commits its position in `reads`."""
 
     timeout_ms = TIMEOUT_MS
-    """How long its transactions may last."""
+    """The timeout of its transactions."""
     patience_s = PATIENCE_S
-    """How long it tries a step again."""
+    """How long it retries a step."""
 
     def __init__(
         self, client: Client, transactional_id: str, *, group: str, reads: TopicIndex, bumping: bool
@@ -122,7 +122,7 @@ class TransactionalProducer:
         await self._persist(ask)
 
     async def write(self, where: TopicIndex, value: bytes) -> None:
-        """Write one record of the transaction, tried again under its own sequence."""
+        """Write one record of the transaction, retried under its own sequence."""
         self.void_answers = 0
         sequence = self._sequences.get(where, 0)
         stamp = ProducerIdAndSequence(self.producer_id, self.epoch, sequence)
@@ -159,7 +159,7 @@ class TransactionalProducer:
         self._sequences[where] = sequence + 1
 
     async def add_offsets(self) -> None:
-        """Say that offsets will be committed, as only a classic client does."""
+        """Announce offsets to commit, as only a classic client does."""
 
         async def ask() -> None:
             answer = await self._ask(TRANSACTION, ADD_OFFSETS, "AddOffsetsToTxnRequest", group_id=self.group)
@@ -168,7 +168,7 @@ class TransactionalProducer:
         await self._persist(ask)
 
     async def commit_offset(self, offset: int) -> None:
-        """Commit how far was read, if the transaction commits."""
+        """Commit the position, if the transaction commits."""
         make = request_builders(COMMIT_OFFSETS, self.versions[COMMIT_OFFSETS])
         partition = make.TxnOffsetCommitRequestPartition(
             partition_index=self.reads[1], committed_offset=offset, committed_metadata=""
@@ -193,7 +193,7 @@ class TransactionalProducer:
         return {}
 
     async def end(self, *, commit: bool) -> None:
-        """End the transaction. Refused only if no earlier try can have been heard; else the fate is unknown."""
+        """End the transaction. Refused only if no earlier attempt can have arrived; else the outcome is unknown."""
         heard = False
 
         async def ask() -> None:
@@ -210,7 +210,7 @@ class TransactionalProducer:
         await self._persist(ask)
 
     async def committed(self) -> int:
-        """How far was read by what is committed; 0 at the beginning. A coordinator that is cut off shows the past."""
+        """Return the committed position; 0 at the beginning. A coordinator that is cut off returns a stale position."""
         found = 0
 
         async def ask() -> None:
@@ -221,7 +221,7 @@ class TransactionalProducer:
         return found
 
     async def still_committed(self) -> int:
-        """The same from the coordinator that has just taken an offset of ours, and from no other: not the past."""
+        """Return the same only from the coordinator that has just accepted an offset of ours: it cannot be stale."""
         if GROUP not in self._coordinators:
             raise LookupError("the coordinator that took the offset is gone")
         return await self._fetch_offset(require_stable=False)
@@ -252,7 +252,7 @@ class TransactionalProducer:
             await asyncio.sleep(PAUSE_S)
 
     async def _ask(self, kind: int, api_key: int, name: str, *, prefix: str = "", **fields: Any) -> Any:
-        """Ask with the fields that all requests of a transaction have."""
+        """Send a request with the common fields of a transaction."""
         version = self.versions[api_key]
         whose = {"transactional_id": self.transactional_id}
         if api_key != INIT:

@@ -1,7 +1,7 @@
-"""A member of the consumer protocol that visits a group of classic ones, at the worst time, and goes soon.
+"""A member of the consumer protocol that visits a classic group, at the worst time, and leaves soon.
 
-It comes when some member was told to give up a partition and may not have done it yet: what becomes of a group that
-changes its type then depends on more than who is assigned what.
+It comes after some member got a revocation that it may not have carried out yet. Then the outcome of a change of the
+group's type depends on more than the assignments.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Worker:
         raise NotImplementedError
 
     async def _take(self, code: int) -> None:
-        """Draw the conclusions of an error code."""
+        """React to an error code."""
         raise NotImplementedError
 
     async def _send_commit(self, epoch: int, index: int, offset: int, *, instance: str | None = None) -> int:

@@ -32,7 +32,9 @@ def _open(address: str, hello: bytes) -> socket.socket | None:
 
 
 def connections(load: Load) -> Answer:
-    """Open connections, spread over the servers, and hold them for a while; the answer counts those that opened."""
+    """Open connections, spread over the servers, and hold them for a while; the answer has the number of open
+    connections.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     clock, hello = Clock(), bytes.fromhex(load.hello)

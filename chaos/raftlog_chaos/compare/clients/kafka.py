@@ -135,7 +135,7 @@ def consume(load: Load) -> Answer:
     clock = Clock()
     consumer = _counting(load, OFFSET_BEGINNING)
     seen = 0
-    there -= consumer.count(int(CONNECT_S * 1000))  # the first answer tells that all connections are open
+    there -= consumer.count(int(CONNECT_S * 1000))  # the first answer means that all connections are open
     clock.begin()
     deadline = time.perf_counter() + load.seconds
     while seen < there and time.perf_counter() < deadline:
@@ -209,7 +209,7 @@ class _Acks:
         self._producer.produce(self._topic, self._payload, on_delivery=delivered)
 
     def send_stamped(self, due_at: float) -> None:
-        """Send a record that says when it was due, or nothing of use before the measured time."""
+        """Send a record with its due time, or an unmarked record before the measured time."""
         stamp = repr(due_at) if self.measured else ""
         self._producer.produce(self._topic, stamp.encode().ljust(len(self._payload)))
 

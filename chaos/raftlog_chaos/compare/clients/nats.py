@@ -1,4 +1,4 @@
-"""The client of NATS JetStream: one connection that publishes with a window, and one that is pushed to.
+"""The client of NATS JetStream: one connection that publishes with a window, and another that receives pushed messages.
 
 A partition is a stream of its own. acks=all is JetStream's only acknowledgement: a majority of the replicas has it.
 """
@@ -117,7 +117,7 @@ def consume(load: Load) -> Answer:
 
 
 class _Marks:
-    """Finds marks in what a connection receives, also those that two reads cut in half."""
+    """Finds marks in what a connection receives, also marks that two reads cut in half."""
 
     def __init__(self, connection: NatsConnection, pattern: re.Pattern[bytes]) -> None:
         self._socket = connection.socket

@@ -25,7 +25,7 @@ class Pace:
         return [self._began_at + number / self._rate for number in range(taken, self.taken)]
 
     def wait_s(self) -> float:
-        """Return the seconds until the next record is due; 0 if one is."""
+        """Return the seconds until the next record is due; 0 if a record is due."""
         if self.taken >= self._most:
             return max(0.0, self.until - time.perf_counter())
         return max(0.0, self._began_at + self.taken / self._rate - time.perf_counter())

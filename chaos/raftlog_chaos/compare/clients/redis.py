@@ -122,7 +122,7 @@ class _Reader:
         self._heard = b""
 
     def ask(self, *, block: bool = False) -> None:
-        """Ask for the entries behind the last one."""
+        """Request the entries behind the last received entry."""
         count = b"%d" % READ_AT_ONCE
         blocking = (b"BLOCK", b"0") if block else ()
         self.pipeline.socket.sendall(
@@ -176,7 +176,7 @@ class _Steady:
         self.measured = False
 
     def send(self, due_at: list[float], *, stamped: bool, partitions: int) -> None:
-        """Send records that were due at these moments, which they tell if `stamped`."""
+        """Send records that were due at these moments; they contain the moment if `stamped`."""
         keys = [f"{self._load.topic}-{each}".encode() for each in range(partitions)]
         stamps = (f"@{each:.9f}@".encode() if stamped else b"x" for each in due_at)
         adds = (

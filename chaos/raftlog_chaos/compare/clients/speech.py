@@ -1,4 +1,4 @@
-"""The words between a client process and who started it: the load as an argument, begin, end, and the answer."""
+"""The messages between a client process and its parent: the load as an argument, begin, end, and the answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Quantiles = tuple[float, float, float]
 
 
 class Clock:
-    """The measured time of a load: `begin` and `end` say so to whoever started the client."""
+    """The measured time of a load: `begin` and `end` report it to the parent process."""
 
     def __init__(self) -> None:
         self.began_at = 0.0
@@ -71,7 +71,7 @@ def measure_stream(stream: ProduceStream, load: Load) -> Answer:
 
 
 def say(line: str) -> None:
-    """Write a line to whoever started the client."""
+    """Write a line to the parent process."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -37,7 +37,7 @@ class Bench(NamedTuple):
     again: bool
     """Whether this is not the first round: what has a figure that few people ask for is left out."""
     note: Callable[[str], None]
-    """Tells why a figure is missing."""
+    """Called with the reason for a missing figure."""
     open: Open
 
     def run(self, load: Load, name: str) -> Measured | None:
@@ -55,10 +55,10 @@ Measure = Callable[[Bench], Iterator[Sample]]
 
 
 class Part(NamedTuple):
-    """A part: its name on the command line, what it shows, and how.
+    """A part: its name on the command line, its title, and its function.
 
-    `once`: after the rounds, and not for a system that is another one with a different setting. `alone`: it
-    starts clusters of its own, and no other one runs beside them.
+    `once`: after the rounds, and not for a system that is another system with a different setting. `alone`: it starts
+    clusters of its own, and no other cluster runs beside them.
     """
 
     name: str
@@ -69,4 +69,4 @@ class Part(NamedTuple):
     short: bool = False
     """Whether it is part of the short run."""
     cold: bool = False
-    """Whether it looks at a system that has just started; all others look at one that has warmed up."""
+    """Whether it measures a freshly started system; all other parts measure a warm system."""

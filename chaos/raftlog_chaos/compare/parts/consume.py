@@ -37,7 +37,7 @@ def both(bench: Bench) -> Iterator[Sample]:
 
 
 def _read(bench: Bench) -> Measured:
-    """Read the topic. Raises Failed if there was nothing."""
+    """Read the topic. Raises Failed without any record."""
     measured = bench.system.run(Load(kind="consume", topic=TOPIC, seconds=bench.scale.seconds))
     if not measured.answer.records:
         raise Failed("a consumer read nothing")

@@ -9,7 +9,7 @@ from raftlog_chaos.compare.figures import Sample
 from raftlog_chaos.compare.loads import CLOCK_TICKS, Measured
 
 LEAST_TICKS: Final = 20
-"""Fewer ticks of the kernel's clock are told, and no ratio is made of them: one tick more would change it visibly."""
+"""Fewer ticks of the kernel's clock are shown without a ratio: one tick more would change it visibly."""
 
 
 def per_gigabyte(name: str, measured: Measured) -> Iterator[Sample]:

@@ -17,9 +17,9 @@ LEAST_RECORDS: Final = 5_000
 """Of p99.9: among fewer, a handful decides."""
 SLOW_RATE: Final = 200
 LONGER: Final = 3
-"""So many times longer is the load at SLOW_RATE, whose records would use too few ticks of CPU time otherwise."""
+"""The load at SLOW_RATE is longer by this factor, since its records would use too few ticks of CPU time otherwise."""
 KEPT_UP: Final = 0.95
-"""A load that reaches less of its rate says nothing about that rate."""
+"""A load that reaches less of its rate proves nothing about that rate."""
 SLOWER_MS: Final = (0.3, 1.0, 5.0)
 SLOW_DISK_RATE: Final = 1_000
 WARM_UP_S: Final = 2.0
@@ -81,7 +81,7 @@ def slow_disk(bench: Bench) -> Iterator[Sample]:
 
 
 def _run(bench: Bench, load: Load, name: str) -> Measured | None:
-    """Run a load, or note why it says nothing."""
+    """Run a load, or note why its result is meaningless."""
     measured = bench.run(load, name)
     if measured is None:
         return None

@@ -45,7 +45,7 @@ OTHERS: Final = (
 
 
 def produce(bench: Bench) -> Iterator[Sample]:
-    """Yield throughput of each load, and the cost of the usual ones."""
+    """Yield throughput of each load, and the cost of the usual loads."""
     for variant in USUAL:
         if (measured := _run(bench, variant)) is not None:
             yield Sample(variant.name, measured.megabytes_per_s, "MB/s", "more")

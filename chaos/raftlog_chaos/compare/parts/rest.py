@@ -1,4 +1,4 @@
-"""Start and rest: time to ready, memory, CPU while nothing happens, and idle connections."""
+"""Start and rest: time to ready, memory, idle CPU, and idle connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTIONS: Final = 10_000
 
 
 def ready(bench: Bench) -> Iterator[Sample]:
-    """Yield the time to ready, and the cost of three nodes that have nothing to do."""
+    """Yield the time to ready, and the cost of three idle nodes."""
     yield Sample("three nodes ready", bench.ready_s, "s", "less")
     time.sleep(SETTLE_S)
     pids = bench.system.check_alive()

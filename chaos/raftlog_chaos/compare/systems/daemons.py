@@ -1,4 +1,4 @@
-"""The common part of systems whose nodes are plain daemons, each started by a command: NATS and Redis."""
+"""The common part of systems with plain daemons as nodes, each started by a command: NATS and Redis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raftlog_chaos.compare.systems.system import Failed, System, wait_for
 
 
 class Daemons(System):
-    """Nodes 1 to `nodes`, a process each, with two ports each: one for clients, one for other nodes."""
+    """Nodes 1 to `nodes`, a process each, with two ports each: for clients and for other nodes."""
 
     def __init__(self, folder: Path, nodes: int = 3) -> None:
         super().__init__(folder, nodes)

@@ -39,7 +39,7 @@ JVM_OPTIONS: Final = (
     "-Djava.awt.headless=true",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-"""Those of kafka-run-class.sh; the last one is for the log."""
+"""The options of kafka-run-class.sh; the last option is for the log."""
 
 
 def classpath() -> str:
@@ -202,7 +202,7 @@ class Kafka(KafkaWire):
 
 
 class KafkaFlush(Kafka):
-    """The same, told to sync each batch before it counts."""
+    """The same, with a sync of each batch before it counts."""
 
     key = "kafka-flush"
     title = "Kafka, flush 1"

@@ -20,7 +20,7 @@ CREATE_S: Final = 60.0
 
 
 class KafkaWire(System):
-    """A cluster of brokers. `ports` are those of the nodes that run, by node."""
+    """A cluster of brokers. `ports` are the ports of the running nodes, by node."""
 
     kinds = frozenset({"produce", "consume", "both", "ack", "arrival", "producers", "connections"})
     compresses = True
@@ -100,14 +100,14 @@ class KafkaWire(System):
         return {}
 
     def leader_of(self, topic: str) -> int:
-        """Return the node that leads a topic's first partition. Raises Failed if no node knows one that runs."""
+        """Return the leader of a topic's first partition. Raises Failed if no node knows a running leader."""
         first = self.partitions(topic).get(0)
         if first is None or first.leader not in self.ports:
             raise Failed(f"no node knows who leads {topic}")
         return first.leader
 
     def all_see_each_other(self) -> bool:
-        """Whether every node that runs sees exactly those that run."""
+        """Whether every running node sees exactly the running nodes."""
         ports = self.ports
         try:
             return all(view_cluster(LOOPBACK, port).broker_ids == set(ports) for port in ports.values())

@@ -1,4 +1,4 @@
-"""The machine itself: a program in C that handles the same bytes and nothing else. It is compiled when it is needed."""
+"""The machine itself: a program in C that handles the same bytes and nothing else. It is compiled on demand."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Machine(System):
         return [program, "load", port, acks, *map(str, (frame_bytes, load.seconds, load.warmup_s, load.rate))]
 
     def run(self, load: Load) -> Measured:
-        """Run a load; its frames or bytes are told as the records that they stand for."""
+        """Run a load; its frames or bytes are reported as the records that they stand for."""
         measured = super().run(load)
         if not load.rate:
             unit = 1 if load.kind == "consume" else BATCH_BYTES

@@ -1,6 +1,6 @@
 """NATS JetStream: three servers, streams on disk with three replicas.
 
-The servers sync to disk every two minutes by default, and the version that Debian ships cannot be told to sync always.
+The servers sync to disk every two minutes by default, and Debian's version has no setting to sync always.
 """
 
 from __future__ import annotations

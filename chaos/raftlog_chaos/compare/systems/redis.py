@@ -23,7 +23,7 @@ MOST_CLIENTS: Final = 11_000
 
 
 class Redis(Daemons):
-    """Node 1 is the master; without Sentinel nobody takes its place."""
+    """Node 1 is the master; without Sentinel no replica replaces it."""
 
     key = "redis"
     title = "Redis Streams"

@@ -1,6 +1,6 @@
 """raftlog and Apache Kafka with clients at a listener with TLS, and with a login over it. Brokers talk as before.
 
-So a ratio to the plain system shows what TLS between clients and brokers costs, and nothing else.
+So a ratio to the plain system shows only the cost of TLS between clients and brokers.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Secured(KafkaWire):
 
 
 class RaftlogTls(Secured, Raftlog):
-    """raftlog whose clients talk TLS."""
+    """raftlog with TLS for clients."""
 
     key = "raftlog-tls"
     title = "raftlog, TLS"
@@ -112,7 +112,7 @@ class RaftlogSaslTls(RaftlogTls):
 
 
 class KafkaTls(Secured, Kafka):
-    """Apache Kafka whose clients talk TLS."""
+    """Apache Kafka with TLS for clients."""
 
     key = "kafka-tls"
     title = "Kafka, TLS"

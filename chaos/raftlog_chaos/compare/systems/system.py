@@ -1,4 +1,4 @@
-"""The port that every system of a comparison has: start, load, hurt, end. Knows nothing of what is measured."""
+"""The port of every system of a comparison: start, load, injure, end. It knows nothing of the measurements."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class System(ABC):
         """Return the processes that run."""
 
     def check_alive(self) -> Sequence[int]:
-        """Return all of its processes. Raises Failed if one of them has ended."""
+        """Return all of its processes. Raises Failed if a process has ended."""
         alive = self.pids()
         if len(alive) < self.nodes:
             raise Failed(f"{self.nodes - len(alive)} of its {self.nodes} processes ended")
@@ -90,7 +90,7 @@ class System(ABC):
 
     @abstractmethod
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create a topic, or what is nearest to one, with all nodes' replicas. Raises Refused."""
+        """Create a topic, or its nearest equivalent, with replicas on all nodes. Raises Refused."""
 
     @abstractmethod
     def client(self, load: Load) -> Sequence[str]:
@@ -135,7 +135,7 @@ class System(ABC):
         wait_for(lambda: not self.pids(), "all nodes are gone")
 
     def is_whole(self, topic: str) -> bool:
-        """Whether all replicas of a topic are in sync; a system that cannot tell is whole once it is ready."""
+        """Whether all replicas of a topic are in sync; a system without that information is whole once it is ready."""
         return True
 
     def slow_syncs(self, slower_s: float) -> None:

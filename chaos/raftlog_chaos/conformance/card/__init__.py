@@ -1,1 +1,1 @@
-"""The conformance card: any broker's answers beside those that Apache Kafka 4.3 gave when they were recorded."""
+"""The conformance card: any broker's answers beside Apache Kafka 4.3's recorded answers."""

@@ -18,18 +18,18 @@ ANY: Final = 1
 LEAVING: Final = -1
 """The epoch with which a member of the new protocols leaves."""
 GROUP_KINDS: Final = ("Consumer", "Share", "Streams")
-"""The protocols whose members leave by a heartbeat, as the names of their requests begin."""
+"""The protocols with members that leave by a heartbeat, as the names of their requests begin."""
 DELETE: Final = 1
 """An operation of IncrementalAlterConfigs."""
 CONFIGS_OF: Final = {32: "a group", 16: "client metrics"}
-"""Config resources that stay when nothing else has their name."""
+"""Config resources that remain after everything else of their name is deleted."""
 DYNAMIC_SOURCES: Final = (1, 7, 8)
 """Of configs that were set: a topic's, client metrics', a group's."""
 RETRIES_S: Final = 5.0
 
 
 class Cleanup:
-    """The names that may go: those with one of the marks, and `created` ones that were not `before`."""
+    """The names to remove: names with one of the marks, and `created` names that were not there `before`."""
 
     def __init__(self, host: Host, *, marks: frozenset[str], created: frozenset[str]) -> None:
         self._session = GuestSession(host._replace(cluster_wide=True))  # it looks at names itself
@@ -189,7 +189,7 @@ class Cleanup:
 
 
 def _names(listed: Callable[[], Iterator[str]]) -> Sequence[str]:
-    """Return what is listed; nothing where the broker does not say."""
+    """Return the listed names; empty if the broker does not list them."""
     try:
         return sorted(listed())
     except (NotServed, NotReady, OSError, LookupError):

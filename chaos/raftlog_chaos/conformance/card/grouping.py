@@ -30,9 +30,9 @@ class Sort(NamedTuple):
 
 
 def sorts_of(results: Iterable[Result]) -> list[tuple[Sort, Sequence[Result]]]:
-    """Return the first differences of the histories that differ, the most frequent first.
+    """Return the first difference of each differing history, the most frequent first.
 
-    Later differences of a history often follow from its first one.
+    Later differences of a history often follow from its first difference.
     """
     found: dict[Sort, list[Result]] = {}
     for result in results:

@@ -1,6 +1,6 @@
 """A session with a broker that was not started for its histories: it keeps to the versions that the broker serves.
 
-It changes nothing that other clients share, and remembers what it may leave behind.
+It changes no state that other clients share, and records what it may leave behind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Host(NamedTuple):
 
 
 class HostSession(Session):
-    """A session with a broker that is reached in its own way, and whose versions need not be known."""
+    """A session with a broker that is reached in its own way; its versions need not be known."""
 
     def __init__(self, host: Host) -> None:
         super().__init__(host.servers)

@@ -1,6 +1,6 @@
-"""The page of a card: sums, differences with their reasons, and each history as a square that leads to its story.
+"""The page of a card: sums, differences with their reasons, and each history as a square that links to its details.
 
-One HTML file that stands alone, in the style of a chaos run's page: nothing is fetched, nothing is executed.
+One self-contained HTML file in the style of a chaos run's page: it fetches and executes no other file.
 """
 
 from __future__ import annotations

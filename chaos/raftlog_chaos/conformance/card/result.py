@@ -61,7 +61,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     @property
     def row(self) -> str:
-        """The row of the table, "" for a history without one."""
+        """The row of the table, "" for a history without a row."""
         return "/".join(self.history.split("/")[2:])
 
 

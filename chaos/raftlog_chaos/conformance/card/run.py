@@ -75,7 +75,7 @@ class CardRun:
         self.left: list[str] = []
 
     def begin(self, *, anyway: bool) -> None:
-        """Look at the cluster. Raises Occupied for one with topics of its own, NotReady, OSError."""
+        """Look at the cluster. Raises Occupied if it has other topics, NotReady, OSError."""
         session = GuestSession(self._host)
         try:
             found = session.look("Metadata", 9, topics=None, allow_auto_topic_creation=False)

@@ -1,4 +1,4 @@
-"""Requests that change what all clients of a cluster share: a broker that is not one's own is not asked for these.
+"""Requests that change what all clients of a cluster share: a foreign broker is not sent these.
 
 Names of histories carry their session's mark. A name without it belongs to another client.
 """
@@ -33,7 +33,7 @@ _ALWAYS: Final = {
 
 
 def shared_state(api: str, fields: Mapping[str, Any], *, mark: str = "", foreign: Container[str] = ()) -> str:
-    """Return what a request would change for all clients, "" if nothing. Without a mark no name is looked at.
+    """Return what a request would change for all clients, "" for no change. Without a mark, names are not checked.
 
     `foreign` are the names of the topics that others use.
     """
@@ -63,7 +63,7 @@ def shared_state(api: str, fields: Mapping[str, Any], *, mark: str = "", foreign
 
 
 def changed_by(recorded: Iterable[Mapping[str, Any]]) -> str:
-    """Return what the recorded requests of a history change for all clients, "" if nothing."""
+    """Return what the recorded requests of a history change for all clients, "" for no change."""
     found = (
         shared_state(str(step["asked"]).partition(" ")[0], step.get("fields") or {}) for step in recorded
     )
@@ -88,11 +88,11 @@ _CHANGES_TOPICS: Final = (
     "ElectLeaders",
     "IncrementalAlterConfigs",
 )
-"""These, and requests that a broker refuses for internal topics, or that change nothing there."""
+"""These, and requests that a broker refuses for internal topics, or that have no effect there."""
 
 
 def _of_topics(fields: Any) -> str:
-    """Return "internal topics" if one is named anywhere: a broker less careful than Kafka may obey."""
+    """Return "internal topics" if an internal topic is named anywhere: a broker less careful than Kafka may obey."""
     return "internal topics" if any(text.startswith("__") for text in _texts(fields)) else ""
 
 

@@ -65,7 +65,7 @@ def versions_of(answer: Message) -> Versions:
 
 
 class Lowered(NamedTuple):
-    """A request that a history leaves to the newest version, and the broker knows only an older one."""
+    """A request for the newest version where the broker knows only an older version."""
 
     key: int
     wanted: int
@@ -75,7 +75,9 @@ class Lowered(NamedTuple):
         return f"{_name(self.key)} v{self.version}"
 
     def require_fields(self, fields: Iterable[str]) -> None:
-        """Raise NotServed if the older version lacks one of a request's fields: it would ask something else."""
+        """Raise NotServed if the older version lacks one of a request's fields: the request would have another
+        meaning.
+        """
         if missing := _dropped(self, "request").intersection(fields):
             raise NotServed(f"{self} has no {' and no '.join(sorted(missing))}")
 
@@ -116,7 +118,7 @@ def _without(value: Any, dropped: frozenset[str]) -> Any:
 
 
 def _dropped(lowered: Lowered, kind: Any) -> frozenset[str]:
-    """Return the fields of the wanted version that the older one does not have."""
+    """Return the fields of the wanted version that the older version lacks."""
     wanted = field_names(lowered.key, lowered.wanted, kind)
     return wanted - field_names(lowered.key, lowered.version, kind)
 

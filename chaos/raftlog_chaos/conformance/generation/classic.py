@@ -25,7 +25,7 @@ MEMBERS: Final[Mapping[str, str | None]] = {
     "static": "instance",
     "static again": "instance",
 }
-"""Members and their group instance ids. Two have the same one: the later one takes the place of the other."""
+"""Members and their group instance ids. Two have the same id: the later member replaces the other."""
 SESSION_MS: Final = 60_000
 INSTANCES: Final = 5
 """The first version of JoinGroup with group instance ids."""
@@ -42,7 +42,7 @@ NO_MEMBERS: Final = {"Empty": "no members", "Dead": "no members"}
 
 
 class Waiting(Member):
-    """A member whose requests may wait."""
+    """A member with requests that may wait."""
 
     word = ""
     pending = ""
@@ -85,7 +85,7 @@ class ClassicWords(Scene):
         return member in self._members and self._members[member].is_inside
 
     def classic_join(self, *, member: str, version: int, protocols: list[str], data: str, claim: str) -> None:
-        """Send a request to join, with the id that the coordinator gave if it requires one."""
+        """Send JoinGroup, with the coordinator's member id if it requires an id."""
         joining = self._member_of(member, version)
         joining.protocols = [
             {"name": each, "metadata": subscription(self.topic, data=data.encode())} for each in protocols
@@ -235,15 +235,16 @@ class ClassicWords(Scene):
         }
 
     def _present(self, member: str) -> str:
-        """Return a member that has joined once, or, if it has not, one that is in the group."""
+        """Return a member that has joined before; if it has not, another member of the group."""
         has_joined = member in self._members and self._members[member].id
         inside = (name for name, each in self._members.items() if each.is_inside)
         return member if has_joined else next(inside, member)
 
     def classic_leave(self, *, member: str, version: int, by: str) -> None:
-        """Leave, by the member's id, its instance's or both. A member that waits does not: Kafka forgets its SyncGroup.
+        """Leave, by the member's id, its instance's or both. A waiting member stays: Kafka drops its SyncGroup.
 
-        Chance decides which of the others leads after a leader left. So it leaves last, and another one in its place.
+        After a leader left, chance decides which of the others leads. So the leader leaves last, and another member in
+        its place.
         """
         name = self._may_leave(self._present(member))
         leaving = self._members.get(name)

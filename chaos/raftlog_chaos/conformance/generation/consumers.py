@@ -19,14 +19,14 @@ CONSUMERS: Final[Mapping[str, str | None]] = {
     "s": "instance",
     "t": "instance",
 }
-"""Members, whose names are their ids, and their group instance ids. Two have the same one."""
+"""Members, whose names are their ids, and their group instance ids. Two have the same instance id."""
 USUAL: Final = ("a", "a", "b", "b", "c", "s", "t")
 NEVER: Final = 77
 """An epoch that no group of a history comes to."""
 SEVERAL: Final = 2
-"""So many members have a choice who gets a partition that is left over."""
+"""From this number of members on, the owner of a left-over partition is open."""
 UNCONFIRMED: Final = "before it confirmed"
-"""The remark on a heartbeat whose member has not confirmed its assignment yet."""
+"""The note on a heartbeat of a member that has not confirmed its assignment yet."""
 
 
 class Reader(Consumer):
@@ -65,7 +65,7 @@ class ConsumerWords(Scene):
     def consumer_heartbeat(
         self, *, member: str, epoch: str, owned: str, topics: str | None, has_instance: bool
     ) -> None:
-        """Send a heartbeat, usually one that confirms what the member was given."""
+        """Send a heartbeat, usually with a confirmation of the assignment."""
         reader = self._reader(member)
         if epoch == "own" and not reader.epoch:
             self.consumer_join(member=member, topics="topic", assignor=None, owned="none")
@@ -158,7 +158,7 @@ class ConsumerWords(Scene):
         }
 
     def _joined(self, member: str) -> Reader:
-        """Return a member that has joined once, or, if it has not, one that has."""
+        """Return a member that has joined before; if it has not, another that has."""
         reader = self._reader(member)
         return (
             reader if reader.epoch else next((each for each in self._readers.values() if each.epoch), reader)
@@ -266,7 +266,7 @@ def _offsets(random: Random) -> Mapping[str, Any]:
 
 
 def _settling(random: Random) -> list[Step]:
-    """A member that comes while another one is there, until both have what they are to have."""
+    """A member joins beside another member, until both have their target assignments."""
     one, other = random.sample(tuple(CONSUMERS), 2)
     usual = {"epoch": "own", "owned": "given", "topics": None, "has_instance": True}
     joining = {"topics": "topic", "assignor": None, "owned": "none"}

@@ -52,7 +52,9 @@ class Pair(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """The first difference without its numbers, so that equal ones can be counted; empty if there is none."""
+        """The first difference without its numbers, so that equal differences can be counted; empty without a
+        difference.
+        """
         if self.unknown:
             first = self.unknown[0]
             words = (first.asked.partition(" ")[0], first.path, first.kafka, first.other)
@@ -171,9 +173,9 @@ def shrink(steps: Sequence[int], fails: Callable[[Sequence[int]], bool]) -> Sequ
 
 
 def hunt(drawn: Drawn, *, steps: Sequence[int] = ()) -> int:
-    """Draw histories and compare them live; returns 1 if something differs that is not listed. Raises Missing.
+    """Draw histories and compare them live; returns 1 if an unlisted difference is found. Raises Missing.
 
-    With `steps`, these of the first one are played, and its story is printed.
+    With `steps`, these steps of the first history are run, and its details are printed.
     """
     with brokers("kafka", "raftlog") as sides, ThreadPoolExecutor(2) as threads:
         list(threads.map(partial(Brokers.get, needs=Needs()), sides))

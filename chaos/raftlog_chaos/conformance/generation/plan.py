@@ -14,7 +14,7 @@ LONGEST: Final = 20
 """Steps of a plan, without the reading at its end."""
 SHORTEST: Final = 4
 PHRASE_SHARE: Final = 0.3
-"""How often some steps that belong together are drawn, instead of one."""
+"""How often a phrase of related steps is drawn instead of a single step."""
 THEME_SHARE: Final = 0.6
 """How often a plan has a theme, beside some of the usual words."""
 WORD_OF_THEME_SHARE: Final = 0.8
@@ -57,11 +57,11 @@ class Word(NamedTuple):
 
 
 Phrase = Callable[[Random], list[Step]]
-"""Draws some steps that belong together, such as those of a transaction."""
+"""Draws some related steps, such as the steps of a transaction."""
 
 
 class Theme(NamedTuple):
-    """Words that belong together, and phrases of them. A plan has those of one theme at most."""
+    """Related words, and phrases of them. A plan has the words of one theme at most."""
 
     words: Mapping[str, Word]
     phrases: Sequence[tuple[set[str], Phrase]] = ()
@@ -95,5 +95,5 @@ def _part_of(theme: Theme, names: frozenset[str]) -> Theme:
 
 
 def mostly(random: Random, usual: Any, *odd: Any, share: float = 0.85) -> Any:
-    """Return the usual value, or, in the rest of the cases, one of the odd ones."""
+    """Return the usual value, or, in the rest of the cases, an odd value."""
     return usual if random.random() < share else random.choice(odd)

@@ -32,7 +32,7 @@ class Play(GroupTransactions, SessionWords):
         self.sent: dict[tuple[str, int], list[bytes]] = {}
         self.written: set[int] = set()
         self.made_up: set[tuple[str, int]] = set()
-        """Producers and the partitions to which they sent a batch of an epoch that nobody gave them."""
+        """Producers and the partitions to which they sent a batch of an epoch that was never assigned."""
 
     def run(self, steps: tuple[Step, ...]) -> None:
         """Play all steps, and then read everything."""
@@ -46,7 +46,7 @@ class Play(GroupTransactions, SessionWords):
     def produce(
         self, *, producer: str | None, partition: int, sequence: str, back: int, epoch: int, **rest: Any
     ) -> None:
-        """Send a batch, the next one of its producer or one that is not."""
+        """Send a batch, the next of its producer or another."""
         slot = (producer or "", partition)
         records = self._records(rest["sizes"], rest["after_ms"], rest["step_ms"], has_keys=rest["keys"])
         header = self._header(producer, partition, sequence, epoch)

@@ -26,7 +26,7 @@ class Scene:
         self.former_id = ""
         """The id of the topic before it was made again."""
         self.groups: set[str] = set()
-        """Groups with offsets, whose offsets are asked for at the end."""
+        """Groups with offsets, which are fetched at the end."""
         self._names: dict[str, str] = {}
 
     def name(self, word: str) -> str:
@@ -80,7 +80,7 @@ class Scene:
         return [{"name": self.topic, "partitions": [one]}]
 
     def offsets_by_id(self, partition: int, offset: int, metadata: str | None = "") -> list[dict[str, Any]]:
-        """Return an offset with the topic's name and id, of which each version of OffsetCommit has one."""
+        """Return an offset with the topic's name and id; each version of OffsetCommit uses either."""
         return [
             {**each, "topic_id": self.topic_id()} for each in self.offsets_of(partition, offset, metadata)
         ]

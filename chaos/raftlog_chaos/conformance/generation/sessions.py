@@ -45,7 +45,7 @@ class SessionWords(Scene):
     def session_open(
         self, *, slot: str, version: int, isolation: int, add: list[Mapping[str, Any]], is_again: bool
     ) -> None:
-        """Begin a session with some partitions, in the place of the one before or beside it."""
+        """Begin a session with some partitions, instead of the last session or beside it."""
         session = self._slots.setdefault(slot, FetchSession())
         identity = session.id if is_again else 0
         session.version, session.epoch = version, 0

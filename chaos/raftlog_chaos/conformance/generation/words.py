@@ -195,7 +195,7 @@ def _nothing(random: Random) -> Mapping[str, Any]:
 
 
 def _transaction(random: Random) -> list[Step]:
-    """A whole transaction in one of the two protocols, now and then with a step missing."""
+    """A whole transaction in either protocol, now and then without one of the steps."""
     slot, version = random.choice(TRANSACTIONAL), random.choice((1, 2))
     usual = {"producer": slot, "epoch": 0, "is_transactional": True, "sequence": "next"}
     group = random.choice(USUAL_GROUPS)

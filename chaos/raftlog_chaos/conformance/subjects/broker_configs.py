@@ -50,7 +50,7 @@ def fixed(s: Session, config: Config) -> None:
 
 @history({name: config for name, config in rows(kafka_configs.BROKER).items() if name != "listeners"})
 def changeable(s: Session, config: Config) -> None:
-    """A broker's config takes values of its type and range, for all brokers, or for one where that makes sense."""
+    """A broker's config takes values of its type and range, for all brokers, or for a single broker."""
     describe_broker(s, config.name)
     for resource in (own_id(s), ""):
         values(s, BROKER, resource, config)

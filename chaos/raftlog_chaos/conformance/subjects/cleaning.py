@@ -12,7 +12,7 @@ from raftlog_chaos.conformance.session import Session
 from raftlog_chaos.conformance.transacting import Transacting
 
 SEGMENT_MS: Final = 1_000
-"""Batches whose timestamps are further apart than that lie in segments of their own."""
+"""Batches whose timestamps are further apart than this are in different segments."""
 APART_MS: Final = 5_000
 HOUR_MS: Final = 3_600_000
 
@@ -78,7 +78,7 @@ KEPT: Final[dict[str, tuple[Mapping[str, int], int]]] = {
 
 @history(KEPT, slow=True)
 def retention(s: Session, row: tuple[Mapping[str, int], int]) -> None:
-    """Segments that are too old or too many are deleted, the active one too where it is too old."""
+    """Segments that are too old or too many are deleted, the active segment too where it is too old."""
     configs, start = row
     topic = s.topic(configs={"segment.ms": SEGMENT_MS, "retention.ms": -1})
     fill(s, topic, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), (b"d", b"4"))
@@ -92,7 +92,7 @@ def retention(s: Session, row: tuple[Mapping[str, int], int]) -> None:
 
 @history(slow=True)
 def retention_by_age(s: Session) -> None:
-    """Segments whose records are older than retention.ms are deleted, and no others."""
+    """Segments with all records older than retention.ms are deleted, and no others."""
     topic = s.topic(configs={"segment.ms": SEGMENT_MS, "retention.ms": HOUR_MS})
     for after_ms in (-3 * HOUR_MS, -2 * HOUR_MS, 0, APART_MS):
         s.produce(topic, s.batch(new_record(b"a", b"1", timestamp=s.at(after_ms))))

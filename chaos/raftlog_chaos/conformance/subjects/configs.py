@@ -36,7 +36,7 @@ from raftlog_chaos.conformance.session import Session
 
 @history(rows(kafka_configs.TOPIC))
 def topic_values(s: Session, config: Config) -> None:
-    """A topic's config takes values of its type and range, and nothing else."""
+    """A topic's config takes only values of its type and range."""
     name = s.topic()
     values(s, TOPIC, name, config)
     replaced(s, TOPIC, name, config)

@@ -94,7 +94,7 @@ def join(s: Session, odd: Fields) -> None:
 
 @history()
 def an_id_of_the_coordinator(s: Session) -> None:
-    """In version 0 a member without an id is given one."""
+    """In version 0 a member without an id gets an id."""
     topic = s.topic()
     member = Consumer(s, group(s), "", topics=[topic], version=0)
     member.join()
@@ -157,7 +157,7 @@ def a_first_heartbeat_again(s: Session) -> None:
 
 @history()
 def the_epoch_before_with_what_it_owned(s: Session) -> None:
-    """A member whose answer was lost goes on in the epoch before, if it owns no more than it was given."""
+    """After a lost answer a member goes on in the epoch before, if it owns no more than its assignment."""
     topic, other = s.topic(partitions=2), s.topic("other")
     member = Consumer(s, group(s), topics=[topic])
     member.join()
@@ -195,7 +195,7 @@ ASSIGNORS: Final = {
 
 @history(ASSIGNORS)
 def a_second_member(s: Session, fields: Fields) -> None:
-    """A member that comes is given partitions once those that had them have given them up."""
+    """A new member gets partitions after their owners have revoked them."""
     one, other = two(s, [s.topic(partitions=4)], **fields)
     describe(s, one.group)
     one.leave()
@@ -225,7 +225,7 @@ def shares_of(s: Session, name: str) -> Fields:
 
 @history()
 def a_member_that_gives_up_in_its_time(s: Session) -> None:
-    """Until it has confirmed, nobody else is given its partitions, and its epoch stays."""
+    """Until it has confirmed, no other member gets its partitions, and its epoch stays."""
     topic = s.topic(partitions=2)
     name = group(s)
     one, other = Consumer(s, name, "a", topics=[topic]), Consumer(s, name, "b", topics=[topic])
@@ -416,7 +416,7 @@ def described_with_rights(s: Session) -> None:
 
 @history()
 def described_without_names(s: Session) -> None:
-    """Without names nothing is described."""
+    """Without names no group is described."""
     describe(s)
 
 
@@ -540,7 +540,7 @@ def a_member_that_gives_nothing_up(s: Session) -> None:
 
 @history(settings=SHORT)
 def a_full_group(s: Session) -> None:
-    """A group takes no more members than `group.consumer.max.size`; of classic ones neither."""
+    """A group takes no more members than `group.consumer.max.size`; that includes classic members."""
     topic = s.topic()
     name = group(s)
     for word in "abc":

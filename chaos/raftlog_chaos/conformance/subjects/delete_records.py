@@ -93,7 +93,7 @@ def shape(s: Session, shape: Callable[[Session, str], list[Mapping[str, Any]]]) 
 
 @history({"compact": "compact", "compact and delete": "compact,delete", "delete": "delete"})
 def policy(s: Session, policy: str) -> None:
-    """Only topics whose records are deleted anyway let them be deleted by hand."""
+    """DeleteRecords is allowed only on topics whose cleanup policy deletes records."""
     topic = s.topic(configs={"cleanup.policy": policy})
     ask(s, [wanted(topic, 0)])
     ask(s, [wanted(topic, -1)])

@@ -53,7 +53,7 @@ def log_dirs(s: Session, topics: Sequence[Fields] | None, version: int, mine: st
 
 @history({f"v{version}": version for version in range(1, 5)})
 def log_dirs_in(s: Session, version: int) -> None:
-    """The partitions of a topic and their sizes; a new one is empty."""
+    """The partitions of a topic and their sizes; a new partition is empty."""
     name = s.topic(partitions=2)
     log_dirs(s, [{"topic": name, "partitions": [0, 1]}], version, name)
 
@@ -367,7 +367,7 @@ USERS: Final[Mapping[str, Callable[[str], Sequence[Fields]]]] = {
 
 @history(USERS)
 def users(s: Session, asked: Callable[[str], Sequence[Fields]]) -> None:
-    """A user without credentials is not found, and one that is named twice is refused."""
+    """A user without credentials is not found, and a user that is named twice is refused."""
     s.ask("DescribeUserScramCredentials", 0, users=asked(s.name("user")))
 
 

@@ -20,7 +20,7 @@ MADE_UP_SESSION: Final = 77
 MADE_UP_ID: Final = "00000000-0000-0000-0000-00000000002a"
 LONG_WAIT_MS: Final = 15_000
 SEGMENT_MS: Final = 1_000
-"""Batches whose timestamps are further apart than that lie in segments of their own."""
+"""Batches whose timestamps are further apart than this are in different segments."""
 
 
 def wanted(partition: int = 0, offset: int = 0, **fields: Any) -> Mapping[str, Any]:
@@ -75,7 +75,7 @@ OFFSETS: Final = (0, 1, 2, 3, 4, 5, 6, 7, -1, -2, MAX64)
 
 @history({f"isolation {isolation}": isolation for isolation in (0, 1, 2, -1)})
 def offset(s: Session, isolation: int) -> None:
-    """An offset within a batch gives the whole batch, one before the log's start or beyond its end an error."""
+    """An offset within a batch gives the whole batch, an offset before the log's start or beyond its end an error."""
     topic = s.topic()
     for values in ((b"a", b"b"), (b"c", b"d"), (b"e", b"f")):
         s.produce(topic, s.batch(*values))
@@ -306,7 +306,7 @@ SESSIONS: Final = {
     {f"{name} in v{each}": (script, each) for name, script in SESSIONS.items() for each in (7, 12, 13, 18)}
 )
 def session(s: Session, row: tuple[str, int]) -> None:
-    """A session remembers partitions, and answers with those that have news (KIP-227)."""
+    """A session remembers partitions, and answers with the changed partitions (KIP-227)."""
     script, version = row
     fetching = FetchSession(s, version)
     for word in script.split():
@@ -327,7 +327,7 @@ def leader_epoch(s: Session, version: int) -> None:
 
 @history({f"v{version}": version for version in (12, 18)})
 def last_fetched_epoch(s: Session, version: int) -> None:
-    """A reader whose log parted from the leader's learns where (KIP-595)."""
+    """A reader whose log diverged from the leader's learns where (KIP-595)."""
     topic = s.topic()
     s.produce(topic, s.batch(b"a", b"b"))
     for epoch, offset in ((-1, 0), (0, 0), (0, 1), (0, 2), (0, 3), (0, 9), (1, 0), (1, 2), (7, 9), (-2, 0)):
@@ -436,7 +436,7 @@ def replica_id(s: Session, replica: int) -> None:
 
 @history({f"v{version}": version for version in (11, 12, 18)})
 def rack(s: Session, version: int) -> None:
-    """A reader's rack that has no replica changes nothing (KIP-392)."""
+    """A reader's rack that has no replica has no effect (KIP-392)."""
     topic = s.topic()
     s.produce(topic, s.batch(b"a"))
     fetch(s, topic, wanted(), version=version, rack_id="somewhere")

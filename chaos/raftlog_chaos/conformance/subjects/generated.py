@@ -1,4 +1,4 @@
-"""Histories that were drawn by chance: the first ones of a seed. `generated` compares any number of others live."""
+"""Randomly drawn histories: the first of a seed. `generated` compares any number of others live."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def describe_with_rights(s: Session) -> None:
 
 @history()
 def describe_no_group(s: Session) -> None:
-    """Without names nothing is described."""
+    """Without names no group is described."""
     s.ask("DescribeGroups", 5, groups=[])
 
 

@@ -32,7 +32,7 @@ def alone(s: Session, version: int) -> None:
 
 @history({f"v{version}": version for version in (0, 1, 3, 5, 9)})
 def a_second_member(s: Session, version: int) -> None:
-    """A member that comes makes the group rebalance; the leader assigns, and the one that leaves makes it again."""
+    """A joining member starts a rebalance; the leader assigns, and a leaving member starts the next one."""
     name = group(s)
     one, two = Member(s, name, "one", version=version), Member(s, name, "two", version=version)
     one.settle()
@@ -111,7 +111,7 @@ def metadata(s: Session, given: Sequence[bytes]) -> None:
 
 @history({f"v{version}": version for version in (0, 3, 4, 8)})
 def an_unknown_member(s: Session, version: int) -> None:
-    """An id that the coordinator did not give is refused, in a group that is there and in a new one."""
+    """An id that the coordinator did not assign is refused, in an existing group and in a new group."""
     name = group(s)
     Member(s, name, "stranger", version=version).join(member_id="unknown")
     Member(s, name, "one", version=version).settle()
@@ -214,7 +214,7 @@ def sync(s: Session, odd: Fields) -> None:
 
 @history({"nothing": {}, "another member's": {"other": b"x"}})
 def assignments(s: Session, given: Mapping[str, bytes]) -> None:
-    """A member that the leader leaves out is given nothing."""
+    """A member that the leader leaves out gets no assignment."""
     member = Member(s, group(s))
     member.join()
     member.sync(given)
@@ -287,7 +287,7 @@ LEAVES: Final[dict[str, tuple[int, Fields]]] = {
 
 @history(LEAVES)
 def leave(s: Session, row: tuple[int, Fields]) -> None:
-    """Members leave each for itself; one that is not there is an error."""
+    """Members leave independently; an unknown member is an error."""
     version, odd = row
     member = Member(s, group(s))
     member.settle()
@@ -350,7 +350,7 @@ def a_static_member_that_returns_with_other_metadata(s: Session) -> None:
 
 @history()
 def two_at_once_with_one_instance(s: Session) -> None:
-    """The later one fences the earlier one that still joins."""
+    """The later member fences the earlier member that still joins."""
     name = group(s)
     leader = Member(s, name, "leader")
     leader.settle()
@@ -384,7 +384,7 @@ STATIC: Final[dict[str, Act]] = {
 
 @history(STATIC)
 def of_a_static_member(s: Session, act: Act) -> None:
-    """An instance belongs to one member id; requests with another one are fenced."""
+    """An instance belongs to one member id; requests with another id are fenced."""
     member = static(s, group(s), "")
     act(s, member)
     member.heartbeat()

@@ -21,8 +21,8 @@ EXPIRING: Final = {
 class Sending:
     """Producers with ids, a topic of two partitions, and a script of what is sent.
 
-    `3` is a batch of one record with sequence 3, `3x2` one of two records, `e1:3` one of epoch 1, `p1:3` one to
-    partition 1, `b:3` one of a second producer. Other words are in `WORDS`.
+    `3` is a batch of one record with sequence 3, `3x2` a batch of two records, `e1:3` a batch of epoch 1, `p1:3` a
+    batch for partition 1, `b:3` a batch of a second producer. Other words are in `WORDS`.
     """
 
     def __init__(self, s: Session, **configs: str | int) -> None:
@@ -153,7 +153,7 @@ SCRIPTS: Final = {
 
 @history(SCRIPTS)
 def sent(s: Session, script: str) -> None:
-    """A batch is stored if it follows the last one, and answered as before if it is one of the last five."""
+    """A batch is stored if it follows the last batch, and answered as before if it is among the last five."""
     Sending(s).run(script)
 
 
@@ -227,12 +227,12 @@ BUMPS: Final = {
     "the largest": (0, LAST_EPOCH),
     "two behind": (0, 0, 0, -2),
 }
-"""The epochs that are claimed one after the other, from the one in force."""
+"""The epochs that are claimed in turn, relative to the current epoch."""
 
 
 @history(BUMPS)
 def bump(s: Session, claims: tuple[int, ...]) -> None:
-    """A producer bumps its epoch by claiming it (KIP-360); its retry gets the same answer, an older one is fenced."""
+    """A producer bumps its epoch by claiming it (KIP-360); its retry gets the same answer, an older epoch is fenced."""
     name = s.name("txn")
     last = s.init_producer(transactional_id=name)
     for behind in claims:

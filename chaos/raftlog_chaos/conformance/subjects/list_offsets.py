@@ -141,7 +141,7 @@ SHAPES: Final[dict[str, Callable[[Session, str], list[Mapping[str, Any]]]]] = {
 
 @history({f"{name} in v{each}": (shape, each) for name, shape in SHAPES.items() for each in (4, 11)})
 def shape(s: Session, row: tuple[Callable[[Session, str], list[Mapping[str, Any]]], int]) -> None:
-    """Each partition is answered for itself; one that is named twice is an error."""
+    """Each partition gets its own answer; a partition that is named twice is an error."""
     shape, version = row
     topic = s.topic(partitions=2)
     s.produce(topic, s.batch(at(s, 0), at(s, 10)))

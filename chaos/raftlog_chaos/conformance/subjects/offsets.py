@@ -151,7 +151,7 @@ COMMITS: Final[dict[str, Fields]] = {
 
 @history(COMMITS)
 def commit_of(s: Session, odd: Fields) -> None:
-    """A commit to a group that does not exist makes one, if it is from outside a membership."""
+    """A commit from outside a membership creates a missing group."""
     name, topic = group(s), s.topic()
     commit(s, name, topic, 5, **odd)
     fetch(s, name)
@@ -185,7 +185,7 @@ VALUES: Final[dict[str, Fields]] = {
     "a partition of -1": {"committed_offset": 1, "partition_index": -1},
     "a partition of 7": {"committed_offset": 1, "partition_index": 7},
 }
-"""Offsets and what belongs to them, beside one that is right."""
+"""Offsets and their metadata, beside a valid offset."""
 
 
 @history(VALUES)
@@ -268,7 +268,7 @@ CLASSIC: Final[dict[str, Fields]] = {
 
 @history(CLASSIC)
 def of_a_classic_member(s: Session, odd: Fields) -> None:
-    """A member commits in its generation; while a group has members, nobody else does."""
+    """A member commits in its generation; while a group has members, no other client commits."""
     topic = s.topic()
     member = Member(s, group(s))
     member.settle()
@@ -312,7 +312,7 @@ def in_a_rebalance(s: Session) -> None:
 
 @history()
 def of_a_static_member_that_is_fenced(s: Session) -> None:
-    """A member whose instance returned elsewhere commits no more."""
+    """A member that was fenced by its instance's new member commits no more."""
     topic, name = s.topic(), group(s)
     former = Member(s, name, "former", instance="instance")
     former.settle()
@@ -358,7 +358,7 @@ CONSUMER: Final[dict[str, tuple[int, Fields]]] = {
 
 @history(CONSUMER)
 def of_a_consumer(s: Session, row: tuple[int, Fields]) -> None:
-    """A member commits in its epoch, from version 9 on; while a group has members, nobody else does."""
+    """A member commits in its epoch, from version 9 on; while a group has members, no other client commits."""
     version, odd = row
     topic = s.topic()
     member = Consumer(s, group(s), topics=[topic])
@@ -385,7 +385,7 @@ READS: Final[dict[str, Fields]] = {
 
 @history(READS)
 def read_by_a_consumer(s: Session, odd: Fields) -> None:
-    """A member reads what is committed in its epoch; anybody does without one."""
+    """A member reads committed offsets in its epoch; any client reads them without an epoch."""
     topic = s.topic()
     member = Consumer(s, group(s), topics=[topic])
     member.join()
@@ -398,7 +398,7 @@ def read_by_a_consumer(s: Session, odd: Fields) -> None:
 
 @history()
 def of_a_consumer_whose_epoch_rises(s: Session) -> None:
-    """A member that has not heard of the new epoch commits in its own one."""
+    """A member that does not know the new epoch yet commits in its own epoch."""
     topic, name = s.topic(partitions=2), group(s)
     one, two = Consumer(s, name, "a", topics=[topic]), Consumer(s, name, "b", topics=[topic])
     one.join()

@@ -52,7 +52,7 @@ ODD: Final[dict[str, tuple[int | At, ...]]] = {
     "base_sequence": (0, 5, -2, MAX32),
     "record_count": (3, 1, 0, -1, MAX32),
 }
-"""By field; the first value of each also meets those of the other fields."""
+"""By field; the first value of each field is also combined with the other fields' values."""
 
 SINGLE: Final[dict[str, Odd]] = {
     f"{field}={value if isinstance(value, int) else f'start+{value.after_ms}'}": {field: value}
@@ -85,7 +85,7 @@ def header(s: Session, odd: Odd) -> None:
 
 @history(PAIRS)
 def headers(s: Session, odd: Odd) -> None:
-    """A batch with two odd fields is refused for one of them."""
+    """A batch with two odd fields is refused for either of them."""
     topic = s.topic(configs=KEPT_FOR_EVER)
     s.produce(topic, odd_batch(s, odd))
     s.read(topic)

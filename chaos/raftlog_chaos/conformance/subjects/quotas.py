@@ -184,7 +184,7 @@ def alter_in(s: Session, version: int) -> None:
 
 @history()
 def entries_twice(s: Session) -> None:
-    """An entity that a request has twice is refused, or altered by the last one."""
+    """An entity that occurs twice in a request is refused, or altered by the last entry."""
     whose = [("user", s.name("u"))]
     alter(s, (whose, [change(PRODUCE, 1000.0)]), (whose, [change(PRODUCE, 2000.0)]), validate_only=True)
 
@@ -238,7 +238,7 @@ FILTERS: Final[Mapping[str, tuple[Callable[[Session], Sequence[Component]], bool
 
 @history(FILTERS)
 def found(s: Session, row: tuple[Callable[[Session], Sequence[Component]], bool]) -> None:
-    """A strict question finds entities of just these types, another one those that have more of them, too."""
+    """A strict filter finds entities of just these types, another filter also entities with further types."""
     components, strict = row
     user, client = s.name("u"), s.name("c")
     entities: Sequence[Entity] = (

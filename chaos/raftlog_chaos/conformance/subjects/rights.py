@@ -149,7 +149,7 @@ MISSING: Final = {
 
 @history(MISSING, settings=AUTHORIZED)
 def missing_topic_without_rights(s: Session, ask: Ask) -> None:
-    """A topic that does not exist is refused as one that does."""
+    """A missing topic is refused like an existing topic."""
     topic = s.name("missing")
     leave(s, TOPIC, topic, ())
     ask(s, topic)
@@ -379,7 +379,7 @@ PATTERNS: Final[dict[str, Sequence[tuple[str, Fields]]]] = {
     "another's": [("topic", {"principal": ALICE})],
     "a denial for another": [("topic", {"principal": ALICE, "permission_type": DENY})],
 }
-"""ACLs for reading a topic, mine if nothing else is said."""
+"""ACLs for reading a topic, mine unless stated otherwise."""
 
 
 @history(PATTERNS, settings=AUTHORIZED)

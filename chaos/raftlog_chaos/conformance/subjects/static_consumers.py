@@ -1,4 +1,4 @@
-"""Members of the consumer protocol that leave, and static ones, which come back."""
+"""Members of the consumer protocol that leave, and static members, which come back."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 NEW_ID: Final = "00000000-0000-0000-0000-00000000002a"
 """An id that no topic has."""
 PLAIN: Final = 4
-"""The newest version of CreateTopics whose answers do not list all configs."""
+"""The newest version of CreateTopics without all configs in its answers."""
 MAX32: Final = 2**31 - 1
 Fields = Mapping[str, Any]
 Topics = Callable[[Session], Sequence[Fields]]
@@ -54,7 +54,7 @@ def broker(s: Session) -> int:
 
 @history({f"v{version}": version for version in range(2, 8)})
 def create_in(s: Session, version: int) -> None:
-    """All versions from 2 on create topics; later ones answer with more."""
+    """All versions from 2 on create topics; later versions answer with more."""
     name = s.name("topic")
     create(s, new(name, 2, configs=[{"name": "retention.ms", "value": "1000"}]), version=version)
     create(s, new(name), version=version)
@@ -117,7 +117,7 @@ def counts(s: Session, row: tuple[int, int]) -> None:
 
 @history({f"v{version}": version for version in (2, 3, 4)})
 def counts_by_default(s: Session, version: int) -> None:
-    """Version 4 is the first one in which the broker may choose, by KIP-464; brokers do so in all of them."""
+    """Version 4 is the first version in which the broker may choose, by KIP-464; brokers do so in all versions."""
     name = s.name("topic")
     create(s, new(name, -1, -1), version=version)
     metadata(s, name)
@@ -221,7 +221,7 @@ def validate_only_in(s: Session, version: int) -> None:
 
 @history({str(timeout): timeout for timeout in (0, -1)})
 def create_within(s: Session, timeout: int) -> None:
-    """A time-out that has passed already is answered as one, and no topic is created."""
+    """A timeout that has passed already is answered as a timeout, and no topic is created."""
     name = s.name("topic")
     s.ask("CreateTopics", PLAIN, topics=[new(name)], timeout=timeout)
     create(s, new(name))
@@ -314,7 +314,7 @@ def grow_several(s: Session, topics: Callable[[Session, str], Sequence[tuple[str
 
 @history({f"v{version}": version for version in range(1, 6)})
 def delete_in(s: Session, version: int) -> None:
-    """Versions 1 to 5 delete topics by their names; an unknown one is refused."""
+    """Versions 1 to 5 delete topics by their names; an unknown name is refused."""
     name = s.topic()
     for _ in range(2):
         s.ask("DeleteTopics", version, topic_names=[name], timeout=TIMEOUT_MS)
@@ -374,7 +374,7 @@ def _id(s: Session, name: str) -> str:
 
 @history({f"v{version}": version for version in range(14)})
 def metadata_in(s: Session, version: int) -> None:
-    """Every version describes a topic, and says of an unknown one that it is."""
+    """Every version describes a topic, and reports an unknown topic as unknown."""
     name = s.topic(partitions=2)
     metadata(s, name, s.name("missing"), version=version)
 
@@ -392,7 +392,7 @@ def metadata_without_topics(s: Session, version: int) -> None:
 
 @history({f"v{version}": version for version in (1, 9, 12)})
 def metadata_of_all(s: Session, version: int) -> None:
-    """Null asks for all topics, in which the new one is."""
+    """Null requests all topics, which include the new topic."""
     name = s.topic(partitions=2)
     answer = s.look("Metadata", version, topics=None)
     s.observe("the topic", [each for each in answer["topics"] if each["name"] == name])
@@ -517,7 +517,7 @@ def pages(s: Session, names: Iterable[str], limit: int, cursor: Fields | None = 
 
 @history({str(limit): limit for limit in (1, 2, 3, 4, 5, 2000, 2001, MAX32)})
 def pages_of(s: Session, limit: int) -> None:
-    """Partitions come in pages; a cursor names the first one of the next page."""
+    """Partitions come in pages; a cursor names the first partition of the next page."""
     names = [s.topic("b", partitions=2), s.topic("a", partitions=3)]
     pages(s, [*names, s.name("missing")], limit)
 
@@ -544,7 +544,7 @@ CURSORS: Final[dict[str, Callable[[Session], Fields]]] = {
 
 @history(CURSORS)
 def cursor(s: Session, cursor: Callable[[Session], Fields]) -> None:
-    """A cursor leaves out the topics before it; one at a topic that is gone goes on with the next."""
+    """A cursor leaves out the topics before it; at a deleted topic it goes on with the next topic."""
     names = [s.topic("a", partitions=2), s.topic("b")]
     pages(s, names, 10, cursor(s))
 

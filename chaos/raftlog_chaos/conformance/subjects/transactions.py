@@ -73,7 +73,7 @@ LATE: Final = {
     "a late offset": "init offsets late commit-offset fetch-stable",
     "a new start after the time-out": "init begin send late init begin send commit read",
 }
-"""The words of a producer whose transaction takes longer than it may."""
+"""The words of a producer whose transaction exceeds its timeout."""
 
 
 def in_both(scripts: Mapping[str, str]) -> Mapping[str, tuple[str, int]]:
@@ -116,7 +116,7 @@ INITS: Final[dict[str, Mapping[str, Any]]] = {
 
 @history(INITS)
 def init(s: Session, fields: Mapping[str, Any]) -> None:
-    """A producer id is given for a time that the broker allows, and to the one that has it."""
+    """A producer id is given for an allowed timeout, and to its present owner."""
     given = {"transactional_id": s.name("txn"), "transaction_timeout": 60_000, **fields}
     node = s.coordinator(given["transactional_id"], kind=1) if given["transactional_id"] else None
     s.ask("InitProducerId", 5, node=node, **given)
@@ -325,7 +325,7 @@ def batch_of_another_id(s: Session, transactional_id: str | None) -> None:
 
 @history({"protocol 1": 1, "protocol 2": 2})
 def two_at_once(s: Session, protocol: int) -> None:
-    """The last stable offset is that of the oldest open transaction; aborted ones are named to readers."""
+    """The oldest open transaction sets the last stable offset; readers get the aborted transactions."""
     one = Transacting(s, protocol)
     other = Transacting(s, protocol, word="other", topic=one.topic)
     for producer, script in (
@@ -423,7 +423,7 @@ PATTERNS: Final = {
 
 @history(PATTERNS)
 def listed_by_pattern(s: Session, pattern: str) -> None:
-    """A pattern is one of the whole id."""
+    """A pattern matches the whole id."""
     one = Transacting(s, 1)
     one.run("init begin")
     s.ask(

@@ -1,6 +1,6 @@
 """Plants a bug in every process of a guest: POWER_CUT_PLANT names a function, as module:function, of tests/planted.
 
-For tests of the harness: it must be able to fail. Nothing else puts this folder on a path.
+For tests of the harness, which must be able to fail. Only these tests put this folder on a path.
 """
 
 import importlib
