@@ -68,7 +68,9 @@ def dev(
     *,
     nodes: Annotated[
         int,
-        typer.Option(min=0, max=9, help="how many; 0: three, or as many as the folder has", show_default=False),
+        typer.Option(
+            min=0, max=9, help="how many; 0: three, or as many as the folder has", show_default=False
+        ),
     ] = 0,
     data: Annotated[
         Path | None, typer.Option(help="a folder to keep the data in, to go on with later (default: none)")
