@@ -16,7 +16,6 @@ from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
 from raftlog.storage.producers import ProducerState, ProducerStateEntry
 from raftlog.storage.transaction_index import TransactionIndex
-from raftlog.storage.verification import Verifications
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_groups
 from raftlog_chaos.scenarios.transactions import transactions
 from tests.planted.plant import Plant
@@ -54,7 +53,7 @@ def forget_open_transactions_on_restart(patch: pytest.MonkeyPatch) -> None:
 
 def verification_outlives_the_marker(patch: pytest.MonkeyPatch) -> None:
     """The coordinator's confirmation is taken for true although its transaction has ended since (KAFKA-14402)."""
-    patch.setattr(Verifications, "end", lambda verifications, producer_id: None)
+    patch.setattr(ProducerState, "end_verifications", lambda state, producer_id, epoch, **version: None)
 
 
 def any_coordinator_ends_transactions(patch: pytest.MonkeyPatch) -> None:
