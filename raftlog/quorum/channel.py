@@ -64,11 +64,10 @@ HANDSHAKE_SECONDS: Final = 3.0
 """Timeout of a node's attempt to connect and authenticate, before it retries."""
 
 ACCEPT_SECONDS: Final = 10.0
-"""Timeout of the listener for that: slow nodes extend their own."""
+"""The listener's timeout for that: slow nodes extend their own."""
 
 _MAC_BYTES: Final = 16
-PROTOCOL: Final = 2
-"""Of the handshake."""
+PROTOCOL: Final = 2  # of the handshake
 _TLS_HANDSHAKE: Final = 0x16  # the first byte of a client that speaks TLS
 _NAME: Final = b"raftlog controller listener"
 _LENGTH: Final = struct.Struct(">I")

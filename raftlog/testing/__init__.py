@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from raftlog.testing.cluster import AdminCluster, Cluster, NetworkCluster
+    from raftlog.testing.cluster import AdminCluster, Cluster
     from raftlog.testing.in_process import InProcessCluster
     from raftlog.testing.kafka_container import KafkaContainer
+    from raftlog.testing.network_cluster import NetworkCluster
     from raftlog.testing.secure_cluster import SecureCluster
 
 __all__ = ["AdminCluster", "Cluster", "InProcessCluster", "KafkaContainer", "NetworkCluster", "SecureCluster"]
@@ -21,7 +22,7 @@ _MODULES: Final = {
     "Cluster": "cluster",
     "InProcessCluster": "in_process",
     "KafkaContainer": "kafka_container",
-    "NetworkCluster": "cluster",
+    "NetworkCluster": "network_cluster",
     "SecureCluster": "secure_cluster",
 }
 

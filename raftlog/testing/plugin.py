@@ -209,7 +209,8 @@ def _make_cluster(
     network: bool = False,
     directory: Path | None = None,
 ) -> Cluster:
-    from raftlog.testing.cluster import AdminCluster, NetworkCluster
+    from raftlog.testing.cluster import AdminCluster
+    from raftlog.testing.network_cluster import NetworkCluster
 
     kind = NetworkCluster if network else AdminCluster
     try:

@@ -19,7 +19,8 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 import raftlog.testing
 from raftlog.testing import InProcessCluster
-from raftlog.testing.cluster import Cluster, ClusterError, NetworkCluster
+from raftlog.testing.cluster import Cluster, ClusterError
+from raftlog.testing.network_cluster import NetworkCluster
 from raftlog.testing.ports import LOOPBACK
 from tests.kit.waits import PATIENCE_S, until
 

@@ -4,7 +4,7 @@ A consumer sees committed records. A replica, only on a connection authenticated
 end. Its fetch offset says what it has flushed. Records that are not in memory are read by `env.offload`.
 
 A response to a client takes at most a part of the free response memory, so it may be smaller than requested. While
-that memory is short, a response has at most SMALL_BYTES of records. A fetch waits if its next batch is larger.
+that memory is short, a response has at most 64 KiB of records. A fetch waits if its next batch is larger.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from raftlog.broker.handlers.fetch_response import (
     holds_back,
     leaves_records,
     refuse_all,
+    room_of_response,
     throttled_answer,
 )
 from raftlog.broker.handlers.fetch_rights import REFUSED, replica_of, take_back
@@ -59,11 +60,6 @@ PARTITIONS_AT_ONCE: Final = 1_000
 
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
 """The session of a fetch before it opens its own."""
-
-SHARE_OF_ROOM: Final = 4
-"""A response takes at most this part of the free response memory, or one batch."""
-
-SMALL_BYTES: Final = 64 * 1024
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -443,15 +439,11 @@ class PendingFetch(Slot):
         if session.replica:
             self._tells_high_watermarks = session.tell_high_watermarks(self.connection.server.loop.time())
         if self.replica is None:
-            answers = self.connection.server.memory.answers
-            room = max(0, answers.limit - answers.used)
-            is_short = answers.used >= answers.plenty
-            most = min(most, room // SHARE_OF_ROOM, SMALL_BYTES if is_short else room)
-        left = most
-        total = 0
+            room, is_short = room_of_response(self.connection.server.memory.answers)
+            most = min(most, room)
+        left, total, looked_at = most, 0, 0
         urgent = False
         self._cold.clear()
-        looked_at = 0
         for entry in tuple(session.ready):
             looked_at += 1
             if looked_at == PARTITIONS_AT_ONCE:

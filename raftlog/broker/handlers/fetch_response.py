@@ -6,9 +6,10 @@ It has a hint at a leader that is elsewhere (KIP-951).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from raftlog.base.disk import Buffer
+from raftlog.base.memory import Account
 from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession, FetchSessions, SessionPartition
 from raftlog.broker.partition_lookup import MOVED, current_leader, endpoints_of
 from raftlog.broker.replicas.replication_quota import is_listed
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from raftlog.replication.replica_host import PartitionRead, ReplicaId
 
 FIRST_LEADER_HINT_VERSION = 12
+
+SHARE_OF_ROOM: Final = 4
+"""A response takes at most this part of the free response memory, or one batch."""
+
+SMALL_BYTES: Final = 64 * 1024
 
 _as_fetched = _as_answer = tuple.__new__
 """Spares the Python call of a NamedTuple's own `__new__`."""
@@ -200,3 +206,9 @@ def throttled_answer(
     else:
         sessions.end(session.session_id)
     return FetchAnswer({}, NO_SESSION, (), throttle_ms)
+
+
+def room_of_response(answers: Account) -> tuple[int, bool]:
+    """Return how many bytes of records a client's response may have, and whether response memory is short."""
+    room, is_short = max(0, answers.limit - answers.used), answers.used >= answers.plenty
+    return min(room // SHARE_OF_ROOM, SMALL_BYTES if is_short else room), is_short
