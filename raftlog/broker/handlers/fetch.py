@@ -29,7 +29,7 @@ from raftlog.broker.handlers.fetch_response import (
 )
 from raftlog.broker.handlers.fetch_rights import REFUSED, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, FetchSession
-from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.network.responses import Slot
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
@@ -71,11 +71,11 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except TooManyElements as error:
         if header.api_version < FIRST_TOP_LEVEL_ERROR_VERSION:
             raise
-        connection.respond(encode_error(header, error.code))
+        connection.responses.add(encode_error(header, error.code))
         return
     fetch = PendingFetch(connection, header, request)
     if request.parts > PARTITIONS_AT_ONCE:
-        connection.hold(fetch)
+        connection.responses.hold(fetch)
         fetch.begin_later()
         return
     try:
@@ -83,7 +83,7 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except Exception:
         fetch.abandoned()
         raise
-    connection.hold(fetch) if buffers is None else connection.respond(buffers)
+    connection.responses.hold(fetch) if buffers is None else connection.responses.add(buffers)
 
 
 class PendingFetch(Slot):

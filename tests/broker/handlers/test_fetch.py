@@ -794,7 +794,7 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
     for pipe in (second, third):
         pipe.send(fetch(1, (1, 0), max_wait_ms=60_000, min_bytes=min_bytes))
         assert not pipe.transport.written
-    third.connection._slots[0].expired()  # type: ignore[attr-defined]
+    third.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     assert (told(third)[1].records or b"") == b""
     answers.give(800_000)
     await run_pending()
@@ -839,7 +839,7 @@ async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() ->
     assert not first.transport.written
     assert requests.used == 2 * ENTRY_BYTES
     assert second.correlation_ids() == [1]
-    first.connection._slots[0].expired()  # type: ignore[attr-defined]
+    first.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     assert (first.correlation_ids(), requests.used) == ([1], 0)
 
 
@@ -914,7 +914,7 @@ async def test_a_deadline_during_later_slices_ends_the_fetch_with_what_they_find
         partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
         partition.is_leader = False  # so that its size does not matter
     await run_pending()
-    pipe.connection._slots[0].expired()  # type: ignore[attr-defined]
+    pipe.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     await ended(fake)
     assert len(told(pipe)) == MANY
     assert len(fake.server.deadlines) == 0
