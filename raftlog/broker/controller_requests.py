@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Final, Generic, TypeVar
 
@@ -169,6 +169,22 @@ async def wait_for_image(
     finally:
         del broker.image_waiters[waiter]
     return True
+
+
+@contextmanager
+def noting_images(broker: LocalBroker, note: Callable[[], None]) -> Iterator[None]:
+    """Call `note` with every new image of this broker, for the body of the `with`."""
+
+    def check(image: MetadataImage) -> bool:
+        note()
+        return False
+
+    waiter = asyncio.get_running_loop().create_future()
+    broker.image_waiters[waiter] = check
+    try:
+        yield
+    finally:
+        del broker.image_waiters[waiter]
 
 
 async def wait_for_leaders(broker: LocalBroker) -> None:

@@ -37,7 +37,7 @@ from raftlog.broker.links.broker_links import CLIENT_ID
 from raftlog.broker.network import peer_handshake
 from raftlog.broker.network.long_turns import LONG_TURN_S
 from raftlog.broker.network.object_memory import expected_bytes
-from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.network.responses import Slot
 from raftlog.broker.rights import demand_needed
 from raftlog.broker.turns import completed, decoded, encoded, is_incomplete
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
@@ -133,7 +133,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     api = find_api(api_key, of_controllers=connection.to_controller)
     if api_key == ApiKey.API_VERSIONS and not known.handles(version):
         refusal = api_versions.refuse_version(correlation_id)
-        connection.respond((refusal,))
+        connection.responses.add((refusal,))
         return
     request = RequestContext(
         api_key,
@@ -154,7 +154,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
         return
     if len(frame) > REQUEST_MAX_BYTES:
         refusal = _refusal(request, f"a request of {api.name} has at most {REQUEST_MAX_BYTES} bytes")
-        connection.respond((_encode(request, refusal),))
+        connection.responses.add((_encode(request, refusal),))
         return
     size, lasting = len(frame), connection.lasting(frame)
     if size > DECODED_AT_ONCE_BYTES:
@@ -175,7 +175,7 @@ def _dispatch_rare(connection: Connection, header: RequestHeader, frame: memoryv
     try:
         message = decode_request(api_key, version, lasting, position, parts_max=parts_max)
     except TooManyElements:
-        connection.respond((_encode(request, _too_many_parts(request, parts_max)),))
+        connection.responses.add((_encode(request, _too_many_parts(request, parts_max)),))
         return
     _respond(connection, api, request, message, size=size)
 
@@ -286,7 +286,7 @@ def _respond(connection: Connection, api: Api, request: RequestContext, message:
         held = _Held(connection, 0 if api.waits_for_members else size)
         _answer_later(connection, request, result, held)
     elif result is not None:
-        connection.respond((_throttled(connection, request, _encode(request, result)),))
+        connection.responses.add((_throttled(connection, request, _encode(request, result)),))
 
 
 def _begin(
@@ -328,7 +328,7 @@ def _answer_later(
 ) -> None:
     """Keep the request's place, run the work while holding `room`, and respond with its result."""
     slot = Slot(connection)
-    connection.hold(slot)
+    connection.responses.hold(slot)
     connection.spawn(_conclude(slot, request, work, held, room))
 
 

@@ -411,8 +411,9 @@ class LeaderRole(ReplicaRole):
 
     def note_log_start(self, replica: ReplicaId, log_start_offset: int) -> None:
         progress = self.progress.get(replica.broker_id)
-        if progress is not None:
+        if progress is not None and progress.log_start_offset != log_start_offset:
             progress.log_start_offset = log_start_offset
+            self.partition.low_watermark_moved()
 
     def low_watermark(self) -> int:
         """The least log start of all replicas in service: records before it are deleted everywhere (KIP-107)."""
@@ -572,6 +573,7 @@ class LeaderRole(ReplicaRole):
         self._state = state
         if state.replicas != self.replicas:
             self._take_replicas(state, caught_up_at=self.host.now())
+            self.partition.low_watermark_moved()
         self.commit_isr(state.isr)
 
     def resign(self, error: type[KafkaError]) -> None:

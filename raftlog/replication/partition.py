@@ -10,6 +10,7 @@ ISR; an unclean election chose it in this epoch. Until then it does not count as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
@@ -84,6 +85,7 @@ class Partition:
         "host",
         "index",
         "log",
+        "low_watermark_waiters",
         "partition_epoch",
         "role",
         "topic",
@@ -107,6 +109,8 @@ class Partition:
         self.role: ReplicaRole | LeaderRole | FollowerRole = ReplicaRole(self)
         self._consumers: dict[FetchWaiter, None] = {}
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
+        self.low_watermark_waiters: tuple[Callable[[], None], ...] = ()
+        """Called when the low watermark may have moved, or this replica leads no more."""
         self._progress_told = False
         self.traffic = Traffic()
         """Of its topic, once the broker knows it."""
@@ -221,6 +225,7 @@ class Partition:
             self.storage_failed(error)
         self.high_watermark_moved()
         self.log_end_moved()
+        self.low_watermark_moved()
 
     def go_offline(self, error: type[KafkaError] = KafkaStorageError) -> None:
         """The disk failed (or, with another error, the replica was removed): refuse all requests from now on."""
@@ -231,6 +236,7 @@ class Partition:
         role.resign(error)
         self.high_watermark_moved()
         self.log_end_moved()
+        self.low_watermark_moved()
 
     def fail_following(self, reason: str) -> None:
         """Stop following until another leader is elected; the log stays as it is, for an operator to examine."""
@@ -498,6 +504,11 @@ class Partition:
         if self._consumers and not self._progress_told:
             self._progress_told = True
             self.host.wake_waiters(self)
+
+    def low_watermark_moved(self) -> None:
+        """Have the deletions of records that wait check it again."""
+        for waiter in self.low_watermark_waiters:
+            waiter()
 
     def log_start_moved(self) -> None:
         """Put the new log start into the followers' next responses, without waking any fetch."""

@@ -116,6 +116,7 @@ class FakePartition:
         self.error: KafkaError | None = None
         self.bug: Exception | None = None
         self.follower_starts = [2**62]
+        self.low_watermark_waiters: tuple[Callable[[], None], ...] = ()
         self.noted_starts: list[int] = []
         self.diverging: EpochEnd | None = None
         self.log = FakeLog(self)
@@ -228,7 +229,13 @@ class FakePartition:
     def active_producers(self) -> list[Any]:
         return []
 
+    def low_watermark_moved(self) -> None:
+        for waiter in self.low_watermark_waiters:
+            waiter()
+
     def low_watermark(self) -> int:
+        if self.error is not None:
+            raise self.error
         return min(self.log_start_offset, *self.follower_starts)
 
     def delete_records(self, offset: int) -> int:

@@ -13,7 +13,7 @@ CIRCLES = frozenset(
         "raftlog.broker.network.connection",
         "raftlog.broker.network.idle_connections",
         "raftlog.broker.network.peer_handshake",
-        "raftlog.broker.network.response_slots",
+        "raftlog.broker.network.responses",
         "raftlog.broker.network.server",
         # A replica of a partition and the role that it has now.
         "raftlog.replication.follower_role",

@@ -99,7 +99,7 @@ def test_a_node_imports_no_handlers_before_it_is_ready(modules: list[str]) -> No
     assert handlers <= {
         "raftlog.broker.handlers.api_versions",
         "raftlog.broker.handlers.fetch",
-        "raftlog.broker.handlers.fetch_cold_read",
+        "raftlog.broker.handlers.fetch_reader",
         "raftlog.broker.handlers.fetch_response",
         "raftlog.broker.handlers.fetch_rights",
         "raftlog.broker.handlers.produce",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.broker.handlers import fetch
+from raftlog.broker.handlers import fetch_reader
 from raftlog.broker.replicas import compaction
 from raftlog.storage.log_reads import LogReads
 from raftlog_chaos.scenarios.emptied_segments import emptied_segments
@@ -19,7 +19,7 @@ def end_answers_with_segments(patch: pytest.MonkeyPatch) -> None:
 def wait_at_the_end_of_a_segment(patch: pytest.MonkeyPatch) -> None:
     """fetch.min.bytes waits for more, though it lies in the next segment and nothing wakes the fetch."""
     end_answers_with_segments(patch)
-    patch.setattr(fetch, "leaves_records", lambda session, end_of: False)
+    patch.setattr(fetch_reader, "leaves_records", lambda session, end_of: False)
 
 
 def wait_for_the_checkpoint(patch: pytest.MonkeyPatch) -> None:

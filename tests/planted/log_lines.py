@@ -89,7 +89,7 @@ def log_before_closing(patch: pytest.MonkeyPatch) -> None:
         say(connection, event, facts)
 
     def log_first(connection: Connection, event: str, **facts: object) -> None:
-        if not connection._closing:
+        if connection.is_open:
             connection._say(event, facts)
             connection._close()
 

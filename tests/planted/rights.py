@@ -11,8 +11,9 @@ import pytest
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.base.machine import Decision
-from raftlog.broker.handlers import fetch, metadata, produce
+from raftlog.broker.handlers import fetch_reader, metadata, produce
 from raftlog.broker.handlers.fetch import PendingFetch
+from raftlog.broker.handlers.fetch_reader import FetchReader
 from raftlog.broker.network.login import Credentials, Login
 from raftlog.controller import acls
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
@@ -45,19 +46,19 @@ def answers_outlive_their_rules(patch: pytest.MonkeyPatch) -> None:
 
 def fetches_that_wait_keep_their_verdict(patch: pytest.MonkeyPatch) -> None:
     """A fetch that waits, and a session, go by the rules of their beginning."""
-    may, read = fetch.connection_may, PendingFetch._read
+    may, read = fetch_reader.connection_may, FetchReader._read
     patch.setattr(PendingFetch, "_take_back", lambda waiting: None)
 
-    def read_as_at_first(waiting: PendingFetch, entry: Any, *limits: Any, **more: Any) -> Any:
+    def read_as_at_first(reader: FetchReader, entry: Any, *limits: Any, **more: Any) -> Any:
         served_before = entry.partition is not None
         patched = (lambda *which: True) if served_before else may
-        fetch.connection_may = patched
+        fetch_reader.connection_may = patched
         try:
-            return read(waiting, entry, *limits, **more)
+            return read(reader, entry, *limits, **more)
         finally:
-            fetch.connection_may = may
+            fetch_reader.connection_may = may
 
-    patch.setattr(PendingFetch, "_read", read_as_at_first)
+    patch.setattr(FetchReader, "_read", read_as_at_first)
 
 
 def quiet_partitions_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
@@ -181,8 +182,8 @@ def produce_looks_up_first(patch: pytest.MonkeyPatch) -> None:
 
 def fetch_looks_up_first(patch: pytest.MonkeyPatch) -> None:
     """Fetch says that a topic is not there to who may not read it."""
-    refusal = fetch.refusal
-    may = fetch.connection_may
+    refusal = fetch_reader.refusal
+    may = fetch_reader.connection_may
 
     def may_or_absent(connection: Any, operation: Any, topic: Any) -> bool:
         if topic not in connection.server.broker.image().topics:
@@ -190,7 +191,7 @@ def fetch_looks_up_first(patch: pytest.MonkeyPatch) -> None:
         return may(connection, operation, topic)
 
     assert refusal is not None and issubclass(UnknownTopicOrPartition, KafkaError)
-    patch.setattr(fetch, "connection_may", may_or_absent)
+    patch.setattr(fetch_reader, "connection_may", may_or_absent)
 
 
 def lost_leaders_are_waited_for(patch: pytest.MonkeyPatch) -> None:

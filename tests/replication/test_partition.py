@@ -610,6 +610,20 @@ def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
     assert cluster[1].leading.progress[2].end_offset == -1
 
 
+def test_a_deletion_is_woken_when_a_followers_log_start_moves_and_when_the_role_changes() -> None:
+    """KIP-107: it waits for the low watermark. A fetch that says the same start again wakes nothing."""
+    cluster = ReplicaCluster(size=2)
+    partition, wakes = cluster[1].partition, list[int]()
+    partition.low_watermark_waiters = (lambda: wakes.append(partition.leader_epoch),)
+    for start in (5, 5, 6):
+        partition.note_log_start(cluster[2].replica, start)
+    assert len(wakes) == 2
+    cluster.elect(2)
+    assert wakes[2:] == [partition.leader_epoch]
+    partition.go_offline()
+    assert len(wakes) == 4
+
+
 def test_latest_offset_is_not_told_before_the_new_leader_committed_its_start() -> None:
     """KIP-207: else ListOffsets(latest) would go back after an election."""
     cluster = ReplicaCluster(size=2)

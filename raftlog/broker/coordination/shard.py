@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 READ_BYTES: Final = 64 * 1024
 """The maximum size read back before the loop gets its turn again."""
 
-POLL_S: Final = 0.02
-"""How often to check whether the replica has become the leader that the metadata names."""
-
 RETRY_S: Final = 1.0
 """Pause after a failed attempt to read the partition back."""
 
@@ -142,6 +139,10 @@ class CoordinatorShard(Generic[C, R]):
         elif self.coordinator is not None:
             self.coordinator.committed(partition.high_watermark)
 
+    def role_changed(self) -> None:
+        """Check the replica again: it may have been made, or have become the leader, only now."""
+        self._moved.set()
+
     def _leads(self, partition: Partition) -> bool:
         return partition.is_leader and partition.leader_epoch == self.leader_epoch
 
@@ -199,7 +200,8 @@ class CoordinatorShard(Generic[C, R]):
                 partition = None
             if partition is not None and self._leads(partition):
                 return partition
-            await asyncio.sleep(POLL_S)
+            self._moved.clear()
+            await self._moved.wait()
 
     async def _read_back(self, partition: Partition) -> R:
         # A new leader's high watermark may lie below what its predecessor committed and acknowledged. Reading up to it

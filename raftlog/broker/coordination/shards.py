@@ -67,6 +67,7 @@ class CoordinatorShards(Generic[T]):
         self._shards: dict[int, T] = {}
         self._creating: asyncio.Task[None] | None = None
         self._answers = CallQueue()
+        broker.replicas.role_listeners.append(self._roles_changed)
 
     def __len__(self) -> int:
         return len(self._shards)
@@ -96,6 +97,10 @@ class CoordinatorShards(Generic[T]):
             if index not in self._shards:
                 self._shards[index] = shard = self._new_shard(index, leader_epoch)
                 shard.start()
+
+    def _roles_changed(self) -> None:
+        for shard in self._shards.values():
+            shard.role_changed()
 
     def replica(self, index: int) -> Partition:
         """Return this broker's replica of one partition. Raises KafkaError if it has none."""

@@ -16,7 +16,7 @@ from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.controller_requests import MAX_TIMEOUT_S
+from raftlog.broker.controller_requests import MAX_TIMEOUT_S, noting_images
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
 from raftlog.broker.turns import each_part
@@ -29,15 +29,13 @@ if TYPE_CHECKING:
 
 API_KEY: Final = 21
 NO_LOW_WATERMARK: Final = -1
-LOOK_S: Final = 0.02
-"""Pause between two checks of the followers' progress, seconds."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond with the least log start offset of all replicas of each partition."""
     rows = ((topic.name, wanted) for topic in message.topics for wanted in topic.partitions)
     deletions = await each_part(broker.env, rows, lambda row: Deletion(broker, request, *row))
-    await _wait(broker.env, message, deletions)
+    await _wait(broker, message, deletions)
     return _answer(request, message, deletions)
 
 
@@ -49,7 +47,8 @@ class Deletion:
         self.error_code = 0
         self.low_watermark = NO_LOW_WATERMARK
         self._target = 0
-        self._partition: Partition | None = None
+        self.partition: Partition | None = None
+        """None once it has failed."""
         try:
             demand(broker, request, Operation.DELETE, TOPIC, topic)
             partition = locate(broker, topic, self.index)
@@ -58,19 +57,19 @@ class Deletion:
             if partition.config.cleanup_policy == ("compact",):
                 raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
             self._target = partition.delete_records(wanted.offset)
-            self._partition = partition
+            self.partition = partition
         except KafkaError as error:
             self.error_code = error.code
 
     def is_done(self) -> bool:
         """Check again; an error ends it too."""
-        if self._partition is None:
+        if self.partition is None:
             return True
         try:
-            self.low_watermark = self._partition.low_watermark()
+            self.low_watermark = self.partition.low_watermark()
         except KafkaError as error:
             self.error_code, self.low_watermark = error.code, NO_LOW_WATERMARK
-            self._partition = None
+            self.partition = None
             return True
         return self.low_watermark >= self._target
 
@@ -79,16 +78,30 @@ class Deletion:
         self.error_code = RequestTimedOut.code
 
 
-async def _wait(env: Env, message: Any, deletions: list[Deletion]) -> None:
-    """Check the followers repeatedly, until the request's timeout."""
-    clock = asyncio.get_running_loop().time
-    deadline_at = clock() + min(max(0, message.timeout) / 1000, MAX_TIMEOUT_S)
+async def _wait(broker: BrokerContext, message: Any, deletions: list[Deletion]) -> None:
+    """Wait until all are done or have failed, or the request's timeout is over."""
+    env, moved = broker.env, asyncio.Event()
     waiting = await _undone(env, deletions)
-    while waiting and clock() < deadline_at:
-        await asyncio.sleep(LOOK_S)
-        waiting = await _undone(env, waiting)
-    for each in waiting:
-        each.expire()
+    if not waiting:
+        return
+    note = moved.set
+    watched = {each.partition for each in waiting if each.partition is not None}
+    try:
+        for partition in watched:
+            partition.low_watermark_waiters += (note,)
+        # A follower that is fenced is not waited for any more, which only an image says.
+        with noting_images(broker, note):
+            async with asyncio.timeout(min(max(0, message.timeout) / 1000, MAX_TIMEOUT_S)):
+                while waiting := await _undone(env, waiting):
+                    await moved.wait()
+                    moved.clear()
+    except TimeoutError:
+        for each in await _undone(env, waiting):
+            each.expire()
+    finally:
+        for partition in watched:
+            others = (each for each in partition.low_watermark_waiters if each is not note)
+            partition.low_watermark_waiters = tuple(others)
 
 
 async def _undone(env: Env, deletions: list[Deletion]) -> list[Deletion]:

@@ -10,56 +10,57 @@ that memory is short, a response has at most 64 KiB of records. A fetch waits if
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
 from raftlog.broker.api import Api, NoChange
-from raftlog.broker.handlers.fetch_cold_read import ColdRead
+from raftlog.broker.handlers.fetch_reader import PARTITIONS_AT_ONCE, FetchReader
 from raftlog.broker.handlers.fetch_response import (
     FetchAnswer,
     count_throttled,
     encode_error,
     encode_session,
-    holds_back,
-    leaves_records,
     refuse_all,
-    room_of_response,
     throttled_answer,
 )
 from raftlog.broker.handlers.fetch_rights import REFUSED, replica_of, take_back
-from raftlog.broker.network.fetch_sessions import (
-    ENTRY_BYTES,
-    INITIAL_EPOCH,
-    NO_SESSION,
-    FetchSession,
-    SessionPartition,
-)
-from raftlog.broker.network.response_slots import Slot
-from raftlog.broker.partition_lookup import locate
-from raftlog.broker.rights import TOPIC, connection_may, refusal
+from raftlog.broker.network.fetch_sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, FetchSession
+from raftlog.broker.network.responses import Slot
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
-from raftlog.replication.replica_host import PartitionRead, ReplicaId
+from raftlog.replication.replica_host import PartitionRead
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
 
 API_KEY: Final = 1
-READ_COMMITTED: Final = 1
 NOTHING: Final = -1
 FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
 
-PARTITIONS_AT_ONCE: Final = 1_000
-"""Partitions that one fetch reads between two turns of the loop, some 10 µs each."""
-
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
 """The session of a fetch before it opens its own."""
+
+
+class Phase(Enum):
+    """Where a fetch is in its course. It responds out of the three phases in which it reads."""
+
+    READING = auto()
+    """Reads its partitions; between slices of very many, other events may come."""
+    READING_AGAIN = auto()
+    """Reads, and then once more, since a partition that it has read may have more by now."""
+    READING_LAST = auto()
+    """Reads, and then responds with whatever it has found."""
+    WAITING = auto()
+    """Waits for its partitions, for memory for responses, or for its deadline."""
+    WOKEN = auto()
+    """Reads again in the next iteration of the loop."""
 
 
 def handle(connection: Connection, header: RequestHeader, frame: memoryview, position: int) -> None:
@@ -70,11 +71,11 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except TooManyElements as error:
         if header.api_version < FIRST_TOP_LEVEL_ERROR_VERSION:
             raise
-        connection.respond(encode_error(header, error.code))
+        connection.responses.add(encode_error(header, error.code))
         return
     fetch = PendingFetch(connection, header, request)
     if request.parts > PARTITIONS_AT_ONCE:
-        connection.hold(fetch)
+        connection.responses.hold(fetch)
         fetch.begin_later()
         return
     try:
@@ -82,59 +83,27 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     except Exception:
         fetch.abandoned()
         raise
-    connection.hold(fetch) if buffers is None else connection.respond(buffers)
+    connection.responses.hold(fetch) if buffers is None else connection.responses.add(buffers)
 
 
 class PendingFetch(Slot):
     """One fetch, from its first read of the partitions to its response."""
 
-    __slots__ = (
-        "_cold",
-        "_counted_bytes",
-        "_gathered_bytes",
-        "_has_enough",
-        "_is_last_look",
-        "_is_taking_turns",
-        "_reserved_bytes",
-        "_tells_high_watermarks",
-        "_ticket",
-        "_wake_due",
-        "_withheld",
-        "full",
-        "header",
-        "max_bytes",
-        "min_bytes",
-        "read_committed",
-        "replica",
-        "request",
-        "session",
-    )
+    __slots__ = ("_counted_bytes", "_phase", "_ticket", "header", "reader", "request", "session")
+
+    reader: FetchReader
+    """Set once the session is open."""
 
     def __init__(self, connection: Connection, header: RequestHeader, request: FetchRequest) -> None:
-        super().__init__(connection)
+        self.connection = connection
+        self.buffers = None
+        self.overlaps = False
         self.header = header
         self.request = request
         self.session = NOT_OPEN
-        self.replica: ReplicaId | None = None
-        self.full = True
-        self.read_committed = request.isolation_level == READ_COMMITTED
-        self.max_bytes = min(max(0, request.max_bytes), connection.server.fetch_max_bytes)
-        if connection.limits is not None:
-            self.max_bytes = min(self.max_bytes, connection.limits.fetch_max_bytes)
-        self.min_bytes = min(request.min_bytes, self.max_bytes)
-        self._gathered_bytes = 0
-        self._has_enough = False
-        self._reserved_bytes = 0
-        self._counted_bytes = 0
-        self._withheld = False  # records left out of the response only for lack of memory
-        self._cold: list[ColdRead] = []
+        self._phase = Phase.READING
         self._ticket = NOTHING
-        self._wake_due = False
-        self._is_taking_turns = False
-        self._is_last_look = False
-        """Whether this responds with whatever the read in turns finds."""
-        self._tells_high_watermarks = True
-        """Whether the last read included partitions with only a new high watermark."""
+        self._counted_bytes = 0
 
     # -- its course ---------------------------------------------------------------------------------------------
 
@@ -144,19 +113,20 @@ class PendingFetch(Slot):
         if refused is not None:
             return refused
         if len(self.session.ready) > PARTITIONS_AT_ONCE:
-            self._take_turns(is_last=self._does_not_wait())
+            if self._does_not_wait():
+                self._phase = Phase.READING_LAST
+            self._read_in_turns()
             return None
-        for _ in self._gathering():
+        for _ in self.reader.slices():
             pass
-        if self._has_enough or self._does_not_wait():
-            told = self._tell()
-            return None if told is None else told.encode(self.header)
+        if self.reader.has_enough or self._does_not_wait():
+            answer = self._collect()
+            return None if answer is None else answer.encode(self.header)
         self._wait()
         return None
 
     def begin_later(self) -> None:
         """Begin in a separate turn, since decoding the request took one turn."""
-        self._is_taking_turns = True
         self._count_entries(self.request.parts)
         self._spawn(self._begin_in_turns())
 
@@ -168,10 +138,10 @@ class PendingFetch(Slot):
         if refused is not None:
             self.answer(refused)
             return
-        self.session.fetch = self
-        self._count_uncounted()
-        self._is_last_look |= self._does_not_wait()
-        await self._look_in_turns()
+        self._occupy_session()
+        if self._does_not_wait():
+            self._phase = Phase.READING_LAST
+        await self._read_slices()
 
     def _open(self) -> list[Buffer] | None:
         """Open or continue the session; return the error response if that fails."""
@@ -182,7 +152,7 @@ class PendingFetch(Slot):
             # find it in its session.
             server.broker.replicas.wake_now()
         try:
-            replica = self.replica = None if request.replica_id < 0 else replica_of(connection, request)
+            replica = None if request.replica_id < 0 else replica_of(connection, request)
             if replica is not None and server.broker.session is not None:
                 server.broker.session.fetched_at[replica.broker_id] = server.loop.time()
             session = server.sessions.open(
@@ -199,9 +169,9 @@ class PendingFetch(Slot):
         except KafkaError as error:
             return encode_error(self.header, error.code)
         self.session = session
+        self.reader = FetchReader(connection, request, session, replica)
         if request.session_epoch > INITIAL_EPOCH:
             self._take_back()
-        self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         if replica is not None and session.session_id not in (NO_SESSION, *connection.session_ids):
             connection.session_ids += (session.session_id,)  # the session ends with the connection
         waiting = session.fetch
@@ -216,104 +186,68 @@ class PendingFetch(Slot):
             return True
         return session.session_id == NO_SESSION and self.connection.server.requests.is_full
 
-    # -- turns --------------------------------------------------------------------------------------------------
-
-    def _take_turns(self, *, is_last: bool) -> None:
-        """Read very many partitions a slice at a time; other events wait for the end of that."""
-        self._is_taking_turns = True
-        self._is_last_look = is_last
-        self.session.fetch = self
-        self._count_uncounted()
-        self._spawn(self._look_in_turns())
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        self.connection.spawn(self._conclude(work))
-
-    async def _conclude(self, work: Coroutine[None, None, None]) -> None:
-        try:
-            await self.connection.server.long_turns.timed(API_KEY, work, self.connection.took)
-        finally:
-            if self.buffers is not None or not self.connection.is_open:
-                self._stop_waiting()
-
-    async def _look_in_turns(self) -> None:
-        turns = self.connection.server.broker.env.turns
-        while True:
-            self._wake_due = False
-            for _ in self._gathering():
-                await turns.next()
-                if self._is_over():
-                    return
-            if self._has_enough or self._is_last_look:
-                await turns.next()  # collecting the results is a turn, and so is encoding them
-                if self._is_over():
-                    return
-                self._is_taking_turns = False
-                self._stop_waiting()
-                self._take_back()
-                told = self._tell()
-                await turns.next()
-                if told is not None and self.buffers is None and self.connection.is_open:
-                    self.answer(told.encode(self.header))
-                return
-            if not self._wake_due:
-                break  # partitions that had been checked brought no records
-        self._is_taking_turns = False
+    def _wait(self) -> None:
+        is_woken = self._phase is Phase.READING_AGAIN
+        self._phase = Phase.WAITING
+        self.session.park_ready()
+        self._occupy_session()
+        server = self.connection.server
         if self._ticket == NOTHING:
-            self._wait()
-        else:
-            self._park_ready()
+            self._ticket = server.deadlines.add(self, self.request.max_wait_ms)
+        if self.reader.is_withheld:
+            server.memory.answers.wait(self)
+        if is_woken:
+            self.wake_soon()
 
-    def _is_over(self) -> bool:
-        """Return whether this was completed or abandoned meanwhile. If its session has ended, complete it here."""
-        if self.buffers is not None or not self.connection.is_open:
-            return True
-        if self.session.fetch is not self:
-            self.answer(encode_error(self.header, 0))
-            return True
-        return False
+    def _occupy_session(self) -> None:
+        """Have the session wake this fetch. The partitions of a session that is not kept are counted here."""
+        session = self.session
+        session.fetch = self
+        self._count_entries(len(session.entries) if session.session_id == NO_SESSION else 0)
+
+    def _count_entries(self, count: int) -> None:
+        """Count the memory that waits here, beside the kept sessions, in the account for requests."""
+        requests, size = self.connection.server.requests, count * ENTRY_BYTES
+        if size != self._counted_bytes:
+            requests.give(self._counted_bytes)
+            requests.take(size)
+            self._counted_bytes = size
+
+    def _stop_waiting(self) -> None:
+        server = self.connection.server
+        if self.session.fetch is self:
+            self.session.fetch = None
+        if self._ticket != NOTHING:
+            server.deadlines.remove(self, self._ticket)
+            self._ticket = NOTHING
+        server.memory.answers.leave(self)
+        self._count_entries(0)
+
+    # -- what happens to it -------------------------------------------------------------------------------------
 
     def wake_soon(self) -> None:
         """Read again in the next loop iteration, only once however many partitions woke the session."""
-        if self._is_taking_turns:
-            self._wake_due = True
-        elif not self._wake_due:
-            self._wake_due = True
+        if self._phase is Phase.READING:
+            self._phase = Phase.READING_AGAIN
+        elif self._phase is Phase.WAITING:
+            self._phase = Phase.WOKEN
             connection = self.connection
-            connection.server.loop.call_soon(connection.guarded(self._timed, self._look_again))
+            connection.server.loop.call_soon(connection.guarded(self._timed, self._read_again))
 
-    def memory_freed(self) -> None:
-        """Continue, since there is memory for responses again."""
-        self.wake_soon()
+    memory_freed = wake_soon
+    """There is memory for responses again."""
 
     def expired(self) -> None:
-        """Complete, since the client's max wait is over."""
-        self._timed(self._finish_waiting)
-
-    def _timed(self, step: Callable[[], None]) -> None:
-        """Take a step and record how long it holds the loop, which is measured nowhere else."""
-        server = self.connection.server
-        began_at = server.stopwatch()
-        try:
-            step()
-        finally:
-            self.connection.took(API_KEY, server.stopwatch() - began_at)
-
-    def _finish_waiting(self) -> None:
-        if self._is_taking_turns:
-            self._is_last_look = True
-            return
-        self._stop_waiting()
-        if len(self.session.ready) > PARTITIONS_AT_ONCE:
-            self._take_turns(is_last=True)
-            return
-        self._gather()
-        self._answer()
+        """Respond with what there is, since the client's max wait is over."""
+        if self._phase in (Phase.READING, Phase.READING_AGAIN):
+            self._phase = Phase.READING_LAST
+        elif self._phase in (Phase.WAITING, Phase.WOKEN):
+            self._phase = Phase.READING_LAST
+            self._timed(self._read)
 
     def hurry(self) -> None:
         """Complete, since the client has sent another request and does not wait any longer."""
-        if self._is_taking_turns or self.session.fetch is self:
-            self.expired()
+        self.expired()
 
     def abandoned(self) -> None:
         self._stop_waiting()
@@ -325,267 +259,140 @@ class PendingFetch(Slot):
         self._stop_waiting()
         self.answer(encode_error(self.header, 0))
 
-    def _wait(self) -> None:
-        session = self.session
-        session.fetch = self
-        # The dry entries of a kept session are parked already, and all others are ready.
-        waiting = session.entries.values() if session.session_id == NO_SESSION else session.ready
-        for entry in waiting:
-            if not entry.parked:
-                session.attach(entry, entry.partition)
-                session.park(entry)
-        for entry in session.ready:
-            entry.read = None  # not kept while waiting: it is read again
-        self._count_uncounted()
-        self._ticket = self.connection.server.deadlines.add(self, self.request.max_wait_ms)
-        self._wait_for_memory()
-
-    def _wait_for_memory(self) -> None:
-        if self._withheld:
-            self.connection.server.memory.answers.wait(self)
-
-    def _stop_waiting(self) -> None:
-        if self.session.fetch is self:
-            self.session.fetch = None
-        if self._ticket != NOTHING:
-            self.connection.server.deadlines.remove(self, self._ticket)
-            self._ticket = NOTHING
-        self.connection.server.memory.answers.leave(self)
-        if self._counted_bytes:
-            self._count_entries(0)
-
-    def _count_uncounted(self) -> None:
-        """Count the partitions of a session that is not kept, since no other code does."""
-        session = self.session
-        if session.session_id == NO_SESSION:
-            self._count_entries(len(session.entries))
-        elif self._counted_bytes:
-            self._count_entries(0)
-
-    def _count_entries(self, count: int) -> None:
-        """Count the memory that waits here, beside the kept sessions, in the account for requests."""
-        requests, size = self.connection.server.requests, count * ENTRY_BYTES
-        requests.give(self._counted_bytes)
-        requests.take(size)
-        self._counted_bytes = size
-
-    def _look_again(self) -> None:
-        self._wake_due = False
-        session = self.session
-        if session.fetch is not self or self._is_taking_turns:
-            return
-        wanted = self.min_bytes - self._gathered_bytes
-        if self.min_bytes > 1 and not self._withheld and session.estimate_new_bytes(wanted) < wanted:
-            for entry in session.ready:
-                session.park(entry)
-        elif len(session.ready) > PARTITIONS_AT_ONCE:
-            self._take_turns(is_last=False)
-        elif self._gather():
-            self._stop_waiting()
-            self._answer()
-        else:
-            self._park_ready()
-
-    def _park_ready(self) -> None:
-        for entry in self.session.ready:
-            entry.read = None
-            self.session.park(entry)
-        self._wait_for_memory()
-
-    def _answer(self) -> None:
-        self._take_back()
-        told = self._tell()
-        if told is not None:
-            self.answer(told.encode(self.header))
-
-    def _tell(self) -> FetchAnswer | None:
-        """Return the gathered response, or None if the disk must be read first."""
-        if self._cold:
-            self._read_cold()
-            return None
-        session, limits = self.session, self.connection.limits
-        if limits is not None:
-            throttle_ms = limits.fetched(self.connection, self._gathered_bytes)
-            if throttle_ms:
-                return throttled_answer(self.connection.server.sessions, session, throttle_ms, full=self.full)
-        if self.replica is not None and self.connection.server.broker.replicas.sent.is_limited:
-            count_throttled(session, self.connection.server.broker.replicas)
-        told = encode_session(self.connection, self.header.api_version, session, full=self.full)
-        if self._tells_high_watermarks:
-            session.high_watermarks_told_at = self.connection.server.loop.time()
-        if session.session_id == NO_SESSION and session.by_partition:
-            session.close()
-        return told
-
-    def _take_back(self) -> None:
-        """Refuse the partitions that the client may not read any more, even without news."""
-        if self.replica is None and self.connection.server.broker.authorizer is not None:
-            take_back(self.connection, self.session)
-            self._cold = [each for each in self._cold if each.entry.read is not REFUSED]
+    def _timed(self, step: Callable[[], None]) -> None:
+        """Take a step and record how long it holds the loop, which is measured nowhere else."""
+        server = self.connection.server
+        began_at = server.stopwatch()
+        try:
+            step()
+        finally:
+            self.connection.took(API_KEY, server.stopwatch() - began_at)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def _gather(self) -> bool:
-        """Read every partition that is not dry; return whether that is worth a response now."""
-        for _ in self._gathering():
-            pass
-        return self._has_enough
-
-    def _gathering(self) -> Iterator[None]:
-        """Gather, and stop after every PARTITIONS_AT_ONCE. At the end, `_has_enough` decides whether to respond."""
-        session = self.session
-        most = self.max_bytes
-        is_short = withheld = False
-        if session.replica:
-            self._tells_high_watermarks = session.tell_high_watermarks(self.connection.server.loop.time())
-        if self.replica is None:
-            room, is_short = room_of_response(self.connection.server.memory.answers)
-            most = min(most, room)
-        left, total, looked_at = most, 0, 0
-        urgent = False
-        self._cold.clear()
-        for entry in tuple(session.ready):
-            looked_at += 1
-            if looked_at == PARTITIONS_AT_ONCE:
-                looked_at = 0
-                yield
-            limit = left if left < entry.max_bytes else entry.max_bytes
-            min_one = total == 0 and not is_short
-            read = entry.read = self._read(entry, limit, min_one=min_one)
-            records = read.records
-            entry.dry = False
-            if records is None:
-                cold = partial(ColdRead, entry, read, limit=limit, end_offset=self.end_of(entry, read))
-                self._cold.append(cold(min_one=min_one, for_consumer=self.replica is None))
-                total += limit
-            elif records:
-                total += len(records)
-            elif entry.held and not read.error_code and read.diverging is None:
-                continue  # read again with the next fetch
-            elif is_short and self._has_more(entry, read):
-                withheld = True
-            elif not read.error_code and read.diverging is None and self._is_dry(entry, read):
-                self._note_dry(entry, read)
-            else:
-                urgent = True  # an error, a point to truncate to, or records that do not fit any more
-            left = most - total if total < most else 0
-        self._gathered_bytes = total
-        self._withheld = withheld
-        self._has_enough = urgent or bool(self._cold) or total >= min(self.min_bytes, max(most, 1))
-        if total and not self._has_enough:
-            self._has_enough = leaves_records(session, self.end_of)
-
-    def _note_dry(self, entry: SessionPartition, read: PartitionRead) -> None:
-        """Have the partition wake the session, and leave the entry out of the response if it has no news."""
-        session = self.session
-        entry.dry = True
-        if session.session_id != NO_SESSION:
-            session.park(entry)
-        elif self._is_taking_turns:
-            session.attach(entry, entry.partition)  # it may be woken before the last entry is read
-            session.park(entry)
-        if self.full or not entry.differs(read):
-            del session.ready[entry]
-        elif not self._tells_high_watermarks:
-            del session.ready[entry]
-            session.untold[entry] = None
-
-    def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
-        partition = entry.partition
-        broker = self.connection.server.broker
-        image = broker.image()
-        # A session keeps references to replica objects, so a fetch of a thousand partitions needs no lookups. Every
-        # new image may have moved, deleted or recreated any of them, so each entry is looked up once after that.
-        is_doubted = broker.silent_members and self.replica is None
-        if partition is None or entry.image is not image or is_doubted:
-            try:
-                if broker.authorizer is not None and not connection_may(
-                    self.connection, Operation.READ, entry.topic
-                ):
-                    raise refusal(TOPIC)
-                partition = locate(broker, entry.topic, entry.index, for_follower=self.replica is not None)
-            except KafkaError as error:
-                self.session.attach(entry, None)
-                return PartitionRead(error.code, -1, -1, -1, b"", aborted=())
-            entry.image = image
-            if self.session.session_id == NO_SESSION and not self.session.by_partition:
-                entry.partition = partition  # if it has to wait, it is attached then
-            elif partition is not entry.partition:
-                self.session.attach(entry, partition)
-        # Noted at each read, not when the wait begins: later appends count towards min.bytes.
-        if self.min_bytes > 1:
-            entry.seen_bytes = partition.log.size_bytes
-        # DeleteRecords waits for the least log start of all replicas (KIP-107). A follower sends its own as it
-        # fetches.
-        replica = self.replica
-        is_new = entry.moved
-        if replica is not None and is_new:
-            partition.note_log_start(replica, entry.log_start_offset)
-        entry.held = (
-            replica is not None
-            and broker.replicas.sent.is_limited
-            and holds_back(broker.replicas, replica, entry, partition)
-        )
-        # A throttled follower gets no records, but its fetch is noted: the leader learns the follower's position from
-        # it.
-        read = partition.read(
-            entry.offset,
-            0 if entry.held else max_bytes,
-            min_one=min_one and not entry.held,
-            current_leader_epoch=entry.current_leader_epoch,
-            last_fetched_epoch=entry.last_fetched_epoch,
-            read_committed=self.read_committed,
-            replica=replica,
-            is_new=is_new,
-        )
-        if read.error_code:
-            entry.image = None  # perhaps another replica object serves it by now
+    def _read_again(self) -> None:
+        session, reader = self.session, self.reader
+        if self._phase is not Phase.WOKEN or session.fetch is not self:
+            return
+        self._phase = Phase.READING
+        missing = reader.min_bytes - reader.size_bytes
+        if reader.min_bytes > 1 and not reader.is_withheld and session.estimate_new_bytes(missing) < missing:
+            self._wait()
         else:
-            entry.moved = False
-        return read
+            self._read()
 
-    def _is_dry(self, entry: SessionPartition, read: PartitionRead) -> bool:
-        return entry.offset >= self.end_of(entry, read)
+    def _read(self) -> None:
+        if len(self.session.ready) > PARTITIONS_AT_ONCE:
+            self._read_in_turns()
+        elif self.reader.read_all() or self._phase is Phase.READING_LAST:
+            self._stop_waiting()
+            self._respond()
+        else:
+            self._wait()
 
-    def _has_more(self, entry: SessionPartition, read: PartitionRead) -> bool:
-        """Return whether only the limits of this response leave out records of a partition."""
-        return not read.error_code and read.diverging is None and not self._is_dry(entry, read)
+    def _read_in_turns(self) -> None:
+        """Read very many partitions a slice at a time; other events wait for the end of that."""
+        self._occupy_session()
+        self._spawn(self._read_slices())
 
-    def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
-        """Return the offset that this reader may not read past."""
-        if self.replica is not None and entry.partition is not None:
-            return entry.partition.log.log_end_offset
-        return read.last_stable_offset if self.read_committed else read.high_watermark
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        self.connection.spawn(self._conclude(work))
+
+    async def _conclude(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await self.connection.server.long_turns.timed(API_KEY, work, self.connection.took)
+        finally:
+            if self.buffers is not None or not self.connection.is_open:
+                self._stop_waiting()
+
+    async def _read_slices(self) -> None:
+        turns = self.connection.server.broker.env.turns
+        while True:
+            if self._phase is Phase.READING_AGAIN:
+                self._phase = Phase.READING
+            for _ in self.reader.slices():
+                await turns.next()
+                if self._is_over():
+                    return
+            if self.reader.has_enough or self._phase is Phase.READING_LAST:
+                break
+            if self._phase is Phase.READING:
+                self._wait()
+                return
+        await turns.next()  # collecting the results is a turn, and so is encoding them
+        if self._is_over():
+            return
+        self._stop_waiting()
+        self._take_back()
+        answer = self._collect()
+        await turns.next()
+        if answer is not None and self.buffers is None and self.connection.is_open:
+            self.answer(answer.encode(self.header))
+
+    def _is_over(self) -> bool:
+        """Return whether this was completed or abandoned meanwhile. If its session has ended, complete it here."""
+        if self.buffers is not None or not self.connection.is_open:
+            return True
+        if self.session.fetch is not self:
+            self.answer(encode_error(self.header, 0))
+            return True
+        return False
+
+    # -- its response -------------------------------------------------------------------------------------------
+
+    def _respond(self) -> None:
+        self._take_back()
+        answer = self._collect()
+        if answer is not None:
+            self.answer(answer.encode(self.header))
+
+    def _take_back(self) -> None:
+        """Refuse the partitions that the client may not read any more, even without news."""
+        reader = self.reader
+        if reader.replica is None and self.connection.server.broker.authorizer is not None:
+            take_back(self.connection, self.session)
+            reader.cold = [each for each in reader.cold if each.entry.read is not REFUSED]
+
+    def _collect(self) -> FetchAnswer | None:
+        """Return the response with what was read, or None if the disk must be read first."""
+        session, reader, connection = self.session, self.reader, self.connection
+        if reader.cold:
+            self._read_cold()
+            return None
+        server, limits = connection.server, connection.limits
+        if limits is not None:
+            throttle_ms = limits.fetched(connection, reader.size_bytes)
+            if throttle_ms:
+                return throttled_answer(server.sessions, session, throttle_ms, full=reader.full)
+        if reader.replica is not None and server.broker.replicas.sent.is_limited:
+            count_throttled(session, server.broker.replicas)
+        answer = encode_session(connection, self.header.api_version, session, full=reader.full)
+        if reader.has_high_watermarks:
+            session.high_watermarks_told_at = server.loop.time()
+        if session.session_id == NO_SESSION and session.by_partition:
+            session.close()
+        return answer
 
     def _read_cold(self) -> None:
-        cold = tuple(self._cold)
-        self._reserve(self._gathered_bytes)
-        future = self.connection.server.broker.env.offload(lambda: [each.run() for each in cold])
-        future.add_done_callback(self.connection.guarded(self._cold_read))
+        """Read from the disk in a thread. What is read counts from now on, and then as part of the response."""
+        cold, size = tuple(self.reader.cold), self.reader.size_bytes
+        server = self.connection.server
+        server.memory.answers.take(size)
+        future = server.broker.env.offload(lambda: [each.run() for each in cold])
+        future.add_done_callback(self.connection.guarded(self._cold_read, size))
 
-    def _reserve(self, size: int) -> None:
-        """Count records that are being read. Afterwards they count as part of a response."""
-        answers = self.connection.server.memory.answers
-        before, self._reserved_bytes = self._reserved_bytes, size
-        answers.take(size)
-        answers.give(before)
-
-    def _cold_read(self, future: asyncio.Future[list[PartitionRead]]) -> None:
+    def _cold_read(self, size: int, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Back on the loop."""
-        self._reserve(0)
+        self.connection.server.memory.answers.give(size)
         if not self.connection.is_open:
             self.abandoned()
         reads = future.result()
         if self.connection.is_open:
-            self._timed(partial(self._take_cold, reads))
+            self._timed(partial(self._respond_with, reads))
 
-    def _take_cold(self, reads: list[PartitionRead]) -> None:
-        for cold, read in zip(self._cold, reads, strict=True):
-            cold.entry.read = cold.finish(read)
-        self._cold.clear()
-        reads = [each.read for each in self.session.ready if each.read is not None]
-        self._gathered_bytes = sum(len(read.records) for read in reads if read.records)
-        self._answer()
+    def _respond_with(self, reads: list[PartitionRead]) -> None:
+        self.reader.finish_cold(reads)
+        self._respond()
 
 
 API: Final = Api(

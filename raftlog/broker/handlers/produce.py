@@ -37,7 +37,7 @@ from raftlog.broker.coordination.transaction_verification import (
     VerificationRequests,
 )
 from raftlog.broker.handlers.walked_records import walk_records
-from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.network.responses import Slot
 from raftlog.broker.partition_lookup import (
     MOVED,
     current_leader,
@@ -116,26 +116,26 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
         pending.refuse_denied()
     refused = _refusal(connection, header, request)
     if request.transactional_id is not None and refused is None and pending.begin_verification():
-        connection.hold(pending)
+        connection.responses.hold(pending)
         return
     steps = pending.append() if refused is None else pending.refuse(refused)
     if next(steps, DONE) is not DONE:
         pending.keep_batches()
         pending.go_on_later(pending.append_in_turns(steps))
-        connection.hold(pending)
+        connection.responses.hold(pending)
         return
     if pending.unlooked:
         pending.go_on_later(pending.look())
-        connection.hold(pending)
+        connection.responses.hold(pending)
         return
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
     buffers = pending.settle()
     if buffers is None:
-        connection.hold(pending)
+        connection.responses.hold(pending)
     else:
-        connection.respond(buffers)
+        connection.responses.add(buffers)
 
 
 def _refusal(connection: Connection, header: RequestHeader, request: ProduceRequest) -> KafkaError | None:
@@ -411,7 +411,7 @@ class PendingProduce(Slot):
         elif (buffers := self.settle()) is not None:
             self.answer(buffers)
         else:
-            connection.overlap(self)
+            connection.responses.overlap(self)
 
     async def _append_unlooked(self, each: DeferredBatch) -> None:
         server, acks = self.connection.server, self._wanted.acks

@@ -3,9 +3,9 @@
 It does not know what a request is for. A frame is a view of the workspace that all connections receive into, valid
 only while it is handled. `lasting` returns bytes that are needed later.
 
-Memory is bounded for each connection: one frame that really arrived, `MAX_OPEN_SLOTS` waiting responses, one response
-beyond `ANSWERS_HIGH_BYTES`. The accounts of `inbox.py` and `outbox.py` bound all connections together. Past a limit it
-stops handling frames, then reading. `idle_connections.py` closes it if it makes no progress.
+Memory is bounded for each connection: one frame that really arrived, and the limits of its responses (`responses.py`).
+The accounts of `inbox.py` and `outbox.py` bound all connections together. Past a limit it stops handling frames, then
+reading. `idle_connections.py` closes it if it makes no progress.
 
 An exception in a callback of the transport or of a slot costs this connection only (`base/guard.py`).
 """
@@ -13,19 +13,18 @@ An exception in a callback of the transport or of a slot costs this connection o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from raftlog.base.disk import Buffer
 from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.network.admission import ConnectionStanding, Gate, dispatch_before_login
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
 from raftlog.broker.network.inbox import Inbox
-from raftlog.broker.network.outbox import Outbox
-from raftlog.broker.network.response_slots import ReadySlot, Slot
+from raftlog.broker.network.responses import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Responses
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length
 from raftlog.security.acls import ANONYMOUS
 
@@ -37,12 +36,6 @@ if TYPE_CHECKING:
     from raftlog.broker.network.server import BrokerServer
     from raftlog.replication.replica_host import ReplicaId
 
-MAX_OPEN_SLOTS: Final = 128
-"""The maximum number of requests of a connection without a written response."""
-
-ANSWERS_HIGH_BYTES: Final = 1024 * 1024
-"""The size of waiting response bytes at which a connection stops handling requests."""
-
 COUNTED_BYTES: Final = 1024
 """A request other than Produce counts once more for each of these."""
 
@@ -52,30 +45,35 @@ UNKNOWN: Final = ("unknown", "unknown")
 PLAIN_MAX_BYTES: Final = 1 << 28
 """A frame of at most this size cannot be the beginning of another protocol, so its length is not checked again."""
 
+NOT_QUIET: Final = -1
+"""Instead of a number of sweeps without bytes: bytes came since the last sweep."""
+
 _LENGTH = Struct(">i")
 _PRODUCE: Final = 0
+
+
+class State(IntEnum):
+    """How far a connection is in its life. It only moves down this list, or between the two ways to finish."""
+
+    OPEN = 0
+    FINISHING_PRODUCE = 1
+    """Handles no more requests, and closes once its open Produce requests are completed."""
+    FINISHING_ALL = 2
+    """The same, once all its open requests are completed."""
+    CLOSING = 3
+    LOST = 4
 
 
 class Connection(asyncio.BufferedProtocol, Guard):
     """One accepted connection of one listener."""
 
     __slots__ = (
-        "_active",
-        "_answers_all",
-        "_arrived_at",
-        "_closing",
-        "_finishing",
         "_frame_max_bytes",
         "_handle_due",
-        "_handling",
-        "_lost",
-        "_out",
-        "_out_bytes",
         "_plain_max_bytes",
         "_quiet_sweeps",
-        "_slots",
+        "_state",
         "_transport",
-        "_waiting_for",
         "api_key",
         "dispatch",
         "gate",
@@ -87,11 +85,11 @@ class Connection(asyncio.BufferedProtocol, Guard):
         "listener",
         "login",
         "number",
-        "outbox",
         "peer",
         "peer_host",
         "peer_port",
         "principal",
+        "responses",
         "server",
         "session_ids",
         "software",
@@ -127,20 +125,10 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.gate = Gate()
         self.dispatch: Callable[[Connection, memoryview], None] = dispatch_before_login
         self.inbox = Inbox(server.requests)
-        self.outbox = Outbox(server.memory.answers)
-        self._slots: list[Slot] = []
-        self._out: list[Buffer] = []  # of what is handled now; they leave together
-        self._out_bytes = 0
-        self._waiting_for: Slot | None = None
-        self._handling = False
+        self.responses = Responses(self, server.memory.answers)
+        self._state = State.OPEN
         self._handle_due = False
-        self._closing = False
-        self._finishing = False
-        self._answers_all = False
-        self._lost = False
-        self._active = True
-        self._quiet_sweeps = 0
-        self._arrived_at = 0.0
+        self._quiet_sweeps = NOT_QUIET
         self.api_key = 0
         """Of the current request."""
         self._transport: asyncio.Transport | None = None
@@ -155,7 +143,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             else:
                 self.gate.close(self)  # not before: over TLS many clients never complete the handshake
             self.inbox.open(self._transport)
-            self.outbox.open(self._transport)
+            self.responses.outbox.open(self._transport)
             self.server.tune(transport)
             self.tls_session = transport.get_extra_info("ssl_object")
             peer = transport.get_extra_info("peername")
@@ -179,7 +167,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         try:
             server = self.server
             server.counters.bytes_received += nbytes
-            self._active = True
+            self._quiet_sweeps = NOT_QUIET
             if self.inbox.rest is None:
                 self._handle_frames(server.requests.workspace, nbytes)
             else:
@@ -189,12 +177,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.crash("buffer_updated")
 
     def pause_writing(self) -> None:
-        self.outbox.is_paused = True
+        self.responses.outbox.is_paused = True
 
     def resume_writing(self) -> None:
         try:
-            self.outbox.resume()
-            self._go_on()
+            self.responses.outbox.resume()
+            self.go_on()
         except Exception:
             self.crash("resume_writing")
 
@@ -202,13 +190,11 @@ class Connection(asyncio.BufferedProtocol, Guard):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._lost:
+        if self._state is State.LOST:
             return
-        self._lost = self._closing = True
+        self._state = State.LOST
         self._transport = None
-        slots, self._slots = self._slots, []
-        for slot in slots:
-            self.run_guarded(slot.abandoned)
+        self.run_guarded(self.responses.abandon)
         self.run_guarded(self._let_go)
         self.run_guarded(self.server.connection_closed, self)
 
@@ -216,7 +202,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     @property
     def is_open(self) -> bool:
-        return not self._closing
+        return self._state < State.CLOSING
 
     @property
     def broker_id(self) -> int | None:
@@ -229,55 +215,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
             return memoryview(bytes(part))
         self.inbox.rest.keep()
         return part
-
-    def respond(self, buffers: Sequence[Buffer]) -> None:
-        """Respond to the current request immediately."""
-        server = self.server
-        server.counters.latencies[self.api_key].observe(server.stopwatch() - self._arrived_at)
-        if self._slots:
-            self._slots.append(ReadySlot(self, buffers))
-            self._hold_back(buffers)
-        else:
-            self._out += buffers
-            self._out_bytes += sum(map(len, buffers))
-
-    def hold(self, slot: Slot) -> None:
-        """Keep the place of the current request until `slot.answer`."""
-        if slot.buffers is not None:
-            return self.respond(slot.buffers)
-        slot.api_key, slot.arrived_at = self.api_key, self._arrived_at
-        self._slots.append(slot)
-        if not slot.overlaps:
-            self._waiting_for = slot
-
-    def overlap(self, slot: Slot) -> None:
-        """Allow later requests to be handled while this slot is open."""
-        slot.overlaps = True
-        if slot is self._waiting_for:
-            self._waiting_for = None
-            self._go_on()
-
-    def answered(self, slot: Slot) -> None:
-        """Send the response of a slot, and later responses that it held back."""
-        server = self.server
-        server.counters.latencies[slot.api_key].observe(server.stopwatch() - slot.arrived_at)
-        if slot is self._waiting_for:
-            self._waiting_for = None
-        slots = self._slots
-        if not slots:
-            return
-        if slots[0] is not slot:
-            self._hold_back(slot.buffers or ())
-            return
-        while slots and (buffers := slots[0].buffers) is not None:
-            size = sum(map(len, buffers))
-            self._out += buffers
-            self._out_bytes += size
-            if slots.pop(0) is not slot:
-                self.outbox.hold(-size)
-        if not self._handling:
-            self._flush()
-            self._go_on()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work that acts for this connection as a task."""
@@ -295,13 +232,13 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def close(self, event: str, **facts: object) -> None:
         """Close and log the reason in one line. Written bytes are still sent, if the client reads them soon."""
-        if not self._closing:
+        if self.is_open:
             self._close()
             self._say(event, facts)
 
     def cut(self, event: str, **facts: object) -> None:
         """Close immediately and log the reason in one line. Unsent bytes are lost."""
-        if not self._closing:
+        if self.is_open:
             self.abort()
             self._say(event, facts)
 
@@ -316,11 +253,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def sweep(self, *, max_quiet_sweeps: int) -> None:
         """Close if no bytes came for `max_quiet_sweeps` (0: never) sweeps."""
-        if self._active or self._slots:
-            self._active = False
-            self._quiet_sweeps = 0
-            return
-        self._quiet_sweeps += 1
+        self._quiet_sweeps = 0 if self.responses.slots else self._quiet_sweeps + 1
         if 0 < max_quiet_sweeps <= self._quiet_sweeps:
             self.server.counters.idle_closed += 1
             self._close()
@@ -345,36 +278,48 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def finish(self, *, answers_all: bool = False) -> None:
         """Handle no more requests. Close once the open Produce requests, or all with `answers_all`, are completed."""
-        self._finishing, self._answers_all = True, answers_all
-        self._close_if_finished()
+        if self.is_open:
+            self._state = State.FINISHING_ALL if answers_all else State.FINISHING_PRODUCE
+            self._close_if_finished()
 
     def abort(self) -> None:
         """Close immediately; unsent bytes are lost."""
-        self._closing = True
+        self._state = max(self._state, State.CLOSING)
         self._let_go()
         if self._transport is not None:
             self._transport.abort()
             self.server.watch.add_aborted(self)
 
-    # Called by the modules that manage memory and time.
+    # Called by its responses, and by the modules that manage memory and time.
 
     def memory_freed(self) -> None:
         """Continue, since there is room for responses again."""
-        self._go_on()
+        self.go_on()
 
     def unmute(self) -> None:
         """Read and handle requests again (see `client_quotas`)."""
         self.inbox.is_muted = False
         self._read_or_stop()
-        self._go_on()
+        self.go_on()
+
+    def go_on(self, *, in_line: bool = False) -> None:
+        """Handle frames that a limit held back; `in_line` is the limit for this turn of the loop (see `arrivals`)."""
+        if self._state is not State.OPEN:
+            self._close_if_finished()
+        elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
+            self._handle_due = True
+            if in_line:
+                self.server.arrivals.wait(self.guarded(self._handle_rest, self.responses.arrived_at))
+            else:
+                self.spawn(self._handle_in_turn())
 
     @property
     def is_watched(self) -> bool:
         """Return whether the connection needs a look once a second (see `watch`)."""
-        if self._lost:
+        if self._state is State.LOST:
             return False
-        holds = self.inbox.rest is not None or self.outbox.waiting_bytes > 0
-        return holds or self._closing or self.dispatch is not self.server.dispatch
+        holds = self.inbox.rest is not None or self.responses.outbox.waiting_bytes > 0
+        return holds or not self.is_open or self.dispatch is not self.server.dispatch
 
     def look(self, *, crowded: bool) -> None:
         """Close this connection if it holds bytes that do not move.
@@ -386,8 +331,9 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if self.inbox.look():
             needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
             self.cut("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
-        if self.outbox.look(crowded=crowded):
-            self.cut("slow_reader_closed", waiting_bytes=self.outbox.waiting_bytes)
+        outbox = self.responses.outbox
+        if outbox.look(crowded=crowded):
+            self.cut("slow_reader_closed", waiting_bytes=outbox.waiting_bytes)
 
     # Inside.
 
@@ -401,8 +347,8 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self.server.log.warning(event, listener=self.listener, peer=self.peer_host, **facts)
 
     def _close(self) -> None:
-        self._flush()
-        self._closing = True
+        self.responses.flush()
+        self._state = max(self._state, State.CLOSING)
         self.inbox.close()
         if self._transport is not None:
             self._transport.close()
@@ -412,21 +358,20 @@ class Connection(asyncio.BufferedProtocol, Guard):
         """Free all memory."""
         self.gate.cancel()
         self.server.quotas.forget(self)
-        self._out, self._out_bytes = [], 0
-        self.outbox.clear()
+        self.responses.clear()
         self.inbox.close()
         self.server.memory.answers.leave(self)
 
     # Inside: requests.
 
     def _is_held_up(self, api_key: int) -> bool:
+        responses = self.responses
         if (
-            self._waiting_for is not None
-            or self.outbox.waiting_bytes >= ANSWERS_HIGH_BYTES
-            or len(self._slots) >= MAX_OPEN_SLOTS
+            responses.blocking is not None
+            or responses.outbox.waiting_bytes >= ANSWERS_HIGH_BYTES
+            or len(responses.slots) >= MAX_OPEN_SLOTS
             or self.inbox.is_muted
-            or self._closing
-            or self._finishing
+            or self._state is not State.OPEN
         ):
             return True
         # brokers must not wait for clients, and a Produce response is small
@@ -440,12 +385,12 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
         `arrived_at` is the stopwatch time of arrival, if the frames have waited for this turn of the loop since then.
         """
-        inbox, position = self.inbox, 0
+        inbox, responses, position = self.inbox, self.responses, 0
         inbox.needed_bytes = PREFIX_BYTES
         inbox.is_blocked = False
-        self._handling = True
+        responses.is_corked = True
         handled = 0
-        self._arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
+        responses.arrived_at = self.server.stopwatch() if arrived_at is None else arrived_at
         arrivals = self.server.arrivals
         arrivals.reads += 1
         # the admin API's own links are free as well: few, and an operator needs them most in a flood
@@ -464,17 +409,16 @@ class Connection(asyncio.BufferedProtocol, Guard):
                     break
                 # Responses leave in the order of requests. A fetch that waits for records would delay this request, so
                 # it completes with what it has.
-                if self._waiting_for is not None:
-                    self._waiting_for.hurry()
+                if responses.blocking is not None:
+                    responses.blocking.hurry()
                 # A whole frame that may not be handled now is kept, and reading stops. The limit then reaches the
                 # client as a full socket, without a message.
                 if handled >= limit or (
                     (
-                        self._slots
-                        or self._closing
-                        or self._finishing
+                        responses.slots
+                        or self._state is not State.OPEN
                         or inbox.is_muted
-                        or self.outbox.waiting_bytes
+                        or responses.outbox.waiting_bytes
                         or answers.used >= answers.limit
                     )
                     and self._is_held_up(api_key_at(view, position, size))
@@ -485,24 +429,24 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 # uses `lasting`.
                 self.dispatch(self, view[position + PREFIX_BYTES : end])
                 handled += 1 if self.api_key == _PRODUCE else 1 + size // COUNTED_BYTES
-                if self._out_bytes >= ANSWERS_HIGH_BYTES:
-                    self._flush()
+                if responses.ready_bytes >= ANSWERS_HIGH_BYTES:
+                    responses.flush()
                 position = end
         except FramingLost as lost:
             self._lose_framing(lost)
         finally:
-            self._handling = False
+            responses.is_corked = False
         # Responses that are ready leave in one write, before the rest is copied.
-        if self._out:
-            self._flush()
+        if responses.ready:
+            responses.flush()
         if position < filled or inbox.rest is not None:
             self._keep_rest(view, position, filled)
         if handled >= limit:
-            self._go_on(in_line=limit < HANDLED_AT_ONCE)
+            self.go_on(in_line=limit < HANDLED_AT_ONCE)
 
     def _lose_framing(self, lost: FramingLost) -> None:
-        self.inbox.is_blocked = bool(self._slots)  # earlier requests are completed first
-        if not self._slots:
+        self.inbox.is_blocked = bool(self.responses.slots)  # earlier requests are completed first
+        if not self.inbox.is_blocked:
             self.close("framing_lost", reason=str(lost))
 
     def _keep_rest(self, view: memoryview, position: int, filled: int) -> None:
@@ -515,7 +459,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def _take_rest(self, arrived_at: float | None = None) -> None:
         """Handle the partial frame, if it is complete now."""
         rest = self.inbox.rest
-        if rest is None or self._closing:
+        if rest is None or self._state >= State.CLOSING:
             return
         if rest.size >= self.inbox.needed_bytes:
             self._handle_frames(rest.view(), rest.size, arrived_at)
@@ -524,17 +468,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def _read_or_stop(self) -> None:
         self.inbox.read_or_stop(needs_grant=self.peer is None)  # brokers do not wait for clients
-
-    def _go_on(self, *, in_line: bool = False) -> None:
-        """Handle frames that a limit held back; `in_line` is the limit for this turn of the loop (see `arrivals`)."""
-        if self._finishing:
-            self._close_if_finished()
-        elif self.inbox.is_blocked and not self._handle_due and not self._is_held_up(_PRODUCE):
-            self._handle_due = True
-            if in_line:
-                self.server.arrivals.wait(self.guarded(self._handle_rest, self._arrived_at))
-            else:
-                self.spawn(self._handle_in_turn())
 
     async def _handle_in_turn(self) -> None:
         if self.broker_id is None:
@@ -548,21 +481,6 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._take_rest(arrived_at)
 
     def _close_if_finished(self) -> None:
-        if not self._closing and not any(self._answers_all or slot.overlaps for slot in self._slots):
+        waits_for_all = self._state is State.FINISHING_ALL
+        if self.is_open and not any(waits_for_all or slot.overlaps for slot in self.responses.slots):
             self._close()
-
-    # Inside: responses.
-
-    def _hold_back(self, buffers: Sequence[Buffer]) -> None:
-        self.outbox.hold(sum(map(len, buffers)))
-        self.server.watch.add(self)
-
-    def _flush(self) -> None:
-        out, size = self._out, self._out_bytes
-        self._out, self._out_bytes = [], 0
-        if not out:
-            return
-        self.server.counters.bytes_sent += size
-        self.outbox.send(out, size)
-        if self.outbox.waiting_bytes:
-            self.server.watch.add(self)

@@ -253,12 +253,23 @@ class FetchSession(Guard):
 
     def park(self, entry: SessionPartition) -> None:
         """Have the partition wake this session."""
-        if entry.partition is not None and not entry.parked:
+        partition = entry.partition
+        if partition is not None and not entry.parked:
             entry.parked = True
+            self.by_partition[partition] = entry
             if self.replica:
-                entry.partition.park_replica(self)
+                partition.park_replica(self)
             else:
-                entry.partition.park(self)
+                partition.park(self)
+
+    def park_ready(self) -> None:
+        """Have the partitions that are not dry wake this session too. What was read of them is not kept meanwhile."""
+        # The dry ones are parked already, unless this is the first wait of a session that is not kept.
+        is_first = self.session_id == NO_SESSION and self.fetch is None
+        for entry in self.entries.values() if is_first else self.ready:
+            self.park(entry)
+        for entry in self.ready:
+            entry.read = None
 
     def _unpark(self, entry: SessionPartition, partition: Partition) -> None:
         entry.parked = False

@@ -86,10 +86,10 @@ class IdleConnectionWatch:
 
     def _make_room(self) -> None:
         """Abort connections whose responses make no progress, the largest first, until half of the memory is free."""
-        stuck = [each for each in self._connections if each.outbox.stands_still]
-        stuck.sort(key=lambda each: -each.outbox.waiting_bytes)
+        stuck = [each for each in self._connections if each.responses.outbox.stands_still]
+        stuck.sort(key=lambda each: -each.responses.outbox.waiting_bytes)
         for connection in stuck:
             if self._answers.used <= self._answers.limit // 2:
                 return
-            waiting = connection.outbox.waiting_bytes
+            waiting = connection.responses.outbox.waiting_bytes
             connection.run_guarded(partial(connection.cut, "memory_reclaimed", waiting_bytes=waiting))

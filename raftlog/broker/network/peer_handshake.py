@@ -66,7 +66,7 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
             broker_id=server.config.node_id,
             nonce=server.nonce(NONCE_BYTES),
         )
-        connection.respond((framed(connection.handshake.challenge, header.correlation_id),))
+        connection.responses.add((framed(connection.handshake.challenge, header.correlation_id),))
     elif connection.handshake is not None and connection.handshake.is_proof(body):
         handshake, connection.handshake = connection.handshake, None
         _judge(connection, header, handshake, body)
@@ -87,6 +87,6 @@ def _judge(connection: Connection, header: RequestHeader, handshake: ServerHands
         if handshake.lane == ADMIN_HELLO:
             connection.principal = ADMIN_API
     verdict = handshake.refusal() if refused else handshake.welcome()
-    connection.respond((framed(verdict, header.correlation_id),))
+    connection.responses.add((framed(verdict, header.correlation_id),))
     if refused:
         connection.close("peer_refused", reason=refused)

@@ -92,8 +92,7 @@ class Replicas:
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
         """By topic. It outlives replicas that move away and back, but not the topic."""
         self.broker_epoch = broker_epoch
-        self._image = image
-        self._applied = EMPTY_IMAGE
+        self._image, self._applied = image, EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()
         self.now = loop.time
         self.latest_ms = env.ages.latest_ms
@@ -116,6 +115,8 @@ class Replicas:
         self._dismissing: asyncio.Task[None] | None = None
         self._creating: asyncio.Future[list[Log | Exception]] | None = None
         self._strays_removed = False
+        self.role_listeners: list[Callable[[], None]] = []
+        """Called after replicas took new roles; a new replica may take its role long after the image that gave it."""
         self._timeline = Timeline(loop)
         self._closed = False
         self._damaged = DamagedReplicas(image, broker_id=self.broker_id)
@@ -237,7 +238,7 @@ class Replicas:
             else:
                 self.missing.add(name, leads=state.leader == self.broker_id)
         self._dismiss()
-        self._timeline.log_roles(moved)
+        self._note_roles(moved)
         self._create_missing()
         if new.configs is not old.configs:
             self._reconfigure(old, new)
@@ -362,7 +363,13 @@ class Replicas:
         for new in news:
             self.missing.settle(new.name)
         self.refused.add(refused)
+        self._note_roles(moved)
+
+    def _note_roles(self, moved: list[Partition]) -> None:
         self._timeline.log_roles(moved)
+        if moved:
+            for listener in self.role_listeners:
+                listener()
 
     def _create_refused(self, refused: Iterable[TopicPartition]) -> None:
         for name in refused:

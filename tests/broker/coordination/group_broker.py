@@ -103,6 +103,7 @@ class Replicas:
     def __init__(self, topic: str, now: Callable[[], float]) -> None:
         self.topic = topic
         self.partitions: dict[int, Partition] = {}
+        self.role_listeners: list[Callable[[], None]] = []
         self.deleted_topics = DeletedTopics(now)
         self.was_deleted = self.deleted_topics.has
 

@@ -65,6 +65,27 @@ def test_what_could_not_be_read_back_is_read_again(
     run_scenario(scenario)
 
 
+def test_a_leader_that_takes_its_role_late_is_read_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many replicas are made one after the other; the metadata that names this broker may not change again."""
+
+    async def scenario(node: TransactionBroker) -> None:
+        await begin(node, T0)
+        states: list[Any] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(TransactionBroker, "_reconcile", lambda _, state: states.append(state))
+            node.publish(leader=1)
+        await node.pass_time(5)
+        with pytest.raises(CoordinatorLoadInProgress):
+            await node.transactions.read("x")
+        node._reconcile(*states)
+        for listener in node.replicas.role_listeners:
+            listener()
+        await node.pass_time(1)
+        assert (await node.transactions.read("x")).state is TransactionState.ONGOING
+
+    run_scenario(scenario)
+
+
 def test_very_many_ids_are_taken_over_in_turns() -> None:
     """As they are read back: others get the loop meanwhile, and outcomes are told once somebody is there to hear."""
     known = [_prepared(number) for number in range(1_000)]

@@ -120,6 +120,21 @@ async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
     assert not waiting.transport.written
 
 
+async def test_a_fetch_that_is_woken_without_records_for_it_is_woken_again() -> None:
+    """The high watermark may move within an open transaction; the commit must still wake a reader of committed data."""
+    fake = FakePartitionServer(FakePartition())
+    pipe, producer = fake.connect(), fake.connect()
+    pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
+    for _ in range(2):
+        for waiter in tuple(fake.partition.parked):
+            waiter.wake(fake.partition)
+        await run_pending()
+    assert not pipe.transport.written
+    producer.send(produce(1, (0, batch())))
+    await run_pending()
+    assert len(told(pipe)[0].records) == 61
+
+
 async def test_max_wait_ends_with_an_empty_answer() -> None:
     """fetch.max.wait.ms; all partitions asked for are in the answer."""
     fake = FakePartitionServer(FakePartition(index=0), FakePartition(index=1))
@@ -779,7 +794,7 @@ async def test_where_memory_for_answers_is_short_small_batches_are_told_and_larg
     for pipe in (second, third):
         pipe.send(fetch(1, (1, 0), max_wait_ms=60_000, min_bytes=min_bytes))
         assert not pipe.transport.written
-    third.connection._slots[0].expired()  # type: ignore[attr-defined]
+    third.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     assert (told(third)[1].records or b"") == b""
     answers.give(800_000)
     await run_pending()
@@ -824,7 +839,7 @@ async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() ->
     assert not first.transport.written
     assert requests.used == 2 * ENTRY_BYTES
     assert second.correlation_ids() == [1]
-    first.connection._slots[0].expired()  # type: ignore[attr-defined]
+    first.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     assert (first.correlation_ids(), requests.used) == ([1], 0)
 
 
@@ -844,3 +859,62 @@ async def test_the_partitions_of_a_large_fetch_are_counted_while_it_takes_its_tu
         await asyncio.sleep(0)
     assert requests.used == 0
     assert len(pipe.frames()) == (ending != "left")
+
+
+# -- very many partitions ------------------------------------------------------------------------------------------
+
+MANY = 1_200
+
+
+async def fetch_of_many(**more: Any) -> tuple[FakePartitionServer, FakeClient, FakeClient]:
+    """A fetch of more partitions than one slice, after its first slice."""
+    fake = FakePartitionServer(*(FakePartition(index=each) for each in range(MANY)))
+    pipe, producer = fake.connect(), fake.connect()
+    pipe.send(fetch(1, *((each, 0) for each in range(MANY)), max_wait_ms=60_000, **more))
+    while not fake.partition.reads:
+        await asyncio.sleep(0)
+    assert not fake.partitions[-1].reads
+    return fake, pipe, producer
+
+
+async def ended(fake: FakePartitionServer) -> None:
+    """Wait until all slices have had their turn."""
+    while fake.server.tasks:
+        await asyncio.sleep(0)
+    await run_pending()
+
+
+@pytest.mark.parametrize("session", [(0, -1), (0, 0)])
+async def test_records_that_come_between_two_slices_are_read_by_the_same_fetch(
+    session: tuple[int, int],
+) -> None:
+    """Their partition was read already, and its wake comes while the fetch does not wait yet."""
+    fake, pipe, producer = await fetch_of_many(session=session)
+    producer.send(produce(1, (0, batch())))
+    await ended(fake)
+    assert len(session_of(pipe)[1][0].records) == 61
+
+
+async def test_a_request_behind_slices_ends_the_fetch_with_what_they_find() -> None:
+    """The client does not wait any longer, and responses keep their order."""
+    fake, pipe, _ = await fetch_of_many()
+    pipe.send(fetch(2, (0, 0)))
+    await ended(fake)
+    first, _second = frames = pipe.frames()
+    assert [int.from_bytes(each[:4], "big") for each in frames] == [1, 2]
+    assert len(first) > 10 * MANY
+
+
+async def test_a_deadline_during_later_slices_ends_the_fetch_with_what_they_find() -> None:
+    """Its partitions woke it, but with less than min.bytes, and the time is up before the last slice."""
+    fake, pipe, _ = await fetch_of_many(min_bytes=1 << 19)
+    await ended(fake)
+    assert len(fake.server.deadlines) == 1
+    for partition in fake.partitions:
+        partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
+        partition.is_leader = False  # so that its size does not matter
+    await run_pending()
+    pipe.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
+    await ended(fake)
+    assert len(told(pipe)) == MANY
+    assert len(fake.server.deadlines) == 0

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.errors import InvalidRequest, OffsetNotAvailable
+from raftlog.base.errors import InvalidRequest, NotLeaderOrFollower, OffsetNotAvailable
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.broker import handlers
+from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.handlers import delete_records, served, warm_up
 from raftlog.broker.handlers.api_versions import TELEMETRY
 from raftlog.protocol.apis import APIS
@@ -20,8 +21,8 @@ from tests.broker.fakes import TOPIC, FakeClient, FakePartition, FakePartitionSe
 from tests.broker.rows import all_rows
 
 
-def filled() -> FakePartition:
-    partition = FakePartition()
+def filled(index: int = 0) -> FakePartition:
+    partition = FakePartition(index=index)
     for _ in range(5):
         partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
     return partition
@@ -172,8 +173,45 @@ async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> N
         await asyncio.sleep(0)
     assert not deletion.done() and fake.partition.log_start_offset == 2
     fake.partition.follower_starts = [2, 3]
+    fake.partition.low_watermark_moved()
     assert await deletion == [(0, 2)]
     assert await delete(fake.connect(), (0, 4), timeout=30) == [(7, 2)]
+
+
+async def test_a_deletion_checks_again_with_each_image_and_each_move_until_all_are_done() -> None:
+    """A follower that is fenced counts no more, which only the metadata says; nothing stays with the partitions."""
+    fake = FakePartitionServer(filled(), filled(1))
+    for each in fake.partitions:
+        each.follower_starts = [0]
+    deletion = asyncio.create_task(delete(fake.connect(), (0, 2), (1, 2), (0, 2)))
+    await _turns()
+    assert [len(each.low_watermark_waiters) for each in fake.partitions] == [1, 1]
+    fake.partitions[1].follower_starts = [2]
+    fake.partitions[1].low_watermark_moved()
+    await _turns()
+    assert not deletion.done()
+    fake.partition.follower_starts = [2]
+    wake_image_waiters(fake.broker)
+    await _turns()
+    assert deletion.done() and await deletion == [(0, 2), (0, 2), (0, 2)]
+    assert [len(each.low_watermark_waiters) for each in fake.partitions] == [0, 0]
+    assert not fake.broker.image_waiters
+
+
+async def test_a_deletion_fails_as_soon_as_its_leader_resigns() -> None:
+    """The client looks for the next leader then, and asks it."""
+    fake = FakePartitionServer(filled())
+    fake.partition.follower_starts = [0]
+    deletion = asyncio.create_task(delete(fake.connect(), (0, 2)))
+    await _turns()
+    fake.partition.error = NotLeaderOrFollower()
+    fake.partition.low_watermark_moved()
+    assert await deletion == [(NotLeaderOrFollower.code, -1)]
+
+
+async def _turns() -> None:
+    for _ in range(6):
+        await asyncio.sleep(0)
 
 
 async def test_a_deletion_is_not_waited_for_as_long_as_its_client_likes(

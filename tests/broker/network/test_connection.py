@@ -18,15 +18,16 @@ from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
 from raftlog.broker.links.peer_auth import API_KEY
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
-from raftlog.broker.network.connection import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Connection
+from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.outbox import PIECE_BYTES
 from raftlog.broker.network.request_memory import LARGE_BYTES
-from raftlog.broker.network.response_slots import Slot
+from raftlog.broker.network.responses import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Slot
 from raftlog.broker.turns import BYTES_AT_ONCE
 from raftlog.protocol.message_builders import request_builders, response_builders
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import (
     LISTENER,
+    TOPIC,
     FakeClient,
     FakePartition,
     FakePartitionServer,
@@ -222,7 +223,9 @@ async def test_a_client_that_does_not_read_is_not_served_further() -> None:
     pipe.send(whole)
     pipe.send(fetch(2, (0, 1)))
     assert not pipe.transport.reading
-    assert fake.server.memory.answers.used == pipe.connection.outbox.waiting_bytes > ANSWERS_HIGH_BYTES
+    assert (
+        fake.server.memory.answers.used == pipe.connection.responses.outbox.waiting_bytes > ANSWERS_HIGH_BYTES
+    )
     pipe.transport.drain()
     await _until(lambda: pipe.transport.reading)
     assert pipe.correlation_ids() == [1, 2]
@@ -280,6 +283,54 @@ async def test_an_idle_connection_is_closed_and_a_waiting_one_is_not() -> None:
     assert idle.transport.closed
     assert not waiting.transport.closed
     assert fake.server.counters.idle_closed == 1
+
+
+async def test_a_connection_that_sends_something_now_and_then_is_not_idle() -> None:
+    """Any bytes count, and not only at the time of a sweep."""
+    fake = FakePartitionServer()
+    pipe = fake.connect()
+    for number in range(8):
+        if number % 2:
+            pipe.send(produce(number, (0, batch())))
+        pipe.connection.sweep(max_quiet_sweeps=2)
+    assert not pipe.transport.closed
+
+
+async def test_a_slot_that_is_answered_while_frames_are_handled_leaves_with_the_other_responses() -> None:
+    """One write for a read of the socket, however the responses became ready."""
+    fake = FakePartitionServer()
+    fake.partition.auto_commit = False
+    pipe = fake.connect()
+    pipe.send(produce(1, (0, batch()), acks=-1))
+    handle, writes = pipe.connection.dispatch, list[bytes]()
+    pipe.transport.writelines = lambda buffers: writes.append(b"".join(buffers))  # type: ignore[assignment]
+
+    def commit_then_handle(connection: Connection, frame: memoryview) -> None:
+        fake.partition.commit()
+        handle(connection, frame)
+
+    pipe.connection.dispatch = commit_then_handle
+    pipe.send(produce(2, (0, batch()), acks=1))
+    (written,) = writes
+    assert written.count(TOPIC.encode()) == 2
+
+
+@pytest.mark.parametrize("answers_all", [True, False])
+async def test_a_connection_that_finishes_waits_for_a_fetch_only_if_it_is_to_answer_all(
+    answers_all: bool,
+) -> None:
+    """A fetch may wait long; a client that is to look for another broker still gets its response."""
+    fake = FakePartitionServer()
+    pipe, producer = fake.connect(), fake.connect()
+    pipe.send(fetch(1, (0, 0), max_wait_ms=60_000))
+    pipe.connection.finish(answers_all=answers_all)
+    assert pipe.transport.closed is not answers_all
+    producer.send(produce(1, (0, batch())))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert pipe.transport.closed
+    if answers_all:
+        assert pipe.correlation_ids() == [1]
 
 
 async def test_a_crash_in_a_handler_closes_the_connection_with_its_traceback(monkeypatch: Any) -> None:
@@ -441,7 +492,7 @@ async def test_a_slot_that_fails_as_its_connection_is_lost_keeps_no_other_waitin
     fake.partition.auto_commit = False
     pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=-1), produce(2, (0, batch()), acks=-1))
-    pipe.connection._slots.insert(1, FailingSlot(pipe.connection))
+    pipe.connection.responses.slots.insert(1, FailingSlot(pipe.connection))
     pipe.connection.connection_lost(None)
     assert not fake.server.connections
     assert len(fake.server.deadlines) == 0

@@ -68,6 +68,21 @@ def test_a_broker_leads_all_that_it_is_to_lead_before_it_makes_its_followers() -
     run_scenario(scenario)
 
 
+def test_every_replica_that_is_made_late_is_told_to_those_who_wait_for_its_role() -> None:
+    """A coordinator waits for the leadership that the metadata gave it, and the metadata may not change again."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        replicas, seen = cluster[1].replicas, set[int]()
+        replicas.role_listeners.append(
+            lambda: seen.update(each.index for each in replicas.partitions.values() if each.is_leader)
+        )
+        cluster.create("t", partitions=120)
+        await until(lambda: len(replicas.partitions) == 120)
+        assert seen == {index for index in range(120) if cluster.state("t", index).leader == 1}
+
+    run_scenario(scenario)
+
+
 def test_a_full_disk_leaves_no_request_waiting_for_leaders() -> None:
     """The replicas that no directory takes are tried again later; requests do not wait for that."""
 

@@ -84,7 +84,7 @@ def test_an_answer_to_another_question_is_found(monkeypatch: pytest.MonkeyPatch)
     """Planted: an answer in the place of the one before it."""
 
     def twice(_broker: object, request: SimpleNamespace, _message: object) -> None:
-        request.connection.respond((b"\0\0\0\x04\0\0\0\x63",))
+        request.connection.responses.add((b"\0\0\0\x04\0\0\0\x63",))
 
     change_row(monkeypatch, ApiKey.LIST_GROUPS, handle=twice)
     (found,) = sent(LIST_GROUPS).findings
