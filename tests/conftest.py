@@ -9,9 +9,13 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
+from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
 from tests.kit.garbage import Spared
 from tests.kit.order import LongestFirst
+
+import_without("rich", "structlog")
+"""As a node does it: rich would take 16 ms for each traceback in the log of a test."""
 
 _TOO_SLOW = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("raftlog", derandomize=True, max_examples=34, **_TOO_SLOW)
