@@ -24,7 +24,7 @@ QUICK = [each for each in REGRESSIONS if each.scenario in ("retry", "made-up-pro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", taste(range(2), range(8)))
+@pytest.mark.parametrize("seed", taste([0], range(8)))
 def test_a_storm_breaks_no_promise(seed: int) -> None:
     """Acknowledged records are there once, in order, at their offsets, on replicas that are equal and in sync again."""
     report = endurance.run(seed, STORM_S).result
