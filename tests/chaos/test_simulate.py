@@ -11,7 +11,8 @@ from raftlog_chaos import simulate as module
 from raftlog_chaos.simulate import AWAY, PromiseBroken, WorkloadContext, simulate
 
 
-@pytest.mark.slow
+@pytest.mark.taste
+@pytest.mark.nightly
 def test_the_example_in_the_docstring_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """At most 25 lines, and true."""
     assert module.__doc__ is not None

@@ -27,7 +27,7 @@ from tests.storage.compacted_logs import (
 
 FOLDER = "/data/t-0"
 BATCHES = 16
-SEEDS = range(examples(12))
+SEEDS = range(examples(20))
 MOST_CHANGES = 200
 """More than any act here makes on the disk."""
 
