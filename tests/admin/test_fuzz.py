@@ -14,6 +14,8 @@ def cluster(own_cluster: AdminCluster) -> AdminCluster:
     return own_cluster
 
 
+@pytest.mark.taste
+@pytest.mark.nightly
 def test_every_answer_is_what_the_document_says(cluster: AdminCluster) -> None:
     """Right and wrong requests to each operation: no server error, no undocumented status, no other body."""
     url = cluster.admin_url(1)

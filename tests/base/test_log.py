@@ -20,6 +20,7 @@ from raftlog.base.log import (
     get_logger,
     separate_log,
 )
+from tests.kit.clock import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -101,16 +102,6 @@ def test_an_exception_leaves_its_traceback_in_the_event():
     assert event["level"] == "error"
 
 
-class Clock:
-    """Seconds that the test lets pass."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_flood_of_one_event_is_a_few_lines_and_a_count():
     """A client must not fill the disk of a node with lines about itself; other events are written all the same."""
     clock = Clock()
@@ -120,7 +111,7 @@ def test_a_flood_of_one_event_is_a_few_lines_and_a_count():
             limited.warning("connection_refused", limit="max.connections")
         limited.warning("framing_lost")
         assert [each["event"] for each in lines] == ["connection_refused"] * LIMITED_LINES + ["framing_lost"]
-        clock.now = LIMITED_EVERY_S
+        clock.advance(LIMITED_EVERY_S)
         limited.warning("connection_refused")
     assert lines[-1]["left_out"] == 1_000 - LIMITED_LINES
 
@@ -133,7 +124,7 @@ def test_the_end_of_a_flood_is_told_too():
         for _ in range(10):
             limited.warning("request_malformed")
         limited.flush()
-        clock.now = LIMITED_EVERY_S
+        clock.advance(LIMITED_EVERY_S)
         limited.flush()
         limited.flush()
     assert lines[LIMITED_LINES:] == [

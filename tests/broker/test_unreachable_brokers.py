@@ -7,14 +7,7 @@ import msgspec
 from raftlog.broker.unreachable_brokers import LISTED_AFTER_FENCING_S, NO_BROKERS, UnreachableBrokers
 from raftlog.metadata.image import MetadataImage
 from tests.broker.handlers.one_broker import broker_state, cluster_image
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 10.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clock import Clock
 
 
 def absences() -> tuple[Clock, UnreachableBrokers]:

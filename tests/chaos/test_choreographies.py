@@ -58,19 +58,11 @@ QUICK = (
     "believed-time",
     "blackouts",
     "commits",
-    "consumer-churn",
-    "disk-errors",
     "group-churn",
     "kip-101",
-    "log-trouble",
-    "out-of-files",
-    "pause-kill",
-    "relay",
-    "rights",
     "transactions",
-    "zombie",
 )
-"""The others' worlds are made by `raftlog sim --scenario all`, too."""
+"""The others run in .ci/run, by `raftlog sim --scenario all`."""
 
 
 @pytest.mark.slow

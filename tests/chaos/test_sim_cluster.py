@@ -6,9 +6,6 @@ A failure names its seed; `raftlog sim --seconds S --seed N --log` replays it.
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -22,39 +19,16 @@ from raftlog_chaos.sweep import ScenarioRun, run_seed
 from tests.kit.marks import taste
 
 STORM_S = 4.0
-QUICK = [
-    each for each in REGRESSIONS if each.scenario in ("retry", "hanging-transactions", "made-up-producers")
-]
+QUICK = [each for each in REGRESSIONS if each.scenario in ("retry", "made-up-producers")]
 """`raftlog sim --regressions` runs all of them, as do the nightly tests."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", taste(range(2), range(8)))
+@pytest.mark.parametrize("seed", taste([0], range(8)))
 def test_a_storm_breaks_no_promise(seed: int) -> None:
     """Acknowledged records are there once, in order, at their offsets, on replicas that are equal and in sync again."""
     report = endurance.run(seed, STORM_S).result
     assert report.acked > 0 and any(report.faults.values()), "the storm was none"
-
-
-@pytest.mark.slow
-def test_the_same_seed_is_the_same_storm() -> None:
-    """Every callback of every node and client, in the same order at the same time."""
-    first, again, other = (endurance.run(seed, 1.0) for seed in (3, 3, 4))
-    assert first == again
-    assert first.digest != other.digest
-
-
-@pytest.mark.slow
-def test_a_storm_does_not_depend_on_hash_randomisation() -> None:
-    """Equal digests across PYTHONHASHSEED, in fresh interpreters."""
-    program = "from raftlog_chaos.scenarios import endurance; print(endurance.run(3, 1.0).digest)"
-    digests = set()
-    for hash_seed in ("0", "4242"):
-        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        digests.add(done.stdout.splitlines()[-1])
-    assert len(digests) == 1
 
 
 @pytest.mark.slow
@@ -66,12 +40,12 @@ def test_a_seed_that_finds_a_planted_bug_finds_none_in_sound_code(known: Regress
 
 
 @pytest.mark.slow
-def test_watching_closely_leaves_no_trace() -> None:
-    """A chronicle has every step looked at: were that to change anything, no failure could be explained by a replay.
+def test_the_same_seed_is_the_same_storm_even_when_it_is_watched_closely() -> None:
+    """Every callback of every node and client, in the same order at the same time: a replay explains any failure.
 
-    At this seed the nodes' order of closing connections once depended on addresses in memory.
+    A chronicle has every step looked at. At this seed the nodes' order of closing connections once depended on
+    addresses in memory.
     """
-
     chronicles: list[Chronicle | None] = []
 
     async def told(loop: SimLoop) -> endurance.Report:
@@ -80,7 +54,7 @@ def test_watching_closely_leaves_no_trace() -> None:
         chronicles.append(loop.chronicle)
         return await endure(loop, 1.5)
 
-    assert simulate(told, seed=5).digest == simulate(told, seed=5).digest
+    assert simulate(told, seed=5) == simulate(told, seed=5)
     assert chronicles[0] is not None and chronicles[1] is None
 
 

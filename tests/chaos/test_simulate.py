@@ -11,7 +11,8 @@ from raftlog_chaos import simulate as module
 from raftlog_chaos.simulate import AWAY, PromiseBroken, WorkloadContext, simulate
 
 
-@pytest.mark.slow
+@pytest.mark.taste
+@pytest.mark.nightly
 def test_the_example_in_the_docstring_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """At most 25 lines, and true."""
     assert module.__doc__ is not None
@@ -66,8 +67,9 @@ async def never_end(context: WorkloadContext) -> None:
     await asyncio.Event().wait()
 
 
-def test_a_workload_that_never_ends_is_reported() -> None:
+def test_a_workload_that_never_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     """Virtual time is bounded too."""
+    monkeypatch.setattr(module, "FINISH_S", 1.0)
     with pytest.raises(PromiseBroken, match="the workload ends: not within"):
         simulate(never_end, seconds=0.1, faults=())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from raftlog.cli.attack import last_words
 from raftlog.cli.attack_report import AttackReport, as_json, as_markdown, figures
 from raftlog.cli.exits import FAILED, OK, USAGE
@@ -80,8 +82,9 @@ def test_the_last_words_of_a_node_are_its_error():
     assert last_words("") == "its log is empty"
 
 
+@pytest.mark.nightly
 def test_a_run_of_the_fuzzer_tells_its_figures(tmp_path: Path):
-    """As JSON; its findings are kept as files."""
+    """As JSON; its findings are kept as files. .ci/run runs it, too."""
     options = ("--frames", "400", "--seed", "3", "--jobs", "1", "--json", "--out", str(tmp_path))
     code, out, _ = invoke("fuzz", *options)
     told = json.loads(out)

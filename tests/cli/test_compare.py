@@ -19,7 +19,6 @@ from raftlog_chaos.compare.loads import file_system_of
 from raftlog_chaos.compare.parts import latency, produce
 from raftlog_chaos.compare.run import Run
 from raftlog_chaos.compare.systems.raftlog import Alone
-from tests.kit.marks import nightly
 from tests.kit.waits import ended
 
 
@@ -72,6 +71,7 @@ def test_data_is_kept_beside_the_figures_and_what_is_there_is_shown_in_any_case(
 
 
 @pytest.mark.clients
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 @pytest.mark.usefixtures("forked")
 def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys, monkeypatch):
@@ -91,27 +91,25 @@ def test_raftlog_and_the_machine_are_measured_by_the_same_loads(tmp_path, capsys
 
 
 @pytest.mark.clients
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler here")
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("slower", [(5.0,), nightly(latency.SLOWER_MS)], ids=str)
-def test_a_slower_disk_makes_acknowledgements_slower(tmp_path, monkeypatch, slower):
+def test_a_slower_disk_makes_acknowledgements_slower(tmp_path, monkeypatch):
     """A record waits for at least one sync of a follower."""
-    monkeypatch.setattr(latency, "SLOWER_MS", slower)
     monkeypatch.setattr(latency, "WARM_UP_S", 0.5)
     options = CompareOptions(
         systems="raftlog,machine", only="slow-disk", seconds=0.5, rounds=1, minutes=5, out=tmp_path
     )
     assert run(options) == exits.OK
     figures = {each["name"]: each for each in json.loads((tmp_path / "compare.json").read_text())["figures"]}
-    for slower_ms in slower:
+    for slower_ms in latency.SLOWER_MS:
         samples = figures[f"syncs {slower_ms:g} ms slower, ack at 1,000/s, p50"]["samples"]
         assert set(samples) == {"raftlog", "machine"}
         assert all(value > slower_ms for each in samples.values() for value in each.values()), samples
 
 
 @pytest.mark.clients
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_ends_all_processes_and_keeps_the_files(tmp_path):
     """Nodes and clients end with the run, and the folder says what was measured up to then."""
     command = [sys.executable, "-m", "raftlog", "compare", "--systems", "raftlog", "--only", "ready,produce"]

@@ -18,8 +18,12 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 COMMAND = [sys.executable, "-m", "raftlog", "demo"]
 
 
+@pytest.mark.nightly
 def test_the_demo_ends_with_a_clean_verdict(tmp_path):
-    """The main job end to end: a given file, three faults, another client library to read it back."""
+    """The main job end to end: a given file, three faults, another client library to read it back.
+
+    .ci/run runs the demo from the wheel.
+    """
     text = tmp_path / "text"
     text.write_bytes(b"".join(b"line %d of a real file \xff\r\n" % number for number in range(5_000)))
     result = run([*COMMAND, "--file", str(text), "--records", "4000", "--json"], text=True)

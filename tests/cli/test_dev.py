@@ -134,6 +134,8 @@ def test_a_folder_whose_layout_is_lost_is_refused_in_words(tmp_path: Path, left:
     assert f"{tmp_path / 'dev.json'} {said}" in words and "put back a copy of it" in words
 
 
+@pytest.mark.taste
+@pytest.mark.nightly
 def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_path: Path) -> None:
     """Pasted as they are printed: the writer creates and writes, the reader reads, and nobody else gets in."""
     data = tmp_path / "data"

@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from raftlog.cli import exits
 from raftlog.testing.cluster import Cluster
-from tests.kit.waits import run
-
-
-class CommandLine:
-    """`raftlog …` as a process, told where the cluster is."""
-
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
-
-    def __call__(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return run(
-            [sys.executable, "-m", "raftlog", *arguments, "-b", self._bootstrap], stdin=stdin, text=True
-        )
+from tests.cli.live import CommandLine
 
 
 @pytest.fixture(scope="module")
@@ -34,23 +20,23 @@ def raftlog(three: Cluster) -> CommandLine:
 def orders(raftlog: CommandLine) -> str:
     """A topic of six partitions, two records of one key in one of them, as in the tutorial. No test changes it."""
     topic = "command-line"
-    created = raftlog("topic", "create", topic, "--partitions", "6", "--replicas", "3")
+    created = raftlog.process("topic", "create", topic, "--partitions", "6", "--replicas", "3")
     assert (created.returncode, created.stdout) == (0, f"{topic} created\n"), created.stderr
-    sent = raftlog("produce", "-t", topic, "-K", ":", stdin="a:first\na:second\n")
+    sent = raftlog.process("produce", "-t", topic, "-K", ":", stdin=b"a:first\na:second\n")
     assert (sent.returncode, sent.stderr) == (0, "")
     return topic
 
 
 def test_what_the_tutorial_shows_works_and_says_nothing_besides(raftlog, orders):
     """The tutorial: create, produce, consume. Standard error is for what went wrong, librdkafka's chatter is not."""
-    read = raftlog("consume", "-t", orders, "-e", "--json")
+    read = raftlog.process("consume", "-t", orders, "-e", "--json")
     assert (read.returncode, read.stderr) == (0, "")
     rows = [json.loads(line) for line in read.stdout.splitlines()]
     assert [(row["key"], row["payload"], row["offset"]) for row in rows] == [
         ("a", "first", 0),
         ("a", "second", 1),
     ]
-    listed = raftlog("topic", "list", "--json")
+    listed = raftlog.process("topic", "list", "--json")
     assert {"topic": orders, "partitions": 6, "replication_factor": 3} in json.loads(listed.stdout)
 
 
@@ -68,7 +54,7 @@ def test_an_offset_that_a_partition_does_not_hold_is_moved_to_its_nearest_end(
 @pytest.mark.parametrize("command", ["produce", "consume"])
 def test_a_partition_that_is_not_there_is_named_at_once(raftlog, orders, command):
     """librdkafka waits for it to appear, in vain."""
-    result = raftlog(command, "-t", orders, "-p", "6", stdin="x\n")
+    result = raftlog(command, "-t", orders, "-p", "6", stdin=b"x\n")
     assert result.returncode == exits.NOT_FOUND
     assert result.stderr == f"raftlog: topic {orders} has no partition 6, but 0 to 5\n"
 
@@ -83,7 +69,8 @@ def test_every_refusal_is_one_line_and_has_its_exit_code(raftlog, orders):
         (exits.NOT_FOUND, "topic", "delete", "nowhere"),
         (exits.NOT_FOUND, "consume", "-t", "nowhere", "-e"),
     ):
-        result = raftlog(*arguments)
+        ask = raftlog.process if code == exits.EXISTS else raftlog
+        result = ask(*arguments)
         assert result.returncode == code, (arguments, result.stderr)
         assert result.stdout == "" and result.stderr.startswith("raftlog: ")
         assert result.stderr.count("\n") == 1 and "KafkaError" not in result.stderr

@@ -85,6 +85,8 @@ def test_python_can_be_parsed_and_imports_what_exists(block: Block) -> None:
             exec(ast.unparse(each), {})
 
 
+@pytest.mark.taste
+@pytest.mark.nightly
 def test_the_simulated_workload_that_is_shown_runs() -> None:
     """To its last line: what it wrote is there."""
     (page,) = (each for each in PAGES if each.stem == "testing")

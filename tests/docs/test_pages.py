@@ -14,8 +14,9 @@ README = ROOT / "README.md"
 ON_SPARK = "first-spark-job"
 
 
+@pytest.mark.taste
 @pytest.mark.clients
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_lessons_can_be_followed(tmp_path: Path) -> None:
     """Installing, a first cluster, a first failover: one folder, one cluster, in this order."""
     with reading(tmp_path) as reader:
@@ -31,8 +32,9 @@ def test_the_lesson_about_spark_can_be_followed(tmp_path: Path) -> None:
         reader.follow(TUTORIAL / f"{ON_SPARK}.md")
 
 
+@pytest.mark.taste
 @pytest.mark.clients
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_what_the_readme_shows_works(tmp_path: Path) -> None:
     """Its commands and its lines of Python; `make demo` and `make test` are targets that .ci/run runs."""
     with reading(tmp_path) as reader:

@@ -1,10 +1,10 @@
-"""How many examples Hypothesis makes: a third of what a test asks for, and all of them in the profile nightly."""
+"""How many examples Hypothesis makes: a quarter of what a test asks for, and all of them in the profile nightly."""
 
 from __future__ import annotations
 
 from hypothesis import settings
 
-SHARE = 3
+SHARE = 4
 
 
 def examples(count: int) -> int:

@@ -55,7 +55,7 @@ def test_a_plant_fits_the_code(name: str) -> None:
         all_plants()[name].plant(patch)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_unit_test_finds_a_plant_that_few_seeds_show() -> None:
     """It must fail with the plant and pass without."""
     found = all_plants()["told-once"]

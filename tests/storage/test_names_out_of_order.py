@@ -12,6 +12,8 @@ from raftlog.records.header import read_header
 from raftlog.storage.dropped_segments import HEAD, TAIL
 from raftlog.storage.log import Log
 from raftlog_chaos.simulator.disk import SimDisk
+from raftlog_chaos.simulator.medium import Folder
+from tests.kit.examples import examples
 from tests.storage.batches import NOW_MS, append, read_all
 from tests.storage.compacted_logs import (
     clean,
@@ -25,7 +27,7 @@ from tests.storage.compacted_logs import (
 
 FOLDER = "/data/t-0"
 BATCHES = 16
-SEEDS = range(8)
+SEEDS = range(examples(20))
 MOST_CHANGES = 200
 """More than any act here makes on the disk."""
 
@@ -83,28 +85,33 @@ def assert_whole(log: Log, why: str) -> None:
         position += header.length
 
 
+def remains(disk: SimDisk, log: Log, act: Callable[[Log], object]) -> list[Folder]:
+    """Return what a power cut would leave before each change that an act makes on the disk, and after the last."""
+    left: list[Folder] = []
+
+    def note() -> None:
+        left.append(disk.snapshot())
+        disk.power_up()
+        disk.set_trap(0, note)
+
+    disk.set_trap(0, note)
+    act(log)
+    disk.disarm()
+    return [*left, disk.snapshot()]
+
+
 def crashes(act: Callable[[Log], object], judge: Callable[[Log, str], object], **config: int) -> None:
     """Cut the power before each change that an act makes, with several outcomes each; judge what is left twice."""
     for seed in SEEDS:
-        for changes in range(MOST_CHANGES):
-            disk = SimDisk(seed)
-            log = filled(disk, **config)
-            disk.set_trap(changes, lambda: None)
-            is_done = True
-            try:
-                act(log)
-            except OSError:
-                is_done = False
-            disk.crash()
-            disk.power_up()
+        disk = SimDisk(seed)
+        log = filled(disk, **config)
+        for changes, left in enumerate(remains(disk, log, act)):
+            again = SimDisk(seed)
+            again.restore(left, "/data")
             for start in ("first", "second"):
                 why = f"seed {seed}, {changes} changes, the {start} start"
-                judge(open_log(disk, BATCHES, **config), why)
-                disk.crash()
-            if is_done:
-                break
-        else:
-            raise AssertionError("an act is a few changes only")
+                judge(open_log(again, BATCHES, **config), why)
+                again.crash()
 
 
 def drop_oldest(log: Log) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.marks import nightly
 from tests.kit.waits import until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -46,8 +47,15 @@ def run(script: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize("kind", ["Cluster", "InProcessCluster"])
-@pytest.mark.parametrize("leave", ["sys.exit(0)", "cluster.close()"])
+@pytest.mark.parametrize(
+    ("kind", "leave"),
+    [
+        ("Cluster", "sys.exit(0)"),
+        ("InProcessCluster", "cluster.close()"),
+        nightly("Cluster", "cluster.close()"),
+        nightly("InProcessCluster", "sys.exit(0)"),
+    ],
+)
 def test_a_child_that_ends_leaves_the_cluster_of_its_parent_alone(kind: str, leave: str) -> None:
     """Its exit runs what the parent registered for its own: the cluster goes on, and its folder is there."""
     seen = run(f"""

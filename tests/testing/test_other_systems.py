@@ -51,7 +51,7 @@ USE = """
     from confluent_kafka import Consumer, Producer
     from raftlog.testing import ClusterKind
 
-    with ClusterKind() as cluster:
+    with ClusterKind(1) as cluster:
         cluster.create_topic("orders")
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
         producer.produce("orders", "tea")

@@ -30,10 +30,15 @@ PRODUCE = """
 """
 
 
+OTHER_PLUGINS = ("schemathesis", "hypothesispytest", "anyio")
+"""Of libraries that are installed here: loading them takes a process longer than all else."""
+
+
 def run_pytest(folder: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a file of tests that has nothing of this repository in reach but what is installed."""
     (folder / "test_it.py").write_text(textwrap.dedent(PRODUCE) + textwrap.dedent(test))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment["PYTEST_ADDOPTS"] = " ".join(f"-p no:{each}" for each in OTHER_PLUGINS)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         cwd=folder,
@@ -108,6 +113,7 @@ def test_workers_share_one_cluster(tmp_path):
             send(raftlog.bootstrap_servers, raftlog.topic)
             (pathlib.Path(__file__).parent / f"seen-{number}").write_text(f"{worker_id} {raftlog.bootstrap_servers}")
         """,
+        "--raftlog-nodes=1",
         "-n",
         "2",
         f"--raftlog-keep={tmp_path / 'kept'}",
@@ -153,8 +159,12 @@ def test_a_cluster_of_a_test_alone_is_hurt_and_healed(tmp_path):
     assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
+@pytest.mark.nightly
 def test_a_node_is_cut_off_and_comes_back(tmp_path):
-    """A network of the cluster's own, where that is possible; elsewhere the test is skipped with the reason."""
+    """A network of the cluster's own, where that is possible; elsewhere the test is skipped with the reason.
+
+    The next test cuts a node off, too, and `test_namespaces` does without pytest.
+    """
     ended = run_pytest(
         tmp_path,
         """
@@ -338,6 +348,8 @@ def test_a_cluster_that_is_there_is_used(tmp_path):
         assert "1 passed" in ended.stdout, ended.stdout + ended.stderr
 
 
+@pytest.mark.taste
+@pytest.mark.nightly
 def test_the_example_passes_as_users_run_it(tmp_path):
     """`deploy/examples/app_test`: a program, and tests of it that kill a leader."""
     example = Path(__file__).parents[2] / "deploy" / "examples" / "app_test"

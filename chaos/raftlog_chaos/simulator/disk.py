@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from raftlog.base.disk import Buffer, opening_to_sync
@@ -330,7 +330,7 @@ class SimDisk:
 
     def snapshot(self) -> Folder:
         """Return a copy of the disk as a power loss at this moment would leave it; the disk itself goes on."""
-        copied = deepcopy(self._root)
+        copied = self._root.copy()
         copied.crash(self._chance)
         return copied
 
@@ -341,7 +341,7 @@ class SimDisk:
         for name in _parts(folder):
             assert isinstance(old, Folder), folder
             old = old.names[name]
-        restored = deepcopy(old)
+        restored = old.copy()
         if but:
             assert isinstance(restored, Folder), folder
             restored.names[but] = current.names[but]
@@ -507,15 +507,21 @@ class SimDisk:
     # -- names --------------------------------------------------------------------------------------
 
     def _find(self, path: str) -> Inode | Folder | None:
+        return self._find_parts(_parts(path))
+
+    def _find_parts(self, parts: tuple[str, ...]) -> Inode | Folder | None:
         node: Inode | Folder | None = self._root
-        for name in _parts(path):
+        for name in parts:
             if not isinstance(node, Folder):
                 return None
             node = node.names.get(name)
         return node
 
     def _folder(self, path: str) -> Folder:
-        node = self._find(path)
+        return self._folder_of(_parts(path), path)
+
+    def _folder_of(self, parts: tuple[str, ...], path: str) -> Folder:
+        node = self._find_parts(parts)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         if isinstance(node, Inode):
@@ -523,9 +529,9 @@ class SimDisk:
         return node
 
     def _parent(self, path: str) -> tuple[Folder, str]:
-        parent, name = posixpath.split(path.rstrip("/"))
-        assert name, f"{path!r} names no file"
-        return self._folder(parent), name
+        parts = _parts(path)
+        assert parts, f"{path!r} names no file"
+        return self._folder_of(parts[:-1], path), parts[-1]
 
     def _empty(self, folder: Folder) -> None:
         for name in sorted(folder.names):
@@ -548,6 +554,7 @@ def _check_length(name: str, path: str) -> None:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
 
 
-def _parts(path: str) -> list[str]:
+@lru_cache(maxsize=4_096)
+def _parts(path: str) -> tuple[str, ...]:
     assert path.startswith("/"), f"{path!r} is not absolute"
-    return [part for part in posixpath.normpath(path).split("/") if part]
+    return tuple(part for part in posixpath.normpath(path).split("/") if part)

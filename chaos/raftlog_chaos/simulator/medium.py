@@ -53,6 +53,15 @@ class Inode:
         """Bits by position that rotted on the platter, where the page cache still has the truth."""
         self.flipped: set[int] = set()  # where a bit rotted, seen or not, and was not overwritten since
 
+    def copy(self) -> Inode:
+        """Return a file of the same bytes, in memory and on the platter."""
+        copied = Inode(self.modified_ms)
+        copied.durable_modified_ms = self.durable_modified_ms
+        copied.content[:], copied.durable[:] = self.content, self.durable
+        copied.unsynced = list(self.unsynced)
+        copied.rotten, copied.flipped = dict(self.rotten), set(self.flipped)
+        return copied
+
     def change(self, change: _Change) -> None:
         _apply(self.content, change)
         self.unsynced.append(change)
@@ -133,8 +142,27 @@ class Folder:
         self.durable: dict[str, Inode | Folder] = {}
         self.unsynced: list[_NameChange] = []
 
+    def copy(self) -> Folder:
+        """Return the same names, with copies of all files and folders below."""
+        copies: dict[int, Inode | Folder] = {}
+
+        def copy_of(node: Inode | Folder) -> Inode | Folder:
+            """A node may be below several names: the present one, the durable one, and those of changes."""
+            if id(node) not in copies:
+                copies[id(node)] = node.copy()
+            return copies[id(node)]
+
+        copied = Folder()
+        copied.names = {name: copy_of(node) for name, node in self.names.items()}
+        copied.durable = {name: copy_of(node) for name, node in self.durable.items()}
+        copied.unsynced = [
+            {name: node if node is None else copy_of(node) for name, node in change.items()}
+            for change in self.unsynced
+        ]
+        return copied
+
     def change(self, change: _NameChange) -> None:
-        _rename(self.names, change)
+        _assign(self.names, change)
         self.unsynced.append(change)
 
     def sync(self) -> None:
@@ -163,6 +191,10 @@ def _rename(names: dict[str, Inode | Folder], change: _NameChange) -> None:
     if None in change.values() and (moved := [node for node in change.values() if node is not None]):
         for name in [name for name, node in names.items() if node is moved[0]]:
             del names[name]
+    _assign(names, change)
+
+
+def _assign(names: dict[str, Inode | Folder], change: _NameChange) -> None:
     for name, node in change.items():
         if node is None:
             names.pop(name, None)

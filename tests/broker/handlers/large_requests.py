@@ -46,7 +46,7 @@ PLAIN: dict[str, Any] = {
 }
 """Values of fields that are not about parts; the others have their schema's default."""
 
-NOT_IN_ALL = {
+NOT_IN_ALL: dict[int, dict[str, Any]] = {
     ApiKey.FETCH: {"session_epoch": -1, "timeout": 0},
     ApiKey.PRODUCE: {"transactional_id": None},
     ApiKey.CREATE_TOPICS: {"assignments": (), "configs": ()},
@@ -100,7 +100,7 @@ def _message(case: Case, parts: int) -> Any:
 
 def _entity(entity: KioType, case: Case, path: tuple[str, ...], *, parts: int, number: int) -> Any:
     """`path` leads from here to the array that is large; empty: it is elsewhere. `number`: which of many this is."""
-    schema = schema_of(entity)
+    schema, own = schema_of(entity), NOT_IN_ALL.get(case.api_key, {})
     values = {each.name: each.default for each in schema.tagged}
     for field in schema.fields:
         is_on_path = bool(path) and field.name == path[0]
@@ -112,12 +112,14 @@ def _entity(entity: KioType, case: Case, path: tuple[str, ...], *, parts: int, n
                 values[field.name] = _value(field, case.api_key, number)
             continue
         count = parts if is_on_path and not below else 1 if is_on_path or not path else 0
-        values[field.name] = tuple(
-            _element(field, case, below, parts=parts, number=0 if case.is_repeated else each)
-            for each in range(count)
-        )
-        if field.name in NOT_IN_ALL.get(ApiKey(case.api_key), {}) and not is_on_path:
-            values[field.name] = NOT_IN_ALL[ApiKey(case.api_key)][field.name]
+        if field.name in own and not is_on_path:
+            values[field.name] = own[field.name]
+        elif case.is_repeated and count:
+            values[field.name] = (_element(field, case, below, parts=parts, number=0),) * count
+        else:
+            values[field.name] = tuple(
+                _element(field, case, below, parts=parts, number=each) for each in range(count)
+            )
     return entity(**values)
 
 
@@ -128,7 +130,7 @@ def _element(field: Field, case: Case, below: tuple[str, ...], *, parts: int, nu
 
 
 def _value(field: Field, api_key: int, number: int) -> Any:
-    own = NOT_IN_ALL.get(ApiKey(api_key), {})
+    own = NOT_IN_ALL.get(api_key, {})
     if field.name in own:
         return own[field.name]
     if number and field.kind in ("string", "uuid"):

@@ -37,6 +37,9 @@ HOT_PARTS = {ApiKey.PRODUCE: HOT_PARTS_MAX - 1, ApiKey.FETCH: HOT_PARTS_MAX - 1}
 
 IS_THOROUGH = PARTS >= 10_000
 
+REPEATED_PARTS = 500
+"""Of a request with one part again and again: enough for work that grows with their square, as `WORK_AT_ONCE` is."""
+
 WORK = {"call": 3, "c_call": 1}
 """The cost of a call of a Python function, and of a C function: some 0.1 µs a unit."""
 
@@ -165,6 +168,11 @@ async def send(loop: SimLoop, frame: bytes) -> RawBytesClient:
     return client
 
 
+def parts_of(case: Case) -> int:
+    parts = HOT_PARTS.get(ApiKey(case.api_key), PARTS)
+    return REPEATED_PARTS if case.is_repeated and not IS_THOROUGH else parts
+
+
 @pytest.mark.parametrize("api_key", sorted(served()), ids=lambda key: APIS[key].name)
 def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: CallbackWork) -> None:
     """Each array is filled with the same part again and again, and with different ones. Source: `broker/turns.py`."""
@@ -185,7 +193,7 @@ def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, tur
         for case in wanted:
             turns.most = 0
             client = loop.host("client")
-            await client.start(send(loop, frame_of(case, HOT_PARTS.get(ApiKey(api_key), PARTS))))
+            await client.start(send(loop, frame_of(case, parts_of(case))))
             if turns.most > limit:
                 long[case] = f"{case}: {turns.most} units in {turns.where}"
         cluster.check()

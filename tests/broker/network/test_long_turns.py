@@ -15,19 +15,7 @@ from raftlog.broker.network.server import BrokerServer
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.fakes import FakePartitionServer, produce, request
-
-
-class Clock:
-    """Time that passes when somebody works."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def work(self, seconds: float) -> None:
-        self.now += seconds
+from tests.kit.clock import Clock
 
 
 @pytest.fixture
@@ -47,14 +35,14 @@ async def test_each_step_of_a_coroutine_is_a_turn_of_its_own(
 
     async def work(*seconds: float) -> str:
         for each in seconds:
-            clock.work(each)
+            clock.advance(each)
             await asyncio.sleep(0)
-            clock.work(0.001)
+            clock.advance(0.001)
             await asyncio.gather(others())
         return "done"
 
     async def others() -> None:
-        clock.work(10)
+        clock.advance(10)
 
     turns = LongTurns(clock, counts)
     short, long = LONG_TURN_S * 0.9, LONG_TURN_S * 1.1
@@ -71,7 +59,7 @@ async def test_what_work_raises_and_that_it_is_cancelled_passes_through(
     seen: list[BaseException] = []
 
     async def fail() -> None:
-        clock.work(1)
+        clock.advance(1)
         raise ValueError("no")
 
     async def wait() -> None:
@@ -102,7 +90,7 @@ def test_the_log_tells_of_an_api_once_in_a_while(
     for _ in range(1_000):
         turns.note(ApiKey.METADATA, 1.0)
     turns.note(ApiKey.FETCH, 1.0)
-    clock.work(LOG_EVERY_S)
+    clock.advance(LOG_EVERY_S)
     turns.note(ApiKey.METADATA, 1.0)
     assert counts == {ApiKey.METADATA: 1_001, ApiKey.FETCH: 1}
     assert capsys.readouterr().out.count("request_held_the_loop") == 3
@@ -129,7 +117,7 @@ async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> N
     assert not fake.server.counters.long_turns
 
     def slow() -> None:
-        clock.work(2 * LONG_TURN_S)
+        clock.advance(2 * LONG_TURN_S)
 
     fake.broker.env.wall_clock_ms = lambda: slow() or 1000  # type: ignore[func-returns-value]
     image = fake.broker.image()

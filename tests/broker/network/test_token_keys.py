@@ -24,21 +24,12 @@ from raftlog.broker.network.token_keys import KeysUnavailable, TokenKeys
 from raftlog.security.bearer_tokens import MAX_JWKS_BYTES, TokenRefused
 from tests.broker.fakes import FakePartitionServer
 from tests.kit.certificates import HOST, Authority
+from tests.kit.clock import Clock
 from tests.kit.identity_provider import IdentityProvider, make_key, sign
 from tests.kit.waits import PATIENCE_S
 
 BACKOFF_S = 10
 REFRESH_S = 3600
-
-
-class Clock:
-    """Loop seconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -10,19 +10,12 @@ import pytest
 from raftlog.broker.replicas.replication_quota import ReplicationQuota, is_listed
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.broker_cluster import BrokerCluster, until
+from tests.kit.clock import Clock
 
 RATE = 50_000
 VALUE = "v" * 10_000
 RECORDS = 30
 LEADER, FOLLOWER = "leader", "follower"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_quota_is_overdrawn_once_and_made_good_in_time() -> None:

@@ -6,6 +6,8 @@ import gc
 import sys
 import tracemalloc
 
+import pytest
+
 from raftlog_chaos.checkers import judge
 from raftlog_chaos.history import Header, StoredHistory
 from tests.chaos.checkers.model import Shape, history
@@ -18,6 +20,7 @@ CALLS_PER_OPERATION = 70
 """Python functions called for each: the same on every machine, unlike seconds."""
 
 
+@pytest.mark.nightly
 def test_memory_grows_by_a_few_hundred_bytes_for_each_operation(tmp_path):
     """A file's operations are never held; what is kept of them is compact."""
     write(tmp_path / "history", OPERATIONS)

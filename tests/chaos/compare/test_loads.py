@@ -143,6 +143,7 @@ def test_latency_has_the_wait_of_records_that_were_due_while_a_pipeline_was_unde
     assert p99 > 1.8 * 1000 * server.DELAY_S
 
 
+@pytest.mark.nightly
 def test_the_whole_machine_has_spent_what_no_process_was_charged_for(tmp_path):
     """Less what the client says that it has spent itself."""
     spin = "import time; end = time.process_time() + {}\nwhile time.process_time() < end: pass\n"

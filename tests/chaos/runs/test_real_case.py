@@ -1,4 +1,4 @@
-"""Claim of the harness: a case against real processes, from the command line to the page."""
+"""Claim of the harness: a case against real processes, from the command line to the page. .ci/run runs three cases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ mix = ["cut-pair"]
 
 
 @pytest.mark.clients
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_short_case_on_processes_is_judged_and_leaves_its_folder(tmp_path):
     """Passed; what this place cannot inject is said, and --strict takes it for a failure. Data is gone, logs stay."""
     (tmp_path / "chaos" / "suites").mkdir(parents=True)

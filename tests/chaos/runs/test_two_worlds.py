@@ -53,6 +53,7 @@ def test_a_broken_invariant_fails_a_case_that_lets_nodes_stop():
     assert any("two leaders" in each for each in conclude(record, Judgement({}, {}, "")).reasons)
 
 
+@pytest.mark.nightly
 def test_a_simulated_run_repeats_itself_exactly():
     """The runner and the meter take nothing from the real world."""
     case = read_cases(SUITES, FAULTS)["kill-leader"].lasting(1)

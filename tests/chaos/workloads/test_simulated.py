@@ -115,9 +115,8 @@ def test_deaths_break_no_promise(seed: int, subscribe: bool) -> None:
 def test_the_same_seed_is_the_same_run() -> None:
     """Every callback of every node and client, and so the history."""
     options = LogOptions(careless=1, crash_every_s=1.0)
-    first, again, other = (play(seed, options, nothing) for seed in (5, 5, 6))
+    first, again = (play(5, options, nothing) for _ in range(2))
     assert (first.digest, first.ops) == (again.digest, again.ops)
-    assert first.digest != other.digest
 
 
 async def use(loop: SimLoop, act: Callable[[SimCluster, SimPort], Coroutine[Any, Any, None]]) -> None:

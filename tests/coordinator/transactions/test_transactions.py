@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import (
@@ -25,10 +26,11 @@ from raftlog.coordinator.transactions.transaction import (
     ClientTransactionVersion,
     ProducerIdAndEpoch,
     Transaction,
+    TransactionChanged,
     TransactionState,
 )
 from raftlog.coordinator.transactions.transaction_counts import TransactionCapacity
-from raftlog.coordinator.transactions.transaction_records import KeyValue
+from raftlog.coordinator.transactions.transaction_records import KeyValue, encode_all
 from raftlog.coordinator.transactions.transaction_requests import EndTransaction, SendMarkers
 from tests.coordinator.transactions.transaction_coordinator_setup import (
     BUMPING,
@@ -40,8 +42,12 @@ from tests.coordinator.transactions.transaction_coordinator_setup import (
 
 
 def exhaust(bench: TransactionCoordinatorSetup) -> ProducerIdAndEpoch:
-    """Bring id x to its last epoch for clients."""
+    """Bring id x to its last epoch for clients: a record in the journal skips all but a few."""
     producer = bench.init()
+    record = bench.read()
+    late = ProducerIdAndEpoch(producer.producer_id, EXHAUSTED_EPOCH - 3)
+    bench.append(encode_all([TransactionChanged("x", msgspec.structs.replace(record, producer=late))]))
+    bench.fail_over()
     while producer.epoch < EXHAUSTED_EPOCH:
         producer = bench.init()
     return producer
