@@ -45,6 +45,9 @@ class Reached(NamedTuple):
     target: Target
     asked: Asked
 
+    def close(self) -> None:
+        self.target.close()
+
 
 def _many(name: str, help: str, metavar: str = "NAME") -> tuple[Any, Any]:
     return Annotated[list[str] | None, typer.Option(name, metavar=metavar, help=help)], None

@@ -135,7 +135,7 @@ def test_the_version_is_an_option_as_well_as_a_command():
     assert run("--version") == run("version")
 
 
-def test_a_setting_that_librdkafka_does_not_know_is_an_error_in_words():
+def test_a_setting_that_the_command_does_not_know_is_an_error_in_words():
     """-X takes what people remember of librdkafka's names."""
     result = subprocess.run(
         [sys.executable, "-m", "raftlog", "topic", "list", "-X", "foo=bar"],
@@ -144,7 +144,7 @@ def test_a_setting_that_librdkafka_does_not_know_is_an_error_in_words():
         check=False,
     )
     assert result.returncode == 2
-    assert result.stderr == 'raftlog: No such configuration property: "foo"\n'
+    assert result.stderr.startswith("raftlog: -X foo: this command only knows bootstrap.servers, ")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_setting_that_librdkafka_does_not_know_is_an_error_in_words():
     [["topic", "list"], ["topic", "create", "t"], ["consume", "-t", "t"], ["produce", "-t", "t"]],
 )
 def test_no_broker_is_one_clear_line_with_its_own_exit_code(command):
-    """6: timeout or unreachable; and why, but not once for each of librdkafka's attempts."""
+    """6: timeout or unreachable; and why, but not once for each attempt."""
     asked = [sys.executable, "-m", "raftlog", *command, "-b", "127.0.0.1:1", "--timeout", "1"]
     result = waits.run(asked, stdin="x\n", text=True)
     assert result.returncode == 6, result.stderr

@@ -21,9 +21,10 @@ from confluent_kafka.admin import (
 
 from raftlog.base.errors import SaslAuthenticationFailed
 from raftlog.cli import exits
-from raftlog.cli.wire import Wire, reach
+from raftlog.client.connection import Connection, Dialer
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.security.sasl_client import Login
 from tests.cli.live import CommandLine, Ran
 from tests.clients.closed_cluster import PASSWORDS, SETTINGS, ClosedCluster, closed_cluster
 from tests.kit.waits import PATIENCE_S, until
@@ -67,14 +68,15 @@ def addresses(closed: ClosedCluster) -> list[str]:
     return closed.bootstrap_servers.split(",")
 
 
-def connected(address: str, made: dict[str, str], mechanism: str = "SCRAM-SHA-512") -> Wire:
+def connected(address: str, made: dict[str, str], mechanism: str = "SCRAM-SHA-512") -> Connection:
     """Return a connection of a token's client to one broker. Raises SaslAuthenticationFailed."""
-    wire = reach(address, {}, PATIENCE_S)
-    wire.log_in(mechanism, made["token_id"], made["hmac"], with_token=True)
+    host, port = address.split(":")
+    wire = Connection(Dialer().connect(host, int(port), PATIENCE_S))
+    wire.log_in(Login(mechanism, made["token_id"], made["hmac"], with_token=True))
     return wire
 
 
-def topics(wire: Wire) -> set[str]:
+def topics(wire: Connection) -> set[str]:
     metadata = request_builders(ApiKey.METADATA, METADATA_VERSION)
     asked = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
     return {each.name for each in wire.ask(ApiKey.METADATA, METADATA_VERSION, asked).topics}
@@ -82,7 +84,7 @@ def topics(wire: Wire) -> set[str]:
 
 def refused(address: str, made: dict[str, str]) -> bool:
     try:
-        connected(address, made).__exit__()
+        connected(address, made).close()
     except SaslAuthenticationFailed:
         return True
     return False

@@ -25,7 +25,6 @@ from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, of_kafka
 from raftlog.admin.json_stream import rounds
 from raftlog.admin.kafka_client import BrokerUnreachable, shapes
 from raftlog.admin.kafka_rest.shared import image_of, topic_of
-from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.config import topic_config
@@ -41,6 +40,7 @@ from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.records.batch import Record, build_batch, new_record
+from raftlog.records.partitioner import partition_of_key
 from raftlog.security.acls import Operation
 
 ALL: Final = -1
