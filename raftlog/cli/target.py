@@ -23,7 +23,6 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
     UnknownTopicOrPartition,
-    UnsupportedVersion,
     from_code,
 )
 from raftlog.cli import exits
@@ -53,6 +52,12 @@ _CODES: Final[dict[type[KafkaError], int]] = {
     TransactionalIdAuthorizationFailed: exits.DENIED,
     SaslAuthenticationFailed: exits.DENIED,
 }
+_WORDS: Final[dict[type[KafkaError], str]] = {
+    UnknownTopicOrPartition: "there is no such topic or partition",
+    GroupIdNotFound: "there is no such group",
+    NoReassignmentInProgress: "no move is under way",
+}
+"""Errors that some brokers send without a message."""
 
 
 @dataclass(frozen=True)
@@ -192,11 +197,9 @@ def refusal(error: KafkaError, about: str = "", *, needs: str = "") -> Failure:
 
 def words_of(error: KafkaError, needs: str = "") -> str:
     """Return an error in words: what the user lacks, else the broker's message, else the name of the error."""
-    if isinstance(error, UnsupportedVersion):
-        return "the cluster does not serve this request"
     name = type(error).__name__
-    said = (error.message or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()).rstrip(".")
-    return not_authorized(name, needs) or said
+    said = error.message or _WORDS.get(type(error)) or re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    return not_authorized(name, needs) or said.rstrip(".")
 
 
 def code_of(error: KafkaError) -> int:

@@ -21,7 +21,7 @@ from raftlog.base.errors import (
     from_code,
 )
 from raftlog.client.connection import CLIENT_ID, Connection, Dialer
-from raftlog.client.errors import NotConnected, Refused, Unreachable
+from raftlog.client.errors import UNPROVEN, NotConnected, Refused, Unreachable
 from raftlog.client.metadata import Metadata, Node, PartitionKey, read_metadata
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
@@ -38,9 +38,6 @@ CONNECT_S: Final = 2.0
 """How long to try one broker: its partitions and groups may be elsewhere by then."""
 REFUSED_FOR_S: Final = 1.0
 """Logins may fail this long before they count as refused: a new user is not known to every broker at once."""
-UNPROVEN: Final = (
-    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
-)
 GROUP_KEY: Final = 0
 """The key type of a group in FindCoordinator."""
 REPEATABLE: Final = frozenset(

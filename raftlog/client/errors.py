@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+UNPROVEN: Final = (
+    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
+)
+
 
 class Unreachable(Exception):
     """No broker answered in time; the message is the last reason."""

@@ -250,7 +250,6 @@ def commit_offsets(
         return make.OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
-            generation_id=generation,
             member_id=member_id,
             group_instance_id=instance_id,
             topics=tuple(
