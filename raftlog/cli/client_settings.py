@@ -1,7 +1,7 @@
 """Settings of a client (-X and -F), by librdkafka's names: which ones raftlog knows, and the login that they mean.
 
-A setting of -X must have an effect on the command. A file (-F) may serve several programs: names that other commands
-of raftlog or other clients know are passed over there, unless they are about security.
+A setting of -X must have an effect on the command. A file (-F) may serve several programs. Names there that other
+commands or other clients know are passed over, unless they are about security.
 """
 
 from __future__ import annotations

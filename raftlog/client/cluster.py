@@ -1,5 +1,4 @@
-"""The brokers of a cluster: a connection to each, opened when needed, and requests to any, one, a leader or a group's
-coordinator.
+"""The brokers of a cluster: connections, opened when needed, and requests to any broker, a leader or a coordinator.
 
 A request waits up to the timeout for a broker that accepts it. Once a request is sent, it is repeated only if that
 does no harm: it may have been carried out although its response got lost.
@@ -67,7 +66,7 @@ REPEATABLE: Final = frozenset(
         ApiKey.SYNC_GROUP,
     }
 )
-"""APIs that may be asked again after a lost response: those that only read, and those that do no harm twice."""
+"""APIs that may be asked again after a lost response: they only read, or do no harm twice."""
 MOVED: Final = (CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator)
 
 
@@ -305,7 +304,7 @@ class Cluster:
             raise Refused(",".join(f"{host}:{port}" for host, port in self._servers), reason)
 
     def _first_server(self, deadline: float) -> Connection:
-        """Return a connection to the first server that accepts one; each gets its share of the time."""
+        """Return a connection to the first server that accepts it; each gets its share of the time."""
         last: OSError = ConnectionError("none is named")
         known = [(each.host, each.port) for each in self._brokers.values()]
         servers = list(dict.fromkeys((*self._servers, *known)))

@@ -1,4 +1,4 @@
-"""A blocking connection to a broker: TCP or TLS, a login, then one request or several under way."""
+"""A blocking connection to a broker: TCP or TLS, a login, then requests, several under way if wanted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A member of a consumer group, with the classic protocol that all clients share: join, sync, heartbeat, leave.
 
 The member that the coordinator makes the leader assigns the partitions, by the assignor that all members know. It
-revokes all partitions before each rebalance. `tick` must be called often: no other thread sends heartbeats, so a member
-whose caller is blocked for longer than the session timeout is removed from the group.
+revokes all partitions before each rebalance. `tick` must be called often, since no other thread sends heartbeats. A
+caller that is blocked for longer than the session timeout loses its membership.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Assignment = dict[str, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What the member tells the coordinator of itself. Times in ms."""
+    """What a member sends of itself to the coordinator. Times in ms."""
 
     group: str
     topics: tuple[str, ...]
@@ -73,7 +73,7 @@ class Member:
             try:
                 return self._sync(self._join())
             except MemberIdRequired:
-                continue  # the coordinator has told the id
+                continue  # the response had the id
             except (UnknownMemberId, IllegalGeneration):
                 self._member_id = ""
             except RebalanceInProgress:
@@ -231,7 +231,7 @@ def commit_offsets(
     *,
     member: tuple[int, str, str | None] = (NO_GENERATION, "", None),
 ) -> None:
-    """Commit offsets for a group, by default for one without members. Raise KafkaError, Unreachable, Refused.
+    """Commit offsets for a group, by default without a membership. Raise KafkaError, Unreachable, Refused.
 
     `member`: generation, member id and group.instance.id.
     """

@@ -1,7 +1,7 @@
 """Writes records to one topic: batches by partition, one batch of a partition under way, in order.
 
 With acks=all the producer is idempotent (KIP-98): it has a producer id, and numbers the records of each partition. A
-batch whose acknowledgement got lost is sent again with the same bytes, and the leader recognizes its sequence. So no
+batch without an acknowledgement is sent again with the same bytes, and the leader recognizes its sequence. So no
 record is lost or written twice, however often a batch is sent. With acks=1 a batch that is sent again may be written
 twice; with acks=0 no record is acknowledged. A batch that a broker refuses for good was not written, so the next batch
 takes over its sequence.
@@ -91,7 +91,7 @@ class Producer:
             each.close()
 
     def send(self, record: Record, partition: int = -1) -> None:
-        """Buffer a record, in a partition or in the one that its key means. Full buffers are flushed."""
+        """Buffer a record, by default in the partition that its key means. Full buffers are flushed."""
         if partition < 0:
             partition = (
                 self._keyless if record.key is None else partition_of_key(record.key, len(self.partitions))

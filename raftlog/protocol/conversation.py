@@ -1,8 +1,8 @@
 """The client's side of one connection, without a socket: requests become bytes, and bytes become responses.
 
-A broker answers the requests of a connection in the order in which they were sent, so the responses are matched with
-the pending requests in that order, and each correlation id is checked. An error here means that the position in the
-stream is lost: the connection must close.
+A broker answers the requests of a connection in the order in which they were sent. Responses are matched with pending
+requests in that order, and each correlation id is checked. An error here means that the position in the stream is lost:
+the connection must close.
 """
 
 from __future__ import annotations
