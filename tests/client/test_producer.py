@@ -108,7 +108,7 @@ def test_a_refused_batch_leaves_no_gap_in_the_sequence(error: Any) -> None:
 
 
 def test_an_interrupt_while_a_response_is_under_way_costs_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The late response is not taken for that of the next batch."""
+    """The late response is not taken for that of the next batch, which the leader refuses."""
     interrupts = [True]
     receive = Connection.receive
 
@@ -126,7 +126,7 @@ def test_an_interrupt_while_a_response_is_under_way_costs_no_record(monkeypatch:
 
     monkeypatch.setattr(Connection, "receive", receive_or_stop)
     monkeypatch.setattr(Connection, "send", send_marked)
-    leader = Leader()
+    leader = Leader("", "", MessageTooLarge.code)
     with ScriptedBroker(leader, {TOPIC: 1}) as broker, broker.cluster() as cluster:
         producer = Producer(cluster, TOPIC, acks=ALL, codec=0, idempotent=True)
         producer.send(new_record(None, b"1", timestamp=0), 0)
@@ -135,7 +135,8 @@ def test_an_interrupt_while_a_response_is_under_way_costs_no_record(monkeypatch:
         producer.send(new_record(None, b"2", timestamp=0), 0)
         producer.flush()
         producer.close()
-    assert leader.values == {0: [b"1", b"2"]} and producer.unsent == 0
+    assert leader.values == {0: [b"1"]} and producer.unsent == 0
+    assert [each.value for failed in producer.failures for each in failed.records] == [b"2"]
 
 
 def test_records_that_no_broker_acknowledges_are_counted() -> None:
