@@ -103,7 +103,7 @@ PASSED_OVER: Final = frozenset(_OTHER_NAMES.split())
 
 def read_settings(given: Sequence[str]) -> dict[str, str]:
     """Read NAME=VALUE settings. Raise Failure for any other form."""
-    from raftlog.base.config import parse_override
+    from raftlog.base.config_files import parse_override
 
     try:
         return dict(map(parse_override, given))
