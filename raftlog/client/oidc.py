@@ -10,6 +10,8 @@ import urllib.parse
 import urllib.request
 from typing import Final, NamedTuple
 
+from raftlog.client.errors import Refused
+
 ANSWER_S: Final = 10.0
 MOST_BYTES: Final = 1 << 20
 """Of a provider's response."""
@@ -26,7 +28,7 @@ class Provider(NamedTuple):
 
 
 def fetch_token(provider: Provider) -> str:
-    """Return an access token. Raise OSError with the reason if the provider does not return one."""
+    """Return an access token. Raise Refused if the provider does not return one, OSError if it does not answer."""
     fields = {"grant_type": "client_credentials", **({"scope": provider.scope} if provider.scope else {})}
     quoted = [urllib.parse.quote(each, safe="") for each in (provider.client_id, provider.client_secret)]
     secret = base64.b64encode(":".join(quoted).encode()).decode()
@@ -41,8 +43,8 @@ def fetch_token(provider: Provider) -> str:
             return str(json.loads(answer.read(MOST_BYTES))["access_token"])
     except urllib.error.HTTPError as error:
         error.close()
-        raise OSError(f"the identity provider answers {error.code} {error.reason}") from None
+        raise Refused(provider.url, f"the identity provider answers {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
         raise OSError(f"the identity provider does not answer: {error.reason}") from None
     except (ValueError, LookupError, TypeError):
-        raise OSError("the identity provider's answer has no access_token") from None
+        raise Refused(provider.url, "the identity provider's answer has no access_token") from None
