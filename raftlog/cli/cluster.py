@@ -85,7 +85,7 @@ def upgrade(
         int | None, typer.Option("--to", metavar="LEVEL", min=0, help="default: the newest one")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="say whether it could be done, and change nothing")
+        bool, typer.Option("--dry-run", "-d", help="say whether it could be done, and change nothing")
     ] = False,
     form: Form,
 ) -> None:

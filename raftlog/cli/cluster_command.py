@@ -6,7 +6,7 @@ The options that all of them share are added here, once, and so is the way in wh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -78,16 +78,18 @@ def verb(
     prints_rows: bool = False,
     shared: Mapping[str, tuple[Any, Any]] = SHARED,
     known: Collection[str] = (),
+    former: str = "",
 ) -> Callable[..., Any]:
     """Make a command of `body(target, …)`; with `prints_rows`, of `body(target, …, form=…)`. It returns its exit code
     (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer.
 
-    `known`: the settings of -X that only such commands have.
+    `known`: the settings of -X that only such commands have. `former`: an earlier name, which is still accepted.
     """
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
         reach = partial(target_of, known=known)
-        add_command(app, name, body, reach=reach, shared=shared, prints_rows=prints_rows)
+        names = (name, former) if former else (name,)
+        add_command(app, names, body, reach=reach, shared=shared, prints_rows=prints_rows)
         return body
 
     return decorate
@@ -101,14 +103,17 @@ def target_of(given: dict[str, Any], *, known: Collection[str] = ()) -> Target:
 
 def add_command(
     app: typer.Typer,
-    name: str,
+    names: Sequence[str],
     body: Callable[..., int | None],
     *,
     reach: Callable[[dict[str, Any]], Any],
     shared: Mapping[str, tuple[Any, Any]],
     prints_rows: bool,
 ) -> None:
-    """Make a command of `body(reached, …)`: `reach` takes the `shared` options from what was given on the line."""
+    """Make a command of `body(reached, …)`: `reach` takes the `shared` options from what was given on the line.
+
+    Of its `names`, help and completion show only the first.
+    """
 
     def run(**given: Any) -> None:
         reached = reach(given)
@@ -125,7 +130,8 @@ def add_command(
         [each for each in own if each.name != "form"],
         {**shared, **(OUTPUT if prints_rows else {})},
     )
-    app.command(name)(run)
+    for name in names:
+        app.command(name, hidden=name != names[0])(run)
 
 
 def _form_of(given: dict[str, Any]) -> Form:

@@ -37,8 +37,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, a broker's i
 def table(
     context: typer.Context,
     *,
-    topics: Annotated[bool, typer.Option("--topics", help="topic configs, not the node's settings")] = False,
-    groups: Annotated[bool, typer.Option("--groups", help="group configs, not the node's settings")] = False,
+    topics: Annotated[
+        bool, typer.Option("--topic", "--topics", help="topic configs, not the node's settings")
+    ] = False,
+    groups: Annotated[
+        bool, typer.Option("--group", "--groups", help="group configs, not the node's settings")
+    ] = False,
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Apache Kafka's broker settings that raftlog does not have")
     ] = False,

@@ -118,7 +118,7 @@ def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Call
     """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target."""
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
-        add_command(app, name, body, reach=_api, shared=_SHARED, prints_rows=prints_rows)
+        add_command(app, (name,), body, reach=_api, shared=_SHARED, prints_rows=prints_rows)
         return body
 
     return decorate

@@ -15,7 +15,7 @@ from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target, refusal
 from raftlog.protocol.apis import ApiKey
 
-quota = noun("List, set and remove quotas of users, client ids and addresses.")
+quota = noun("List, set and delete quotas of users, client ids and addresses.")
 
 DEFAULT: Final = "<default>"
 """As Kafka's tools show the entity that stands for all those without a quota of their own."""
@@ -89,8 +89,8 @@ def set_(
     alter_quotas(target, entity, dict(values))
 
 
-@verb(quota, "remove")
-def remove(
+@verb(quota, "delete", former="remove")
+def delete(
     target: Target,
     quotas: Annotated[list[str] | None, typer.Argument(metavar="QUOTA", help="default: all")] = None,
     *,
@@ -101,7 +101,7 @@ def remove(
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
 ) -> None:
-    """Remove quotas of a user, a client id, both together, or an address."""
+    """Delete quotas of a user, a client id, both together, or an address."""
     entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
     there = next((values for _, values in _found(target, entity, strict=True)), {})
     if missing := [each for each in quotas or [] if each not in there]:

@@ -26,7 +26,7 @@ from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.protocol.apis import ApiKey
 
-token = noun("Make, renew, end and list delegation tokens.")
+token = noun("Make, renew, delete and list delegation tokens.")
 
 FROM_STDIN: Final = "-"
 COLUMNS: Final = ("token_id", "owner", "requester", "renewers", "expires", "max")
@@ -83,7 +83,7 @@ def create(
 
 @verb(token, "renew")
 def renew(target: Target, proof: Proof, *, seconds: Seconds = None) -> None:
-    """Have a token hold on, at most until its maximum."""
+    """Extend a token, up to its maximum lifetime."""
     period_ms = -1 if seconds is None else seconds * 1000
     hmac = _bytes(proof)
     renewed = _ask(
@@ -94,14 +94,14 @@ def renew(target: Target, proof: Proof, *, seconds: Seconds = None) -> None:
     print(f"renewed: it expires at {_date(renewed.expiry_timestamp)}")
 
 
-@verb(token, "expire")
-def expire(
+@verb(token, "delete", former="expire")
+def delete(
     target: Target,
     proof: Proof,
     *,
     seconds: Annotated[int | None, typer.Option("--in", metavar="S", min=0, help="default: at once")] = None,
 ) -> None:
-    """End a token. Connections that logged in with it end as well."""
+    """Delete a token. Connections that logged in with it end as well."""
     period_ms = -1 if seconds is None else seconds * 1000
     hmac = _bytes(proof)
     ended = _ask(
@@ -109,7 +109,7 @@ def expire(
         ApiKey.EXPIRE_DELEGATION_TOKEN,
         lambda make: make.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period=period_ms),
     )
-    print("removed" if seconds is None else f"it expires at {_date(ended.expiry_timestamp)}")
+    print("deleted" if seconds is None else f"it expires at {_date(ended.expiry_timestamp)}")
 
 
 @verb(token, "list", prints_rows=True)

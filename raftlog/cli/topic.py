@@ -119,15 +119,13 @@ def alter(
     config: Config = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(
-            "--delete-config", "-d", metavar="NAME", help="a config that is to be the default again"
-        ),
+        typer.Option("--delete-config", metavar="NAME", help="a config that is to be the default again"),
     ] = None,
 ) -> None:
     """Set and unset configs of a topic, all or none."""
     changes: dict[str, str | None] = {**read_settings(config or []), **dict.fromkeys(delete_config or [])}
     if not changes:
-        raise Failure("nothing to alter: say -c NAME=VALUE or -d NAME", exits.USAGE)
+        raise Failure("nothing to alter: say -c NAME=VALUE or --delete-config NAME", exits.USAGE)
     change_settings(target, "topic", name, changes)
 
 

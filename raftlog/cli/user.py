@@ -21,7 +21,7 @@ from raftlog.cli.target import Target, refusal
 from raftlog.protocol.apis import ApiKey
 from raftlog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, salted
 
-user = noun("List, set and remove users that log in with SCRAM.")
+user = noun("List, set and delete users that log in with SCRAM.")
 
 
 class Mechanism(StrEnum):
@@ -94,9 +94,9 @@ def set_(
     print(f"{name} can log in with {' and '.join(mechanism or Mechanism)}")
 
 
-@verb(user, "remove")
-def remove(target: Target, name: Name, *, mechanism: Mechanisms = None) -> None:
-    """Remove a user's credentials: no new connection logs in with them. Rules about the user stay."""
+@verb(user, "delete", former="remove")
+def delete(target: Target, name: Name, *, mechanism: Mechanisms = None) -> None:
+    """Delete a user's credentials: no new connection logs in with them. Rules about the user stay."""
     kept = _credentials(target).get(name, {})
     asked = list(mechanism or kept)
     if not kept:
@@ -104,7 +104,7 @@ def remove(target: Target, name: Name, *, mechanism: Mechanisms = None) -> None:
     if missing := [each for each in asked if each not in kept]:
         raise Failure(f"user {name} has no credential for {', '.join(missing)}", exits.NOT_FOUND)
     _alter(target, name, removed=asked)
-    print(f"{name} removed" if set(asked) == set(kept) else f"{name} removed for {' and '.join(asked)}")
+    print(f"{name} deleted" if set(asked) == set(kept) else f"{name} deleted for {' and '.join(asked)}")
 
 
 def _alter(

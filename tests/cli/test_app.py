@@ -88,7 +88,9 @@ def test_the_config_table_is_printed_whole_in_each_form():
         assert name in text
 
 
-@pytest.mark.parametrize(("option", "table"), [("--topics", TopicConfig), ("--groups", GroupConfig)])
+@pytest.mark.parametrize(
+    ("option", "table"), [("--topic", TopicConfig), ("--group", GroupConfig), ("--topics", TopicConfig)]
+)
 def test_topic_and_group_configs_are_tables_of_their_own(option, table):
     """All there are, and none of the node's."""
     found = {row["name"] for row in json.loads(run("config", option, "--json"))}
@@ -203,3 +205,13 @@ assert not {"typer", "dataclasses", "inspect", "asyncio"} & set(sys.modules), sy
     )
     assert wide.returncode == 0, wide.stderr
     assert "Exit codes" in narrow.stdout and max(map(len, narrow.stdout.splitlines())) <= 60
+
+
+@pytest.mark.parametrize(
+    ("noun", "former"), [("user", "remove"), ("quota", "remove"), ("acl", "remove"), ("token", "expire")]
+)
+def test_every_noun_deletes_and_still_takes_its_former_word(noun: str, former: str) -> None:
+    """Help shows one word for it."""
+    shown = CliRunner().invoke(app, [noun, "--help"]).output
+    assert "  delete " in shown and f"  {former} " not in shown
+    assert CliRunner().invoke(app, [noun, former, "--help"]).exit_code == 0

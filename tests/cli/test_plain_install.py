@@ -82,9 +82,9 @@ def test_every_other_command_that_asks_a_cluster_needs_no_client_library(
         "cluster health",
         f"quota set --user {ten} producer_byte_rate=1000",
         f"quota list --user {ten}",
-        f"quota remove --user {ten}",
+        f"quota delete --user {ten}",
         f"user set {ten} --password-stdin",
-        f"user remove {ten}",
+        f"user delete {ten}",
         f"topic delete {ten}",
         stdin="a password\n",
     )

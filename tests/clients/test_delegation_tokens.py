@@ -111,8 +111,8 @@ def test_a_token_logs_its_owner_in_at_every_broker(closed: ClosedCluster, people
         wires.append(connected(address, made, mechanism))
     for wire in wires:
         until(lambda wire=wire: topics(wire) == {"claims"}, "the owner's rule is in force")  # type: ignore[misc]
-    ended = people["alice"]("expire", "-", stdin=made["hmac"].encode())
-    assert (ended.returncode, ended.stdout) == (0, "removed\n"), ended.stderr
+    ended = people["alice"]("delete", "-", stdin=made["hmac"].encode())
+    assert (ended.returncode, ended.stdout) == (0, "deleted\n"), ended.stderr
     for address, wire in zip(addresses(closed), wires, strict=True):
         until(lambda address=address: refused(address, made), "no broker knows the token")  # type: ignore[misc]
         with pytest.raises(OSError):
@@ -131,9 +131,9 @@ def test_tokens_are_listed_renewed_and_shortened(closed: ClosedCluster, people: 
     assert made["hmac"] not in people["bob"]("list").stdout
     renewed = people["alice"]("renew", made["hmac"], "--for", "600")
     assert renewed.returncode == 0 and "expires at" in renewed.stdout
-    shortened = people["bob"]("expire", made["hmac"], "--in", "60")
+    shortened = people["bob"]("delete", made["hmac"], "--in", "60")
     assert shortened.returncode == 0 and "expires at" in shortened.stdout
-    assert people["bob"]("expire", made["hmac"]).returncode == 0
+    assert people["bob"]("delete", made["hmac"]).returncode == 0
     again = people["bob"]("renew", made["hmac"])
     assert (again.returncode, again.stderr) == (
         exits.NOT_FOUND,
