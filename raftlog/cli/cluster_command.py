@@ -6,7 +6,7 @@ The options that all of them share are added here, once, and so is the way in wh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -103,7 +103,7 @@ def target_of(given: dict[str, Any], *, known: Collection[str] = ()) -> Target:
 
 def add_command(
     app: typer.Typer,
-    names: Sequence[str],
+    names: tuple[str, ...],
     body: Callable[..., int | None],
     *,
     reach: Callable[[dict[str, Any]], Any],
