@@ -56,7 +56,6 @@ PRODUCER_SETTINGS: Final = (
 CONSUMER_SETTINGS: Final = (
     "auto.commit.interval.ms",
     "auto.offset.reset",
-    "client.rack",
     "enable.auto.commit",
     "fetch.min.bytes",
     "fetch.wait.max.ms",
@@ -80,7 +79,7 @@ ALIASES: Final = {
 _OTHER_NAMES: Final = """
 allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
 auto.commit.enable background.event.cb batch.num.messages batch.size broker.address.family broker.address.ttl
-broker.version.fallback builtin.features check.crcs client.dns.lookup compression.level
+broker.version.fallback builtin.features check.crcs client.dns.lookup client.rack compression.level
 connections.max.idle.ms consume.callback.max.messages coordinator.query.interval.ms debug
 delivery.report.only.error delivery.timeout.ms dr_cb enable.auto.offset.store enable.gapless.guarantee
 enable.metrics.push enable.partition.eof enable.random.seed enabled_events fetch.error.backoff.ms

@@ -147,7 +147,6 @@ def _options(target: Target, source: Source, wanted: Wanted) -> Options:
         min_bytes=number(settings, "fetch.min.bytes", 1),
         partition_bytes=number(settings, "max.partition.fetch.bytes", PARTITION_BYTES),
         reset=reset,
-        rack=settings.get("client.rack", ""),
     )
 
 
@@ -296,8 +295,8 @@ class Stored(Assigned):
             return
         self._due_at = time.monotonic() + self._interval_s
         sys.stdout.buffer.flush()  # what is committed has reached the reader of the output
-        printed, self._printed = self._printed, {}
-        self._commit(printed)
+        self._commit(self._printed)
+        self._printed = {}
 
     def _commit(self, printed: dict[PartitionKey, int]) -> None:
         commit_offsets(self._target.cluster, self._group, printed)
@@ -401,7 +400,6 @@ class Reader:
                 if (code := self._take(each)) is not None:
                     return code
             sys.stdout.buffer.flush()
-            self.offsets.commit()
             if self.wanted.idle_s and time.monotonic() - got_at > self.wanted.idle_s:
                 break
         return self._code
@@ -411,6 +409,7 @@ class Reader:
         try:
             if self.offsets.begin():
                 self._going = set(self.fetcher.positions)
+            self.offsets.commit()
             found = self.fetcher.poll(POLL_S)
         except Unreachable as error:
             if not (self._said_lost or self.wanted.quiet):

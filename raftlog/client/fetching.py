@@ -40,7 +40,6 @@ class Options:
     min_bytes: int = 1
     partition_bytes: int = PARTITION_BYTES
     reset: int | None = EARLIEST
-    rack: str = ""
 
 
 class WholeBatch(NamedTuple):
@@ -190,7 +189,7 @@ class Fetcher:
                 make.FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()
             ),
             forgotten_topics_data=(),
-            rack_id=options.rack,
+            rack_id="",  # so that leaders answer themselves
         )
         connection.send(ApiKey.FETCH, version, request)
 
