@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from raftlog.admin.errors import check
-from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import Call
 from raftlog.base.errors import LeaderNotAvailable, UnknownTopicOrPartition
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 
 Where = tuple[str, int]
 """(topic, partition)."""
@@ -68,7 +69,7 @@ def of_leader(error_code: int) -> int:
 
 
 def _list_offsets_request(wanted: Mapping[Where, int], read_committed: bool) -> Any:
-    make = shapes(ApiKey.LIST_OFFSETS)
+    make = builders_for(ApiKey.LIST_OFFSETS)
     topics: defaultdict[str, list[Any]] = defaultdict(list)
     for (topic, partition), timestamp in wanted.items():
         topics[topic].append(
@@ -86,7 +87,7 @@ def _list_offsets_request(wanted: Mapping[Where, int], read_committed: bool) -> 
 
 async def coordinator_of(call: Call, group_id: str) -> int:
     """Return the broker that coordinates a group. Raises ApiError."""
-    make = shapes(ApiKey.FIND_COORDINATOR)
+    make = builders_for(ApiKey.FIND_COORDINATOR)
     request = make.FindCoordinatorRequest(key=group_id, key_type=GROUP)
     response = await call.asker.ask(ApiKey.FIND_COORDINATOR, request)
     check(response.error_code, response.error_message, about=f"group {group_id}")

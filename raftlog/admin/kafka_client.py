@@ -10,7 +10,6 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from struct import Struct
 from typing import Any, Final, Protocol, cast
 
 from raftlog.admin.view import Introduce
@@ -19,60 +18,22 @@ from raftlog.base.errors import KafkaError
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
 from raftlog.metadata.image import Endpoint, MetadataImage
-from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
-from raftlog.protocol.message_builders import request_builders
+from raftlog.protocol.client_versions import VERSIONS
+from raftlog.protocol.conversation import Conversation, ConversationLost
 from raftlog.security.acls import ADMIN_CLIENT
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
-MOST_BYTES: Final = 64 << 20
-"""An answer larger than this is refused, and its connection closed."""
 MOST_AT_ONCE: Final = 32
 """Requests to one broker, each on a connection of its own; more wait."""
 MOST_IDLE: Final = 4
 """Connections to one broker that are kept for the next request; after a burst the others are closed."""
-
-VERSIONS: Final[dict[int, int]] = {
-    ApiKey.PRODUCE: 9,
-    ApiKey.FETCH: 12,
-    ApiKey.LIST_OFFSETS: 7,
-    ApiKey.METADATA: 12,
-    ApiKey.OFFSET_COMMIT: 8,
-    ApiKey.OFFSET_FETCH: 7,
-    ApiKey.FIND_COORDINATOR: 3,
-    ApiKey.DESCRIBE_GROUPS: 5,
-    ApiKey.LIST_GROUPS: 4,
-    ApiKey.CREATE_TOPICS: 7,
-    ApiKey.DELETE_TOPICS: 6,
-    ApiKey.DELETE_RECORDS: 2,
-    ApiKey.CREATE_ACLS: 3,
-    ApiKey.DELETE_ACLS: 3,
-    ApiKey.DESCRIBE_CONFIGS: 4,
-    ApiKey.DESCRIBE_LOG_DIRS: 4,
-    ApiKey.CREATE_PARTITIONS: 3,
-    ApiKey.ELECT_LEADERS: 2,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: 1,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
-    ApiKey.DESCRIBE_QUORUM: 1,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
-}
-"""The version used of each API: flexible, and with topics by name."""
-
-_LENGTH = Struct(">i")
-_PREFIX: Final = _LENGTH.size
 
 log = get_logger("admin")
 
 
 class BrokerUnreachable(Exception):
     """No broker answered; the message says which and why."""
-
-
-def shapes(api_key: int) -> Any:
-    """Return builders of an API's request in the version used here."""
-    return request_builders(api_key, VERSIONS[api_key])
 
 
 class Asker:
@@ -213,23 +174,23 @@ class _Wire(asyncio.Protocol, Guard):
     def __init__(self, broker_id: int) -> None:
         self._broker_id = broker_id
         self.closed = False
-        self._number = 0
-        self._buffer = bytearray()
-        self._waiting: deque[tuple[int | None, asyncio.Future[Any]]] = deque()
-        """With the API of each response, None for a raw response."""
+        self._conversation = Conversation()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
         self._transport: asyncio.Transport | None = None
 
     def ask(self, api_key: int, message: Any, by: str = "") -> asyncio.Future[Any]:
         """Send a request; the future is its response, or BrokerUnreachable."""
-        self._number += 1
-        header = RequestHeader(api_key, VERSIONS[api_key], self._number, f"{ADMIN_CLIENT} {by}".strip())
-        return self._send(encode_request(header, message), api_key)
+        client_id = f"{ADMIN_CLIENT} {by}".strip()
+        return self._send(
+            self._conversation.request(api_key, VERSIONS[api_key], message, client_id=client_id)
+        )
 
     def exchange(self, frame: bytes) -> asyncio.Future[bytes]:
         """Send a whole frame; the future is the response's frame without its length, or BrokerUnreachable."""
-        return self._send(frame, None)
+        self._conversation.expect_frame()
+        return self._send(frame)
 
-    def _send(self, frame: bytes, api_key: int | None) -> asyncio.Future[Any]:
+    def _send(self, frame: bytes) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if self._transport is None:
             answer.set_exception(self._lost())
@@ -240,7 +201,7 @@ class _Wire(asyncio.Protocol, Guard):
             answer.set_exception(self._lost())
             self.connection_lost(None)
             return answer
-        self._waiting.append((api_key, answer))
+        self._waiting.append(answer)
         return answer
 
     def close(self) -> None:
@@ -264,35 +225,14 @@ class _Wire(asyncio.Protocol, Guard):
 
     def data_received(self, data: bytes) -> None:
         try:
-            self._buffer += data
-            self._take_answers()
+            for response in self._conversation.receive(data):
+                answer = self._waiting.popleft()
+                if not answer.done():
+                    answer.set_result(response)
+        except ConversationLost:
+            self.close()
         except Exception:
             self.crash("data_received")
-
-    def _take_answers(self) -> None:
-        while len(self._buffer) >= _PREFIX:
-            size = _LENGTH.unpack_from(self._buffer)[0]
-            if not 0 < size <= MOST_BYTES or not self._waiting:
-                self.close()
-                return
-            if len(self._buffer) < _PREFIX + size:
-                return
-            frame = memoryview(bytes(self._buffer[_PREFIX : _PREFIX + size]))
-            del self._buffer[: _PREFIX + size]
-            self._answer(frame)
-
-    def _answer(self, frame: memoryview) -> None:
-        api_key, answer = self._waiting.popleft()
-        if answer.done():
-            return
-        if api_key is None:
-            answer.set_result(bytes(frame))
-            return
-        try:
-            answer.set_result(decode_response(api_key, VERSIONS[api_key], frame)[1])
-        except Exception as error:
-            answer.set_exception(error)
-            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
@@ -301,6 +241,6 @@ class _Wire(asyncio.Protocol, Guard):
 
     def _fail_waiting(self) -> None:
         while self._waiting:
-            _, answer = self._waiting.popleft()
+            answer = self._waiting.popleft()
             if not answer.done():
                 answer.set_exception(self._lost())

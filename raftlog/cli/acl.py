@@ -18,7 +18,7 @@ from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 from raftlog.security.acls import Acl, Operation, PatternType
 
-acl = noun("List, add and remove rules (ACLs) about who may do what.")
+acl = noun("List, add and delete rules (ACLs) about who may do what.")
 
 COLUMNS: Final = ("permission", "principal", "operation", "host", "resource", "pattern", "name")
 
@@ -44,6 +44,9 @@ class Reached(NamedTuple):
 
     target: Target
     asked: Asked
+
+    def close(self) -> None:
+        self.target.close()
 
 
 def _many(name: str, help: str, metavar: str = "NAME") -> tuple[Any, Any]:
@@ -96,7 +99,7 @@ _RULES: Final[dict[str, tuple[Any, Any]]] = {
 """kafka-acls' options. Their names are the attributes of `Asked`."""
 
 
-def _verb(name: str, *options: dict[str, tuple[Any, Any]]) -> Callable[..., Any]:
+def _verb(name: str, *options: dict[str, tuple[Any, Any]], former: str = "") -> Callable[..., Any]:
     """Make a command of `body(reached, …, form=…)` with options about resources, and perhaps about rules."""
     own = {key: value for each in options for key, value in each.items()}
 
@@ -105,7 +108,8 @@ def _verb(name: str, *options: dict[str, tuple[Any, Any]]) -> Callable[..., Any]
         return Reached(target_of(given), _asked(said))
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        add_command(acl, name, body, reach=reach, shared={**own, **SHARED}, prints_rows=True)
+        names = (name, former) if former else (name,)
+        add_command(acl, names, body, reach=reach, shared={**own, **SHARED}, prints_rows=True)
         return body
 
     return decorate
@@ -153,8 +157,8 @@ def add(reached: Reached, *, form: Form) -> int:
     return _settle(create_rules(reached.target, wanted), form)
 
 
-@_verb("remove", _RESOURCES, _PATTERN_SEARCH, _RULES)
-def remove(
+@_verb("delete", _RESOURCES, _PATTERN_SEARCH, _RULES, former="remove")
+def delete(
     reached: Reached,
     *,
     force: Annotated[
@@ -162,7 +166,7 @@ def remove(
     ] = False,
     form: Form,
 ) -> int:
-    """Remove rules: the rules that the same options would add, or all of a resource. Prints the removed rules."""
+    """Delete rules: the rules that the same options would add, or all of a resource. Prints the deleted rules."""
     wanted = filters(reached.asked)
     if not reached.asked.resources:
         raise Failure(f"say of what: {RESOURCE_OPTIONS}", exits.USAGE)
@@ -174,9 +178,9 @@ def remove(
 def _confirm() -> None:
     """Ask before a large deletion. Raise Failure without a terminal or a yes."""
     if not sys.stdin.isatty():
-        raise Failure("this removes all rules of the resource: say --force, or about whom", exits.USAGE)
-    if not typer.confirm("Remove all rules of the resource?", err=True):
-        raise Failure("nothing was removed")
+        raise Failure("this deletes all rules of the resource: say --force, or about whom", exits.USAGE)
+    if not typer.confirm("Delete all rules of the resource?", err=True):
+        raise Failure("nothing was deleted")
 
 
 def _settle(outcomes: Sequence[Outcome], form: Form) -> int:

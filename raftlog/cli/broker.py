@@ -15,6 +15,7 @@ from raftlog.cli.http_command import http_verb
 from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
 from raftlog.cli.target import Target
+from raftlog.protocol.apis import ApiKey
 
 broker = noun("List and describe brokers, their settings and disks.")
 
@@ -31,7 +32,7 @@ def list_brokers(target: Target, *, form: Form) -> None:
 def describe(target: Target, number: Id, *, form: Form) -> None:
     """Show a broker: where it is, what it leads, what its folders hold."""
     row = _broker(target, number)
-    if target.admin.may("DESCRIBE"):
+    if target.may("DESCRIBE"):
         folders = _folders(target, number)
         total = sum(each["bytes"] for each in folders)
         row["bytes"] = in_bytes(total) if form is Form.TABLE else total
@@ -49,7 +50,7 @@ def configs(
 ) -> None:
     """Show a broker's settings that are in force, and where each comes from."""
     _broker(target, number)
-    rows = settings_of(target.admin, "broker", str(number))
+    rows = settings_of(target, "broker", str(number))
     print_rows(
         [row for row in rows if not (changed and row["source"] == "default")],
         form,
@@ -68,7 +69,7 @@ def log_dirs(
     """Show what is in the brokers' folders, and what is free there."""
     if number is not None:
         _broker(target, number)
-    target.admin.demand("DESCRIBE")  # kafka-python shows a refusal as no folders
+    target.demand("DESCRIBE")  # a refusal would show as no folders
     rows = _folders(target, number)
     if form is Form.TABLE:
         rows = [{**row, **{name: in_bytes(row[name]) for name in ("bytes", "free")}} for row in rows]
@@ -90,20 +91,19 @@ def drain(
 
 
 def _brokers(target: Target) -> list[dict[str, Any]]:
-    about = target.admin.ask(target.admin.client.describe_cluster)
-    partitions = partitions_in(target.admin.metadata())
-    controller = about.controller.id if about.controller else None
+    about = target.describe_cluster()
+    partitions = partitions_in(target.metadata())
     return [
         {
-            "broker": each.id,
+            "broker": each.broker_id,
             "host": each.host,
             "port": each.port,
-            "controller": each.id == controller,
-            "leads": sum(partition.leader == each.id for partition in partitions),
-            "replicas": sum(each.id in partition.replicas for partition in partitions),
-            "in_sync": sum(each.id in partition.isr for partition in partitions),
+            "controller": each.broker_id == about.controller_id,
+            "leads": sum(partition.leader == each.broker_id for partition in partitions),
+            "replicas": sum(each.broker_id in partition.replicas for partition in partitions),
+            "in_sync": sum(each.broker_id in partition.isr for partition in partitions),
         }
-        for each in sorted(about.nodes, key=lambda each: int(each.id))
+        for each in sorted(about.brokers, key=lambda each: int(each.broker_id))
     ]
 
 
@@ -117,20 +117,25 @@ def _broker(target: Target, number: int) -> dict[str, Any]:
 
 
 def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:
-    brokers = None if number is None else [number]
-    found = target.ask_kafka_python(lambda client: client.describe_log_dirs(brokers=brokers))
+    brokers = [each.broker_id for each in target.brokers()] if number is None else [number]
     return [
         {
-            "broker": each["broker"],
-            "folder": folder["log_dir"],
-            "replicas": sum(len(topic["partitions"]) for topic in folder["topics"]),
-            "bytes": sum(
-                part["partition_size"] for topic in folder["topics"] for part in topic["partitions"]
-            ),
-            "free": folder.get("usable_bytes"),
-            "total": folder.get("total_bytes"),
-            "error": "offline" if folder["error_code"] else None,
+            "broker": broker,
+            "folder": folder.log_dir,
+            "replicas": sum(len(topic.partitions) for topic in folder.topics),
+            "bytes": sum(part.partition_size for topic in folder.topics for part in topic.partitions),
+            "free": getattr(folder, "usable_bytes", None),
+            "total": getattr(folder, "total_bytes", None),
+            "error": "offline" if folder.error_code else None,
         }
-        for each in found
-        for folder in each["log_dirs"]
+        for broker in brokers
+        for folder in log_dirs_of(target, broker)
     ]
+
+
+def log_dirs_of(target: Target, broker: int) -> list[Any]:
+    """Return the folders of a broker, with the sizes of the partitions in each. Raise Failure."""
+    answer = target.ask(
+        ApiKey.DESCRIBE_LOG_DIRS, lambda make: make.DescribeLogDirsRequest(topics=None), broker=broker
+    )
+    return list(answer.results)

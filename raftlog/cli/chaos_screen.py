@@ -174,7 +174,8 @@ def _print_commits(outcomes: Iterable[Outcome]) -> None:
 
 
 def listing(cases: Iterable[Case], testbeds: Mapping[str, TestbedKind]) -> None:
-    """Print cases, and where each can run."""
+    """Print cases, and where each can run; then the testbeds that this machine does not have, and why."""
+    reasons = {name: reason for name, each in testbeds.items() if (reason := each.why_not_here())}
     rows = [
         (
             case.name,
@@ -183,7 +184,8 @@ def listing(cases: Iterable[Case], testbeds: Mapping[str, TestbedKind]) -> None:
             ", ".join(
                 each.name + (" (partly)" if lacking else "")
                 for each in testbeds.values()
-                if len(lacking := each.lacks(case.faults.names)) < max(len(case.faults.names), 1)
+                if each.name not in reasons
+                and len(lacking := each.lacks(case.faults.names)) < max(len(case.faults.names), 1)
             )
             or "nowhere here",
             case.title,
@@ -191,6 +193,8 @@ def listing(cases: Iterable[Case], testbeds: Mapping[str, TestbedKind]) -> None:
         for case in cases
     ]
     print_table(("case", "suites", "faults for", "places", "what happens"), rows, left=(0, 1, 3, 4))
+    for name, reason in reasons.items():
+        print(f"not here: {name}, since {reason}")
 
 
 def print_table(

@@ -37,14 +37,13 @@ class Verdict(NamedTuple):
 @verb(cluster, "describe", prints_rows=True)
 def describe(target: Target, *, form: Form) -> None:
     """Show the cluster's id, its controller, its brokers, and how much it holds."""
-    admin = target.admin
-    about = admin.ask(admin.client.describe_cluster)
-    metadata = admin.metadata()
+    about = target.describe_cluster()
+    metadata = target.metadata()
     partitions = partitions_in(metadata)
     found = {
         "cluster": about.cluster_id,
-        "controller": about.controller.id if about.controller else None,
-        "brokers": len(about.nodes),
+        "controller": about.controller_id if about.controller_id >= 0 else None,
+        "brokers": len(about.brokers),
         "topics": len(metadata.topics),
         "partitions": len(partitions),
         "without_a_leader": sum(each.leader < 0 for each in partitions),
@@ -53,14 +52,14 @@ def describe(target: Target, *, form: Form) -> None:
     }
     nodes = [
         {
-            "broker": node.id,
+            "broker": node.broker_id,
             "host": node.host,
             "port": node.port,
             "rack": node.rack,
-            "leads": sum(each.leader == node.id for each in partitions),
-            "replicas": sum(node.id in each.replicas for each in partitions),
+            "leads": sum(each.leader == node.broker_id for each in partitions),
+            "replicas": sum(node.broker_id in each.replicas for each in partitions),
         }
-        for node in sorted(about.nodes, key=lambda node: int(node.id))
+        for node in sorted(about.brokers, key=lambda node: int(node.broker_id))
     ]
     if form is not Form.TABLE:
         print_object({**found, "nodes": nodes}, form)
@@ -71,10 +70,9 @@ def describe(target: Target, *, form: Form) -> None:
 
 
 def _finalized(target: Target) -> int | None:
-    """Return the level of raftlog.metadata.version; None where only client libraries know the login."""
+    """Return the level of raftlog.metadata.version; None in a cluster of other software."""
     try:
-        with target.wire() as wire:
-            return metadata_levels(wire, target.servers).finalized
+        return metadata_levels(target).finalized
     except Failure:
         return None
 
@@ -87,7 +85,7 @@ def upgrade(
         int | None, typer.Option("--to", metavar="LEVEL", min=0, help="default: the newest one")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="say whether it could be done, and change nothing")
+        bool, typer.Option("--dry-run", "-d", help="say whether it could be done, and change nothing")
     ] = False,
     form: Form,
 ) -> None:
@@ -95,14 +93,13 @@ def upgrade(
 
     Raises raftlog.metadata.version, once all nodes run a release that supports the level. There is no way back.
     """
-    with target.wire() as wire:
-        before: MetadataLevels = metadata_levels(wire, target.servers)
-        level = before.highest if to is None else to
-        if level < before.finalized:
-            reason = f"--to {level}: the cluster's level is {before.finalized}, and there is no way back"
-            raise Failure(reason, exits.USAGE)
-        if level > before.finalized:
-            upgrade_metadata(wire, level, timeout_s=target.timeout_s, dry_run=dry_run)
+    before: MetadataLevels = metadata_levels(target)
+    level = before.highest if to is None else to
+    if level < before.finalized:
+        reason = f"--to {level}: the cluster's level is {before.finalized}, and there is no way back"
+        raise Failure(reason, exits.USAGE)
+    if level > before.finalized:
+        upgrade_metadata(target, level, dry_run=dry_run)
     print_object({"before": before.finalized, "after": level, "dry_run": dry_run}, form)
 
 

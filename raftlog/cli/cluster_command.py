@@ -6,7 +6,9 @@ The options that all of them share are added here, once, and so is the way in wh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -37,7 +39,8 @@ SHARED: Final[dict[str, tuple[Any, Any]]] = {
     ),
     "setting": (
         Annotated[
-            list[str] | None, typer.Option("-X", metavar="NAME=VALUE", help="any setting of librdkafka")
+            list[str] | None,
+            typer.Option("-X", metavar="NAME=VALUE", help="a client's setting, by librdkafka's name"),
         ],
         None,
     ),
@@ -74,39 +77,51 @@ def verb(
     *,
     prints_rows: bool = False,
     shared: Mapping[str, tuple[Any, Any]] = SHARED,
+    known: Collection[str] = (),
+    former: str = "",
 ) -> Callable[..., Any]:
     """Make a command of `body(target, …)`; with `prints_rows`, of `body(target, …, form=…)`. It returns its exit code
-    (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer."""
+    (None is 0) or raises Failure; the rest of its parameters are options, annotated for typer.
+
+    `known`: the settings of -X that only such commands have. `former`: an earlier name, which is still accepted.
+    """
 
     def decorate(body: Callable[..., int | None]) -> Callable[..., int | None]:
-        add_command(app, name, body, reach=target_of, shared=shared, prints_rows=prints_rows)
+        reach = partial(target_of, known=known)
+        names = (name, former) if former else (name,)
+        add_command(app, names, body, reach=reach, shared=shared, prints_rows=prints_rows)
         return body
 
     return decorate
 
 
-def target_of(given: dict[str, Any]) -> Target:
+def target_of(given: dict[str, Any], *, known: Collection[str] = ()) -> Target:
     """Take the options that all commands share from what was given on the line."""
     settings = tuple(given.pop("setting") or ())
-    return Target(given.pop("bootstrap"), settings, given.pop("file"), given.pop("timeout"))
+    return Target(given.pop("bootstrap"), settings, given.pop("file"), given.pop("timeout"), known)
 
 
 def add_command(
     app: typer.Typer,
-    name: str,
+    names: tuple[str, ...],
     body: Callable[..., int | None],
     *,
     reach: Callable[[dict[str, Any]], Any],
     shared: Mapping[str, tuple[Any, Any]],
     prints_rows: bool,
 ) -> None:
-    """Make a command of `body(reached, …)`: `reach` takes the `shared` options from what was given on the line."""
+    """Make a command of `body(reached, …)`: `reach` takes the `shared` options from what was given on the line.
+
+    Of its `names`, help and completion show only the first.
+    """
 
     def run(**given: Any) -> None:
         reached = reach(given)
         if prints_rows:
             given["form"] = _form_of(given)
-        raise typer.Exit(body(reached, **given) or 0)
+        with closing(reached) if hasattr(reached, "close") else nullcontext():
+            code = body(reached, **given) or 0
+        raise typer.Exit(code)
 
     own = list(inspect.signature(body, eval_str=True).parameters.values())[1:]
     run.__doc__ = body.__doc__
@@ -115,7 +130,8 @@ def add_command(
         [each for each in own if each.name != "form"],
         {**shared, **(OUTPUT if prints_rows else {})},
     )
-    app.command(name)(run)
+    for name in names:
+        app.command(name, hidden=name != names[0])(run)
 
 
 def _form_of(given: dict[str, Any]) -> Form:
@@ -147,7 +163,8 @@ def complete_topic(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of topics that begin so; none when the cluster does not answer at once."""
     try:
         target = Target(context.params.get("bootstrap") or "", timeout_s=COMPLETION_S)
-        names = target.admin.topics()
+        with closing(target):
+            names = target.topics()
     except Exception:  # whatever it is, a shell that waits for words has no use for it
         return []
     return sorted(name for name in names if name.startswith(incomplete))

@@ -75,13 +75,13 @@ COMMANDS: Final[dict[str, Entry]] = {
         _LOOK, "raftlog.cli.group:group", "List and describe groups; show, reset, delete offsets."
     ),
     "log": Entry(_LOOK, "raftlog.cli.log:log", "Dump and verify the files of a node's partitions."),
-    "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and remove quotas: what clients may use."),
+    "quota": Entry(_LOOK, "raftlog.cli.quota:quota", "List, set and delete quotas: what clients may use."),
     "metadata": Entry(
         _LOOK, "raftlog.cli.metadata:metadata", "Dump the cluster's metadata, from a voter's folder."
     ),
-    "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, end and list delegation tokens."),
-    "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and remove users that log in with SCRAM."),
-    "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and remove rules about who may do what."),
+    "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, delete and list delegation tokens."),
+    "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and delete users that log in with SCRAM."),
+    "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and delete rules about who may do what."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",

@@ -37,8 +37,12 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="a topic, a broker's i
 def table(
     context: typer.Context,
     *,
-    topics: Annotated[bool, typer.Option("--topics", help="topic configs, not the node's settings")] = False,
-    groups: Annotated[bool, typer.Option("--groups", help="group configs, not the node's settings")] = False,
+    topics: Annotated[
+        bool, typer.Option("--topic", "--topics", help="topic configs, not the node's settings")
+    ] = False,
+    groups: Annotated[
+        bool, typer.Option("--group", "--groups", help="group configs, not the node's settings")
+    ] = False,
     kafka: Annotated[
         bool, typer.Option("--kafka", help="Apache Kafka's broker settings that raftlog does not have")
     ] = False,
@@ -68,7 +72,7 @@ def get(
     """Show the settings of a topic, a broker or a group that are in force, and where each comes from."""
     from raftlog.cli.effective_settings import settings_of
 
-    rows = settings_of(target.admin, kind.value, name)
+    rows = settings_of(target, kind.value, name)
     if unknown := [each for each in settings or [] if each not in {row["name"] for row in rows}]:
         raise Failure(f"{kind} {name} has no setting {', '.join(unknown)}", exits.NOT_FOUND)
     rows = [
@@ -87,10 +91,10 @@ def set_(
     settings: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE")],
 ) -> None:
     """Set settings of a topic, a broker or a group, all or none."""
+    from raftlog.cli.client_settings import read_settings
     from raftlog.cli.effective_settings import change_settings
-    from raftlog.cli.librdkafka import client_settings
 
-    change_settings(target.admin, kind.value, name, dict(client_settings(settings)))
+    change_settings(target, kind.value, name, dict(read_settings(settings)))
 
 
 @verb(config, "unset")
@@ -103,4 +107,4 @@ def unset(
     """Let settings of a topic, a broker or a group be the default again, all or none."""
     from raftlog.cli.effective_settings import change_settings
 
-    change_settings(target.admin, kind.value, name, dict.fromkeys(settings))
+    change_settings(target, kind.value, name, dict.fromkeys(settings))

@@ -17,13 +17,13 @@ from raftlog.base.disk import write_file
 from raftlog.base.errors import KafkaError
 from raftlog.cli import exits
 from raftlog.cli.chaos_screen import print_table
+from raftlog.cli.client_settings import addresses_of, dialer_of
 from raftlog.cli.cluster_command import SHARED, verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.target import Target
-from raftlog.cli.wire import Door, addresses_of, door_of
+from raftlog.client.connection import Dialer
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.message_builders import request_builders
 from raftlog.security.scram_client import ServerUnproven
 
 if TYPE_CHECKING:
@@ -119,22 +119,21 @@ def _host(target: Target, cluster_wide: bool) -> Host:
     from raftlog_chaos.conformance.card.run import host_with_versions
     from raftlog_chaos.conformance.session import NotReady
 
-    with target.wire() as wire:
-        wire.ask(ApiKey.API_VERSIONS, 0, request_builders(ApiKey.API_VERSIONS, 0).ApiVersionsRequest())
+    target.ask(ApiKey.METADATA, lambda make: make.MetadataRequest(topics=()))
     servers = [f"{host}:{port}" for host, port in addresses_of(target.servers)]
-    host = Host(servers, dial=_dial(door_of(target.login_settings)), answer_s=target.timeout_s)
+    host = Host(servers, dial=_dial(dialer_of(target.settings)), answer_s=target.timeout_s)
     try:
         return host_with_versions(host)._replace(cluster_wide=cluster_wide)
     except (OSError, NotReady, LookupError) as error:
         raise Failure(f"{target.servers}: {error}", exits.UNREACHABLE) from None
 
 
-def _dial(door: Door) -> Callable[[str, int, float], socket.socket]:
+def _dial(dialer: Dialer) -> Callable[[str, int, float], socket.socket]:
     """Return how histories connect; sessions handle only errors of the operating system."""
 
     def dial(host: str, port: int, timeout_s: float) -> socket.socket:
         try:
-            return door.connect(host, port, timeout_s)
+            return dialer.connect(host, port, timeout_s)
         except (KafkaError, ServerUnproven) as error:
             raise ConnectionError(str(error)) from None
 

@@ -1,33 +1,43 @@
-"""`raftlog consume`, with the flags of kcat -C and, with a group, of kcat -G; on librdkafka."""
+"""`raftlog consume`, with the flags of kcat -C and, with a group, of kcat -G."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import typer
 
+from raftlog.base.errors import KafkaError, UnknownTopicOrPartition, from_code
 from raftlog.cli import exits
 from raftlog.cli import kcat_options as options
+from raftlog.cli.client_settings import CONSUMER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat_format import Print, Record, envelope, formatter, read_delimiter, read_unpack
-from raftlog.cli.librdkafka import (
-    Troubles,
-    client_settings,
-    confluent_kafka,
-    exit_of,
-    list_topics,
-    words_of,
-)
-from raftlog.cli.target import Target
+from raftlog.cli.target import Target, code_of, words_of
+from raftlog.client.errors import Refused, Unreachable
+from raftlog.client.fetching import PARTITION_BYTES, Fetched, Fetcher, Options
+from raftlog.client.member import Member, Membership, commit_offsets, committed_offsets
+from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey
 
 POLL_S: Final = 0.2
-BATCH: Final = 1000
+WAIT_MS: Final = 500
+"""How long a leader waits for records."""
+RESETS: Final = {
+    "smallest": EARLIEST,
+    "earliest": EARLIEST,
+    "beginning": EARLIEST,
+    "largest": LATEST,
+    "latest": LATEST,
+    "end": LATEST,
+    "error": None,
+}
+"""The values of auto.offset.reset."""
+COMMITTED: Final = "read_committed"
 
 consume = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -43,16 +53,15 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input: topics in a group, or a topic without; `partition` -1 is all. `settings` are the consumer's."""
+    """The input: topics in a group, or a topic without; `partition` -1 is all."""
 
     topics: Sequence[str]
     group: str
     partition: int
     span: Range
-    settings: Mapping[str, object]
 
 
-@verb(consume, "consume")
+@verb(consume, "consume", known=CONSUMER_SETTINGS)
 def read(
     target: Target,
     topics: options.Subscribed = None,
@@ -98,40 +107,47 @@ def read(
         unbuffered=unbuffered,
         carry_on=carry_on,
         verbose=verbose and not quiet,
-        commits=bool(group) or span.position == "stored",
+        quiet=quiet,
     )
-    source = Source(names, group or "", partition, span, {"isolation.level": isolation} if isolation else {})
-    return _run(target, source, wanted, quiet=quiet)
+    if isolation:
+        target.settings.setdefault("isolation.level", isolation)
+    return _run(target, Source(names, group or "", partition, span), wanted)
 
 
-def _run(target: Target, source: Source, wanted: Wanted, *, quiet: bool) -> int:
+def _run(target: Target, source: Source, wanted: Wanted) -> int:
     """Read and print until the end; return the exit code."""
-    given = client_settings(target.settings)
-    consumer, troubles = target.client("Consumer", _settings(source, given))
-    troubles.quiet = quiet
-    reader = Reader(target, consumer, wanted, troubles)
+    fetcher = Fetcher(target.cluster, _options(target, source, wanted))
+    offsets = _offsets(target, source, fetcher)
+    reader = Reader(target, fetcher, offsets, wanted)
     try:
-        with (
-            ended_by_signals()
-        ):  # or what was printed is not committed, and the group waits for a dead member
-            return _read(reader, source)
-    except confluent_kafka().KafkaException as error:
-        raise troubles.failure(error.args[0], consumer, needs="READ") from None
+        with ended_by_signals(), target.failures(needs="READ"):
+            try:
+                return reader.run()
+            finally:
+                try:
+                    sys.stdout.flush()
+                finally:
+                    offsets.close()  # or the group waits for a dead member
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     finally:
-        try:
-            sys.stdout.flush()
-        finally:
-            consumer.close()
+        fetcher.close()
 
 
-def _read(reader: Reader, source: Source) -> int:
-    if source.group:
-        reader.subscribe(source.topics, source.span)
-    else:
-        reader.assign(source.topics[0], source.partition, source.span)
-    return reader.run()
+def _options(target: Target, source: Source, wanted: Wanted) -> Options:
+    settings = target.settings
+    isolation = choice(settings, "isolation.level", (COMMITTED, "read_uncommitted"), COMMITTED)
+    reset = RESETS[choice(settings, "auto.offset.reset", RESETS, "latest" if source.group else "earliest")]
+    return Options(
+        committed=isolation == COMMITTED,
+        # who stops at the end need not wait for more; a group may have nothing to read yet
+        wait_ms=0
+        if wanted.exit_at_end and not source.group
+        else number(settings, "fetch.wait.max.ms", WAIT_MS),
+        min_bytes=number(settings, "fetch.min.bytes", 1),
+        partition_bytes=number(settings, "max.partition.fetch.bytes", PARTITION_BYTES),
+        reset=reset,
+    )
 
 
 def _printer(
@@ -185,25 +201,6 @@ def _read_offsets(given: Sequence[str]) -> Range:
     return Range(position, start_ms, stop_ms)
 
 
-def _settings(source: Source, given: Mapping[str, str]) -> dict[str, object]:
-    shared = {
-        "enable.partition.eof": True,
-        "enable.auto.offset.store": False,  # what was printed is committed, not what was fetched
-        **source.settings,
-    }
-    if source.group:
-        return {**shared, "group.id": source.group}
-    is_stored = source.span.position == "stored"
-    if is_stored and "group.id" not in given:
-        raise Failure("-o stored: whose? Say -X group.id=GROUP", exits.USAGE)
-    return {
-        **shared,
-        "group.id": "raftlog-consume",
-        "enable.auto.commit": is_stored,
-        "auto.offset.reset": "earliest",  # only records that were deleted meanwhile are skipped
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """How to print, and when to stop: `count` 0 and `idle_s` 0 are without end."""
@@ -216,206 +213,283 @@ class Wanted:
     unbuffered: bool
     carry_on: bool
     verbose: bool
-    commits: bool
+    quiet: bool
+
+
+class Assigned:
+    """Partitions that the command line names, from a position on. Nothing is committed."""
+
+    def __init__(self, target: Target, source: Source, fetcher: Fetcher) -> None:
+        self._target, self._source, self._fetcher = target, source, fetcher
+        self._begun = False
+
+    def begin(self) -> bool:
+        """Assign the partitions if they are not, or not any more; return whether it did. Raise Failure, KafkaError."""
+        if self._begun:
+            return False
+        topic, partition = self._source.topics[0], self._source.partition
+        there = self._partitions_of(topic)
+        if partition >= len(there):
+            known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
+            raise Failure(f"topic {topic} has no partition {partition}, but {known}", exits.NOT_FOUND)
+        chosen = [(topic, each) for each in (there if partition < 0 else [partition])]
+        self._fetcher.assign(self._first_offsets(chosen))
+        self._begun = True
+        return True
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        found = self._target.cluster.metadata([topic]).topics[topic]
+        if found.error_code:
+            error = from_code(found.error_code)
+            if isinstance(error, UnknownTopicOrPartition):
+                raise Failure(f"there is no topic {topic}", exits.NOT_FOUND)
+            raise Failure(f"topic {topic}: {words_of(error, 'READ')}", code_of(error))
+        return sorted(found.partitions)
+
+    def _first_offsets(self, chosen: list[PartitionKey]) -> dict[PartitionKey, int]:
+        return first_offsets(self._fetcher, chosen, self._source.span)
+
+    def printed(self, at: PartitionKey, next_offset: int) -> None:
+        """Note how far a partition is printed."""
+
+    def commit(self, *, at_once: bool = False) -> None:
+        """Commit what is printed, if it is time."""
+
+    def close(self) -> None:
+        """Commit the rest, and leave the group if there is one."""
+
+
+class Stored(Assigned):
+    """Named partitions, from a group's committed offsets on, which are committed without a membership."""
+
+    def __init__(self, target: Target, source: Source, fetcher: Fetcher) -> None:
+        super().__init__(target, source, fetcher)
+        settings = target.settings
+        self._group = source.group or settings.get("group.id", "")
+        if not self._group:
+            raise Failure("-o stored: whose? Say -X group.id=GROUP", exits.USAGE)
+        self._interval_s = number(settings, "auto.commit.interval.ms", 5000) / 1000
+        self._is_on = is_on(settings, "enable.auto.commit")
+        self._due_at = time.monotonic() + self._interval_s
+        self._printed: dict[PartitionKey, int] = {}
+
+    def _first_offsets(self, chosen: list[PartitionKey]) -> dict[PartitionKey, int]:
+        """Return where to begin: at a position that is named for it, else at the committed offset, else as
+        auto.offset.reset says.
+        """
+        span = self._source.span
+        if span.start_ms is not None or span.position not in ("", "stored"):
+            return first_offsets(self._fetcher, chosen, span)
+        found = committed_offsets(self._target.cluster, self._group, chosen, stable=True)
+        missing = [each for each in chosen if each not in found]
+        if missing and self._fetcher.options.reset is None:
+            topic, partition = missing[0]
+            raise Failure(f"{topic} {partition}: group {self._group} has committed no offset")
+        return found | self._fetcher.offsets_at(missing, self._fetcher.options.reset or LATEST)
+
+    def printed(self, at: PartitionKey, next_offset: int) -> None:
+        self._printed[at] = next_offset
+
+    def commit(self, *, at_once: bool = False) -> None:
+        if not self._printed or not self._is_on or not (at_once or time.monotonic() >= self._due_at):
+            return
+        self._due_at = time.monotonic() + self._interval_s
+        sys.stdout.buffer.flush()  # what is committed has reached the reader of the output
+        self._commit(self._printed)
+        self._printed = {}
+
+    def _commit(self, printed: dict[PartitionKey, int]) -> None:
+        commit_offsets(self._target.cluster, self._group, printed)
+
+    def close(self) -> None:
+        self.commit(at_once=True)
+
+
+class Shared(Stored):
+    """The partitions that a group shares out to this command, which is a member."""
+
+    def __init__(self, target: Target, source: Source, fetcher: Fetcher) -> None:
+        super().__init__(target, source, fetcher)
+        settings = target.settings
+        session_ms = number(settings, "session.timeout.ms", 45_000)
+        about = Membership(
+            self._group,
+            tuple(source.topics),
+            session_ms=session_ms,
+            rebalance_ms=number(settings, "max.poll.interval.ms", 300_000),
+            heartbeat_ms=min(number(settings, "heartbeat.interval.ms", 3_000), session_ms // 3),
+            instance_id=settings.get("group.instance.id"),
+        )
+        self._member = Member(target.cluster, about)
+
+    def begin(self) -> bool:
+        if self._begun and not self._member.tick():
+            return False
+        self.commit(at_once=True)
+        self._fetcher.assign({})
+        self._begun = False
+        shared = self._member.join()
+        chosen = [(topic, each) for topic, numbers in sorted(shared.items()) for each in numbers]
+        self._fetcher.assign(self._first_offsets(chosen) if chosen else {})
+        self._begun = True
+        return True
+
+    def _commit(self, printed: dict[PartitionKey, int]) -> None:
+        try:
+            self._member.commit(printed)
+        except KafkaError as error:
+            if not Member.is_lost(error):  # the partitions are another member's by now
+                raise
+
+    def close(self) -> None:
+        try:
+            self.commit(at_once=True)
+        finally:
+            try:
+                self._member.leave()
+            except (KafkaError, Unreachable, Refused):
+                pass  # the session ends by itself
+
+
+def _offsets(target: Target, source: Source, fetcher: Fetcher) -> Assigned:
+    if source.group:
+        return Shared(target, source, fetcher)
+    return (Stored if source.span.position == "stored" else Assigned)(target, source, fetcher)
+
+
+def first_offsets(fetcher: Fetcher, chosen: list[PartitionKey], span: Range) -> dict[PartitionKey, int]:
+    """Return where to begin in each partition: never outside what it holds. Raise KafkaError, Unreachable, Refused."""
+    if span.start_ms is not None:
+        return fetcher.offsets_at(chosen, span.start_ms)
+    if span.position in ("", "beginning"):
+        return fetcher.offsets_at(chosen, EARLIEST)
+    high = fetcher.offsets_at(chosen, LATEST)
+    if span.position == "end":
+        return high
+    low, offset = fetcher.offsets_at(chosen, EARLIEST), int(span.position)
+    return {
+        each: max(low[each], min(high[each], offset if offset >= 0 else high[each] + offset))
+        for each in chosen
+    }
 
 
 @dataclass(slots=True)
 class Reader:
-    """Prints what a consumer gets until the end."""
+    """Prints what is fetched until the end."""
 
     target: Target
-    consumer: Any
+    fetcher: Fetcher
+    offsets: Assigned
     wanted: Wanted
-    troubles: Troubles
-    _going: set[tuple[str, int]] | None = None
-    """Partitions that are not at their end; None until a group has shared them out."""
-    _leaders: dict[str, dict[int, int]] = field(default_factory=dict)
+    _going: set[PartitionKey] = field(default_factory=set)
+    """Partitions that are not at their end."""
     _printed: int = 0
-    _last: dict[tuple[str, int], Any] = field(default_factory=dict)
-    """The last message of each partition that was printed and is not to be committed yet."""
     _code: int = 0
-
-    def assign(self, topic: str, partition: int, span: Range) -> None:
-        """Read these partitions, without a group. Raises Failure when they are not there."""
-        there = self._leaders_of(topic)
-        if not there:
-            raise Failure(f"there is no topic {topic}", exits.NOT_FOUND)
-        if partition >= len(there):
-            known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
-            raise Failure(f"topic {topic} has no partition {partition}, but {known}", exits.NOT_FOUND)
-        chosen = sorted(there) if partition < 0 else [partition]
-        self._going = {(topic, each) for each in chosen}
-        self.consumer.assign(self._begin(topic, chosen, span))
-
-    def _begin(self, topic: str, partitions: Sequence[int], span: Range) -> list[Any]:
-        library = confluent_kafka()
-        if span.start_ms is not None:
-            wanted = [library.TopicPartition(topic, each, span.start_ms) for each in partitions]
-            return list(self.consumer.offsets_for_times(wanted, timeout=self.target.timeout_s))
-        return [
-            library.TopicPartition(topic, each, self._offset(topic, each, span.position))
-            for each in partitions
-        ]
-
-    def _offset(self, topic: str, partition: int, position: str) -> int:
-        """Return where to begin: never outside what the partition holds, where a consumer would be sent elsewhere."""
-        library = confluent_kafka()
-        named: dict[str, int] = {
-            "": library.OFFSET_BEGINNING,
-            "beginning": library.OFFSET_BEGINNING,
-            "end": library.OFFSET_END,
-            "stored": library.OFFSET_STORED,
-        }
-        if position in named:
-            return named[position]
-        low, high = self.consumer.get_watermark_offsets(
-            library.TopicPartition(topic, partition), timeout=self.target.timeout_s
-        )
-        offset = int(position)
-        return int(max(low, min(high, offset if offset >= 0 else high + offset)))
-
-    def subscribe(self, topics: Sequence[str], span: Range) -> None:
-        """Read as a member of a group; what it has committed goes before `span`' default, not before a position."""
-        self._going = None
-        list_topics(self.consumer, self.troubles, self.target.timeout_s)  # or fails while no broker answers
-
-        def revoked(_consumer: Any, _partitions: list[Any]) -> None:
-            self._going = None
-
-        def assigned(consumer: Any, partitions: list[Any]) -> None:
-            self._going = {(each.topic, each.partition) for each in partitions}
-            if span.position or span.start_ms is not None:
-                consumer.assign([self._begin(each.topic, [each.partition], span)[0] for each in partitions])
-
-        self.consumer.subscribe(list(topics), on_assign=assigned, on_revoke=revoked)
+    _said_lost: bool = False
 
     def run(self) -> int:
-        """Print records; returns the exit code."""
+        """Print records; return the exit code. Raise Failure, KafkaError, Unreachable, Refused."""
+        if self.offsets.begin():
+            self._going = set(self.fetcher.positions)
         got_at = time.monotonic()
         while not self._at_its_end():
-            first = self.consumer.poll(POLL_S)
-            if first is None:
-                sys.stdout.buffer.flush()
-                if self.wanted.idle_s and time.monotonic() - got_at > self.wanted.idle_s:
-                    break
-                continue
-            got_at = time.monotonic()
-            try:
-                code = self._take([first, *self._more()])
-            finally:
-                self._settle()
-            if code is not None:
-                return code
+            found = self._poll()
+            if any(each.has_records for each in found):
+                got_at = time.monotonic()
+            for each in found:
+                if (code := self._take(each)) is not None:
+                    return code
+            sys.stdout.buffer.flush()
+            if self.wanted.idle_s and time.monotonic() - got_at > self.wanted.idle_s:
+                break
         return self._code
 
-    def _take(self, messages: Sequence[Any]) -> int | None:
-        """Print messages; return the exit code at the end."""
-        for message in messages:
-            if (error := message.error()) is None:
-                self._print(message)
-            elif self._is_fatal(message, error):
-                self._code = exit_of(error)
-                print(f"raftlog: {self._about(message)}{words_of(error, 'READ')}", file=sys.stderr)
-                if not self.wanted.carry_on:
-                    return self._code
-            if self.wanted.count and self._printed >= self.wanted.count:
-                return self._code
-        return None
-
-    def _settle(self) -> None:
-        """Commit the printed records, once the reader of the output has them."""
-        if not self._last:
-            return
-        sys.stdout.buffer.flush()
-        last, self._last = list(self._last.values()), {}
-        for message in last:
-            try:
-                self.consumer.store_offsets(message)
-            except confluent_kafka().KafkaException:
-                continue  # the partition is another member's by now
+    def _poll(self) -> list[Fetched]:
+        """Return what came. While no broker answers, say so once and go on."""
+        try:
+            if self.offsets.begin():
+                self._going = set(self.fetcher.positions)
+            self.offsets.commit()
+            found = self.fetcher.poll(POLL_S)
+        except Unreachable as error:
+            if not (self._said_lost or self.wanted.quiet):
+                print(f"raftlog: {self.target.failure(error)}; trying again", file=sys.stderr)
+            self._said_lost = True
+            return []
+        self._said_lost = self._said_lost and not found
+        return found
 
     def _at_its_end(self) -> bool:
         """Whether every partition is read; a group may have none for this member, and give it some later."""
-        return (
-            self._going is not None
-            and not self._going
-            and (self.wanted.exit_at_end or self.wanted.stop_ms is not None)
-        )
+        return not self._going and (self.wanted.exit_at_end or self.wanted.stop_ms is not None)
 
-    def _more(self) -> list[Any]:
-        """Take the available messages, but no more than can be printed."""
-        left = self.wanted.count - self._printed - 1 if self.wanted.count else BATCH
-        return list(self.consumer.consume(min(BATCH, left), 0)) if left > 0 else []
+    def _take(self, found: Fetched) -> int | None:
+        """Print what came of a partition; return the exit code at the end."""
+        if found.error is not None:
+            return self._fail(found.at, found.error)
+        if found.has_records:
+            self._going.add(found.at)
+        for record in self._records(found):
+            self._print(record)
+            self.offsets.printed(found.at, record.offset + 1)
+            if self.wanted.count and self._printed >= self.wanted.count:
+                return self._code
+        if found.at_end and found.at in self.fetcher.positions:
+            self._end(found)
+        return None
 
-    def _print(self, message: Any) -> None:
-        tp = (message.topic(), message.partition())
-        kind, timestamp_ms = message.timestamp()
-        if self.wanted.stop_ms is not None and timestamp_ms >= self.wanted.stop_ms:
-            if self._going is not None:
-                self._going.discard(tp)
-            self.consumer.pause([confluent_kafka().TopicPartition(*tp)])
-            return
-        if self._going is not None:  # else the group is sharing anew just now
-            self._going.add(tp)
-        record = Record(
-            tp[0].encode(),
-            tp[1],
-            message.offset(),
-            message.key(),
-            message.value(),
-            message.headers() or (),
-            kind,
-            timestamp_ms,
-            self._leaders_of(tp[0]).get(tp[1], -1),
-        )
+    def _records(self, found: Fetched) -> Iterator[Record]:
+        """Yield the records up to the time to stop at. Raise Failure for a batch that is damaged."""
+        topic, partition = found.at
+        name = topic.encode()
+        try:
+            for kind, each in found.records:
+                if self.wanted.stop_ms is not None and each.timestamp >= self.wanted.stop_ms:
+                    self._going.discard(found.at)
+                    self.fetcher.positions.pop(found.at, None)
+                    return
+                yield Record(
+                    name,
+                    partition,
+                    each.offset,
+                    each.key,
+                    each.value,
+                    each.headers,
+                    kind,
+                    each.timestamp,
+                    found.leader,
+                )
+        except KafkaError as error:
+            raise Failure(f"{topic} {partition}: {words_of(error)}", code_of(error)) from None
+
+    def _print(self, record: Record) -> None:
         try:
             sys.stdout.buffer.write(self.wanted.show(record))
         except Failure as failure:
-            raise Failure(f"{tp[0]} {tp[1]} at offset {record.offset}: {failure}") from None
+            where = f"{record.topic.decode()} {record.partition} at offset {record.offset}"
+            raise Failure(f"{where}: {failure}") from None
         if self.wanted.unbuffered:
             sys.stdout.buffer.flush()
-        if self.wanted.commits:
-            self._last[tp] = message
         self._printed += 1
 
-    @staticmethod
-    def _about(message: Any) -> str:
-        """Return the partition of an error, if any."""
-        if message.topic() is None:
-            return ""
-        return (
-            f"topic {message.topic()}: "
-            if message.partition() < 0
-            else f"{message.topic()} {message.partition()}: "
-        )
-
-    def _is_fatal(self, message: Any, error: Any) -> bool:
-        """Whether it is an error and not only a partition's end, or of a group that is not asked for."""
-        if (
-            error.code() == confluent_kafka().KafkaError.GROUP_AUTHORIZATION_FAILED
-            and not self.wanted.commits
-        ):
-            return False  # librdkafka looks for a coordinator all the same
-        if error.code() != confluent_kafka().KafkaError._PARTITION_EOF:
-            return True
-        sys.stdout.buffer.flush()
-        tp = (message.topic(), message.partition())
-        if self.wanted.exit_at_end and self._going is not None:
-            self._going.discard(tp)
-        if self.wanted.verbose:
+    def _end(self, found: Fetched) -> None:
+        if self.wanted.exit_at_end:
+            self._going.discard(found.at)
+        if self.wanted.verbose and found.is_first_end:
+            sys.stdout.buffer.flush()
             end = ": exiting" if not self._going else ""
+            topic, partition = found.at
             print(
-                f"% Reached end of topic {tp[0]} [{tp[1]}] at offset {message.offset()}{end}",
+                f"% Reached end of topic {topic} [{partition}] at offset {found.position}{end}",
                 file=sys.stderr,
             )
-        return False
 
-    def _leaders_of(self, topic: str) -> dict[int, int]:
-        """Return the leaders of a topic's partitions when it was first looked up; empty without such a topic."""
-        if topic not in self._leaders:
-            metadata = list_topics(self.consumer, self.troubles, self.target.timeout_s, topic)
-            found = metadata.topics[topic]
-            if found.error is not None and exit_of(found.error) != exits.NOT_FOUND:
-                raise Failure(f"topic {topic}: {words_of(found.error, 'READ')}", exit_of(found.error))
-            self._leaders[topic] = {each.id: each.leader for each in found.partitions.values()}
-        return self._leaders[topic]
+    def _fail(self, at: PartitionKey, error: KafkaError) -> int | None:
+        """Report an error of a partition; return the exit code, unless the command carries on after errors."""
+        self._code = code_of(error)
+        print(f"raftlog: {at[0]} {at[1]}: {words_of(error, 'READ')}", file=sys.stderr)
+        if not self.wanted.carry_on:
+            return self._code
+        self._going.discard(at)
+        self.fetcher.positions.pop(at, None)
+        return None

@@ -112,7 +112,7 @@ class Report:
     def as_text(self) -> Iterator[str]:
         verdict = self.verdict
         yield ""
-        yield f"{self.records:,} records, {self.bytes / 1e6:.1f} MB of {self.text}"
+        yield f"{self.records:,} records, {self.bytes / 1e6:.1f} MB: lines of {self.text}, repeated"
         yield f"ready        {_nodes(self.nodes)} in {self.ready_s:.2f} s"
         yield f"throughput   {self.records_per_s:,.0f} records/s, {self.mb_per_s:.1f} MB/s (one Python client)"
         for outage in self.outages:

@@ -93,9 +93,9 @@ def dev(
 
     Ports in use are replaced by free ports, and printed.
     """
-    from raftlog.cli.librdkafka import client_settings
+    from raftlog.cli.client_settings import read_settings
 
-    settings = client_settings(setting or [])
+    settings = read_settings(setting or [])
     _check(settings)
     try:
         with _folder(data) as (folder, kept), ended_by_signals():

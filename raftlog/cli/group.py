@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
-from operator import methodcaller
 from typing import Annotated, Any
 
 import typer
 
+from raftlog.base.errors import KafkaError, NonEmptyGroup, from_code
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import complete_topic, not_empty, noun, verb
 from raftlog.cli.exits import Failure
-from raftlog.cli.group_lookup import PartitionKey, committed, described, in_use, looked_up, states
+from raftlog.cli.group_lookup import Group, committed, described, in_use, looked_up
 from raftlog.cli.group_reset import move, one_rule, plan
-from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at, read_topic_partition
 from raftlog.cli.printable import printable
-from raftlog.cli.refusals import not_authorized
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import AGAIN_AFTER_S, CODES, Admin, Target, kafka_error, kafka_topic_partition
+from raftlog.cli.target import Target, code_of, words_of
+from raftlog.client.metadata import LATEST, PartitionKey
+from raftlog.protocol.apis import ApiKey
 
 group = noun("List and describe groups; show, reset and delete their offsets.")
 
@@ -37,14 +36,13 @@ Topics = Annotated[
 @verb(group, "list", prints_rows=True)
 def list_groups(target: Target, *, form: Form) -> int:
     """List groups with their state."""
-    admin = target.admin
-    found = admin.ask(admin.client.list_consumer_groups)
-    state = states(target, found.valid)
-    rows = [
-        {"group": each.group_id, "state": state[each.group_id], "type": each.type.name.lower()}
-        for each in sorted(found.valid, key=lambda each: str(each.group_id))
-    ]
-    failures = [admin.failure(error, "a part is missing: ") for error in found.errors]
+    rows, failures = [], []
+    for broker in target.brokers():
+        try:
+            rows += _groups_of(target, int(broker.broker_id))
+        except Failure as missing:
+            failures.append(Failure(f"a part is missing: {missing}", missing.code))
+    rows.sort(key=lambda row: row["group"])
     if failures and not rows:
         raise failures[0]
     print_rows(rows, form, ("group", "state", "type"))
@@ -53,25 +51,43 @@ def list_groups(target: Target, *, form: Form) -> int:
     return exits.FAILED if failures else 0
 
 
+def _groups_of(target: Target, broker: int) -> list[dict[str, str]]:
+    """Return the groups that a broker coordinates."""
+    answer = target.ask(
+        ApiKey.LIST_GROUPS,
+        lambda make: make.ListGroupsRequest(states_filter=(), types_filter=()),
+        broker=broker,
+        needs="DESCRIBE",
+    )
+    return [
+        {
+            "group": each.group_id,
+            "state": getattr(each, "group_state", "").lower() or "unknown",
+            "type": getattr(each, "group_type", "").lower() or "classic",
+        }
+        for each in answer.groups
+    ]
+
+
 @verb(group, "describe", prints_rows=True)
 def describe(target: Target, name: Id, *, form: Form) -> None:
     """Show a group's state, its coordinator, and its members with what each of them reads."""
-    found = described(target.admin, name)
+    found = described(target, name)
     members = [
         {
             "member": each.member_id,
-            "instance": each.group_instance_id or None,
+            "instance": each.instance_id,
             "client": each.client_id,
             "host": each.host,
-            "partitions": [f"{tp.topic}-{tp.partition}" for tp in each.assignment.topic_partitions],
+            "partitions": [f"{topic}-{number}" for topic, number in each.partitions],
         }
         for each in found.members
     ]
     about = {
         "group": name,
-        "state": states(target, [found])[name],
-        "coordinator": found.coordinator.id if found.coordinator else None,
-        "assignor": found.partition_assignor or None,
+        "state": found.state,
+        "coordinator": found.coordinator,
+        "assignor": found.assignor or None,
         "members": len(members) if form is Form.TABLE else members,
     }
     print_object(about, form)
@@ -85,11 +101,10 @@ def describe(target: Target, name: Id, *, form: Form) -> None:
 @verb(group, "offsets", prints_rows=True)
 def offsets(target: Target, name: Id, *, form: Form) -> None:
     """Show a group's committed offsets and lag; "-" without a committed offset."""
-    admin = target.admin
-    read_to = committed(admin, name)
-    found = looked_up(admin, name) if read_to else described(admin, name)
-    topic_partitions = sorted({*read_to, *_unread(admin, read_to, found)})
-    end = offsets_at(admin, topic_partitions, confluent_kafka().admin.OffsetSpec.latest())
+    read_to = committed(target, name)
+    found = looked_up(target, name) if read_to else described(target, name)
+    topic_partitions = sorted({*read_to, *_unread(target, read_to, found)})
+    end = offsets_at(target, topic_partitions, LATEST)
     rows = [
         {
             "topic": topic,
@@ -105,11 +120,10 @@ def offsets(target: Target, name: Id, *, form: Form) -> None:
     print_rows(rows, form, ("topic", "partition", "offset", "end", "lag"))
 
 
-def _unread(admin: Admin, read_to: Mapping[PartitionKey, int], found: Any) -> set[PartitionKey]:
+def _unread(target: Target, read_to: Mapping[PartitionKey, int], found: Group | None) -> set[PartitionKey]:
     """Return the existing partitions that a group has or may get: its members' and the others of its topics."""
-    there = admin.topics()
-    members = found.members if found is not None else ()
-    own = {(each.topic, each.partition) for member in members for each in member.assignment.topic_partitions}
+    there = target.topics()
+    own = {key for member in (found.members if found is not None else ()) for key in member.partitions}
     topics = {topic for topic, _ in {*own, *read_to}}
     return {(topic, number) for topic in topics if topic in there for number in there[topic].partitions}
 
@@ -146,20 +160,19 @@ def reset(
     rule = one_rule(given)
     if bool(topics) == all_topics:
         raise Failure("say of which topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
-    admin = target.admin
-    found = looked_up(admin, name) if topics else described(admin, name)
+    found = looked_up(target, name) if topics else described(target, name)
     why_not = in_use(found) if found is not None else ""
     if execute and why_not:
         raise Failure(why_not)
-    read_to = committed(admin, name)
-    topic_partitions = [tp for each in topics or [] for tp in read_topic_partition(admin, each)] or sorted(
+    read_to = committed(target, name)
+    topic_partitions = [tp for each in topics or [] for tp in read_topic_partition(target, each)] or sorted(
         read_to
     )
     if not topic_partitions:
         raise Failure(f"group {name} has committed nothing: name topics with --topic", exits.NOT_FOUND)
-    planned = plan(admin, topic_partitions, read_to, rule)
+    planned = plan(target, topic_partitions, read_to, rule)
     if execute:
-        move(admin, name, planned)
+        move(target, name, planned)
     rows = [
         {"topic": topic, "partition": number, "offset": read_to.get((topic, number)), "new_offset": to}
         for (topic, number), to in planned.items()
@@ -175,33 +188,28 @@ def reset(
 @verb(group, "delete")
 def delete(target: Target, names: Ids) -> int:
     """Delete groups that have no members, with their offsets."""
-    found = _delete(target, names)
-    busy = {name: _in_use(target, name) for name, error in found.items() if error == "NonEmptyGroupError"}
-    told = {(name,): kafka_error(error) for name, error in found.items() if not busy.get(name)}
-    code = _tell(told, "deleted")
-    for why_not in filter(None, busy.values()):
-        print(f"raftlog: {printable(why_not)}", file=sys.stderr)
-        code = exits.FAILED
+    code = 0
+    for name in names:
+        error = _delete(target, name)
+        found = looked_up(target, name) if isinstance(error, NonEmptyGroup) else None
+        if found is not None and (why_not := in_use(found)):
+            print(f"raftlog: {printable(why_not)}", file=sys.stderr)
+            code = exits.FAILED
+        else:
+            code = _report(name, error, "deleted") or code
     return code
 
 
-def _delete(target: Target, names: list[str]) -> dict[str, str]:
-    """Return kafka-python's result for each group; retry while a coordinator is just beginning."""
-    deadline = time.monotonic() + target.timeout_s
-    found: dict[str, str] = {}
-    left = names
-    while True:
-        # librdkafka aborts the process where DeleteGroups is not served, as by older nodes
-        found |= target.ask_kafka_python(methodcaller("delete_groups", left), "DELETE")
-        left = [name for name in left if kafka_error(found[name]).retriable]
-        if not left or time.monotonic() + AGAIN_AFTER_S > deadline:
-            return found
-        time.sleep(AGAIN_AFTER_S)
-
-
-def _in_use(target: Target, name: str) -> str:
-    found = looked_up(target.admin, name)
-    return "" if found is None else in_use(found)
+def _delete(target: Target, name: str) -> KafkaError | None:
+    """Delete a group; return the coordinator's error, if any."""
+    with target.failures(f"{name}: ", needs="DELETE"):
+        (result,) = target.cluster.ask_coordinator(
+            name,
+            ApiKey.DELETE_GROUPS,
+            lambda make: make.DeleteGroupsRequest(groups_names=(name,)),
+            errors=lambda answer: [each.error_code for each in answer.results],
+        ).results
+    return from_code(result.error_code) if result.error_code else None
 
 
 @verb(group, "delete-offsets")
@@ -209,26 +217,35 @@ def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     """Forget how far a group has read in some topics."""
     if not topics:
         raise Failure("say of which topics: --topic TOPIC[:P,P]", exits.USAGE)
-    described(target.admin, name)
-    topic_partitions = [tp for each in topics for tp in read_topic_partition(target.admin, each)]
-    found = target.ask_kafka_python(
-        lambda client: client.delete_group_offsets(
-            name, [kafka_topic_partition(*tp) for tp in topic_partitions]
-        ),
-        "DELETE",
-    )
-    return _tell({(name, tp.topic, tp.partition): error for tp, error in found.items()}, "forgotten")
+    described(target, name)
+    numbers: dict[str, list[int]] = {}
+    for topic, number in (key for each in topics for key in read_topic_partition(target, each)):
+        numbers.setdefault(topic, []).append(number)
 
+    def build(make: Any) -> Any:
+        wanted = tuple(
+            make.OffsetDeleteRequestTopic(
+                name=topic,
+                partitions=tuple(make.OffsetDeleteRequestPartition(partition_index=each) for each in there),
+            )
+            for topic, there in numbers.items()
+        )
+        return make.OffsetDeleteRequest(group_id=name, topics=wanted)
 
-def _tell(found: Mapping[tuple[Any, ...], Any], done: str) -> int:
-    """Print what became of each; returns the last failure's exit code. Errors are classes of kafka-python."""
+    with target.failures(f"{name}: ", needs="DELETE"):
+        answer = target.cluster.ask_coordinator(name, ApiKey.OFFSET_DELETE, build)
     code = 0
-    for words, error in sorted(found.items()):
-        what = " ".join(map(str, words))
-        if error.errno == 0:
-            print(f"{what} {done}")
-        else:
-            said = not_authorized(error.__name__, "DELETE") or error.description
-            print(f"raftlog: {what}: {said}", file=sys.stderr)
-            code = CODES.get(error.__name__, exits.FAILED)
+    for topic in answer.topics:
+        for each in topic.partitions:
+            error = from_code(each.error_code) if each.error_code else None
+            code = _report(f"{name} {topic.name} {each.partition_index}", error, "forgotten") or code
     return code
+
+
+def _report(what: str, error: KafkaError | None, done: str) -> int:
+    """Print what became of something; return the exit code."""
+    if error is None:
+        print(f"{what} {done}")
+        return 0
+    print(f"raftlog: {what}: {words_of(error, 'DELETE')}", file=sys.stderr)
+    return code_of(error)

@@ -1,76 +1,150 @@
-"""A group as its coordinator describes it: whether it is there, its state, its members, how far it has read."""
+"""Groups as their coordinators describe them: state, members, and what each member reads.
+
+Classic groups and KIP-848's consumer groups are described by different APIs; here they look alike.
+"""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Mapping
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
+from raftlog.base.errors import GroupIdNotFound, UnsupportedVersion, from_code
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import confluent_kafka
-from raftlog.cli.target import Admin, Target
+from raftlog.cli.target import Target
+from raftlog.client.metadata import PartitionKey
+from raftlog.protocol.apis import ApiKey
 
-PartitionKey = tuple[str, int]
 NAMED: Final = 5
 """Members named in a message."""
+DEAD: Final = "dead"
+"""The state of a group that there is not."""
 
 
-def described(admin: Admin, name: str) -> Any:
-    """Return librdkafka's description of a group. Raises Failure, also when there is no such group."""
-    found = looked_up(admin, name)
+class GroupMember(NamedTuple):
+    """A member of a group and the partitions that it reads."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    partitions: tuple[PartitionKey, ...]
+
+
+class Group(NamedTuple):
+    """A group; `state` in small letters."""
+
+    group_id: str
+    state: str
+    assignor: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+
+def described(target: Target, name: str) -> Group:
+    """Return a group. Raise Failure, also when there is no such group."""
+    found = looked_up(target, name)
     if found is None:
         raise Failure(f"there is no group {name}", exits.NOT_FOUND)
     return found
 
 
-def looked_up(admin: Admin, name: str) -> Any:
-    """Return librdkafka's description of a group, None when there is none. Raises Failure."""
-    (future,) = admin.ask(admin.client.describe_consumer_groups, [name]).values()
-    found = admin.wait(future, f"{name}: ", needs="DESCRIBE")
-    return None if found.state.name == "DEAD" else found
+def looked_up(target: Target, name: str) -> Group | None:
+    """Return a group, None when there is none. Raise Failure."""
+    with target.failures(f"{name}: ", needs="DESCRIBE"):
+        found = _describe_consumer(target, name) or _describe_classic(target, name)
+    return None if found.state == DEAD else found
 
 
-def states(target: Target, found: Collection[Any]) -> dict[str, str]:
-    """Return the states of groups that were listed or described, by group.
-
-    librdkafka has no names for KIP-848's states (assigning, reconciling): then every broker is asked again.
-    """
-    known = {each.group_id: each.state.name.lower() for each in found}
-    if "unknown" not in known.values() or target.settings:  # kafka-python would not have those settings
-        return known
+def _describe_consumer(target: Target, name: str) -> Group | None:
+    """Return a group of KIP-848, None for another group and where the cluster knows no such groups."""
     try:
-        listed = target.ask_kafka_python(lambda client: client.list_groups())
-    except Failure as failure:
-        print(f"raftlog: some states are not known: {failure}", file=sys.stderr)
-        return known
-    return named(known, {each["group_id"]: each["group_state"] for each in listed})
+        (found,) = target.cluster.ask_coordinator(
+            name,
+            ApiKey.CONSUMER_GROUP_DESCRIBE,
+            lambda make: make.ConsumerGroupDescribeRequest(
+                group_ids=(name,), include_authorized_operations=False
+            ),
+            errors=_group_codes,
+        ).groups
+        _check(found)
+    except (GroupIdNotFound, UnsupportedVersion):
+        return None
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            each.instance_id or None,
+            each.client_id,
+            each.client_host,
+            tuple(
+                (topic.topic_name, number)
+                for topic in each.assignment.topic_partitions
+                for number in topic.partitions
+            ),
+        )
+        for each in found.members
+    )
+    coordinator = target.cluster.coordinator(name)
+    return Group(name, found.group_state.lower(), found.assignor_name, coordinator, members)
 
 
-def named(known: Mapping[str, str], listed: Mapping[str, str]) -> dict[str, str]:
-    """Return `known`, with the states that are unknown there as the brokers `listed` them, in Kafka's words."""
-    return {
-        group: listed.get(group, state).lower() if state == "unknown" else state
-        for group, state in known.items()
-    }
+def _describe_classic(target: Target, name: str) -> Group:
+    (found,) = target.cluster.ask_coordinator(
+        name,
+        ApiKey.DESCRIBE_GROUPS,
+        lambda make: make.DescribeGroupsRequest(groups=(name,), include_authorized_operations=False),
+        errors=_group_codes,
+    ).groups
+    _check(found)
+    members = tuple(
+        GroupMember(
+            each.member_id,
+            getattr(each, "group_instance_id", None) or None,
+            each.client_id,
+            each.client_host,
+            _partitions_of(bytes(each.member_assignment)) if found.protocol_type == "consumer" else (),
+        )
+        for each in found.members
+    )
+    return Group(
+        name, found.group_state.lower(), found.protocol_data, target.cluster.coordinator(name), members
+    )
 
 
-def committed(admin: Admin, name: str) -> dict[PartitionKey, int]:
+def _partitions_of(assignment: bytes) -> tuple[PartitionKey, ...]:
+    from raftlog.client.member import read_assignment
+
+    assigned = read_assignment(assignment)
+    return tuple((topic, number) for topic, numbers in assigned.items() for number in numbers)
+
+
+def _group_codes(answer: Any) -> Sequence[int]:
+    return [each.error_code for each in answer.groups]
+
+
+def _check(found: Any) -> None:
+    if found.error_code:
+        raise from_code(found.error_code, getattr(found, "error_message", None))
+
+
+def committed(target: Target, name: str) -> dict[PartitionKey, int]:
     """Return a group's committed offsets by partition. Raise Failure."""
-    library = confluent_kafka()
-    request = [library.ConsumerGroupTopicPartitions(name)]
-    (future,) = admin.ask(admin.client.list_consumer_group_offsets, request).values()
-    found = admin.wait(future, f"{name}: ", needs="DESCRIBE").topic_partitions
-    return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+    from raftlog.client.member import committed_offsets
+
+    with target.failures(f"{name}: ", needs="DESCRIBE"):
+        try:
+            return committed_offsets(target.cluster, name)
+        except GroupIdNotFound:
+            return {}
 
 
-def in_use(found: Any) -> str:
+def in_use(found: Group) -> str:
     """Return why a group with members can't be changed, in words; "" when it has none."""
     if not found.members:
         return ""
-    names = [each.group_instance_id or each.member_id for each in found.members]
+    names = [each.instance_id or each.member_id for each in found.members]
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     count = "a member" if len(names) == 1 else f"{len(names)} members"
-    static = any(each.group_instance_id for each in found.members)
+    static = any(each.instance_id for each in found.members)
     waits = "; static ones are members until their session ends" if static else ""
     return f"group {found.group_id} has {count} ({', '.join(names[:NAMED])}{more}): stop them first{waits}"

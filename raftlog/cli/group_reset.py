@@ -6,14 +6,28 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from raftlog.base.errors import (
+    IllegalGeneration,
+    NonEmptyGroup,
+    RebalanceInProgress,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
-from raftlog.cli.group_lookup import PartitionKey
-from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.partition import offsets_at
-from raftlog.cli.target import Admin
+from raftlog.cli.target import Target
 from raftlog.cli.timestamps import read_duration_ms, read_moment
+from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey
 
+HAS_MEMBERS: Final = (
+    UnknownMemberId,
+    IllegalGeneration,
+    RebalanceInProgress,
+    NonEmptyGroup,
+    StaleMemberEpoch,
+)
+"""What a coordinator answers to a commit from outside of a group with members."""
 AT_ONCE: Final = 5_000
 """Offsets that are committed by one request; a raftlog broker takes 10,000."""
 
@@ -29,21 +43,18 @@ def one_rule(given: Mapping[str, Any]) -> tuple[str, Any]:
 
 
 def plan(
-    admin: Admin,
+    target: Target,
     topic_partitions: Sequence[PartitionKey],
     committed: Mapping[PartitionKey, int],
     rule: tuple[str, Any],
 ) -> dict[PartitionKey, int]:
     """Return the new offset of each partition, within its log; adjustments are reported. Raise Failure."""
     name, value = rule
-    spec = confluent_kafka().admin.OffsetSpec
-    first, end = (
-        offsets_at(admin, topic_partitions, spec.earliest()),
-        offsets_at(admin, topic_partitions, spec.latest()),
-    )
+    first = offsets_at(target, topic_partitions, EARLIEST)
+    end = offsets_at(target, topic_partitions, LATEST)
     times: dict[PartitionKey, int] = {}
     if name in ("datetime", "duration"):
-        times = offsets_at(admin, topic_partitions, spec.for_timestamp(_moment_ms(name, value)))
+        times = offsets_at(target, topic_partitions, _moment_ms(name, value))
     wanted: Mapping[str, Callable[[PartitionKey], int]] = {
         "earliest": lambda tp: first[tp],
         "latest": lambda tp: end[tp],
@@ -75,33 +86,15 @@ def _within(tp: PartitionKey, wanted: int, first: int, end: int) -> int:
     return nearest
 
 
-def move(admin: Admin, name: str, planned: Mapping[PartitionKey, int]) -> None:
-    """Commit these offsets for a group without members, as many at a time as a request may. Raises Failure."""
+def move(target: Target, name: str, planned: Mapping[PartitionKey, int]) -> None:
+    """Commit these offsets for a group without members, as many at a time as a request may. Raise Failure."""
+    from raftlog.client.member import commit_offsets
+
     left = list(planned.items())
     while left:
-        _move(admin, name, left[:AT_ONCE])
+        with target.failures(f"{name}: ", needs="READ"):
+            try:
+                commit_offsets(target.cluster, name, dict(left[:AT_ONCE]))
+            except HAS_MEMBERS:
+                raise Failure(f"group {name} has members: stop them first") from None
         left = left[AT_ONCE:]
-
-
-def _move(admin: Admin, name: str, planned: Sequence[tuple[PartitionKey, int]]) -> None:
-    library = confluent_kafka()
-    request = [
-        library.ConsumerGroupTopicPartitions(
-            name, [library.TopicPartition(*tp, offset) for tp, offset in planned]
-        )
-    ]
-    (future,) = admin.ask(admin.client.alter_consumer_group_offsets, request).values()
-    try:
-        done = admin.wait(future, f"{name}: ", needs="READ").topic_partitions
-    except Failure as failure:
-        raise _refused(name, str(failure), failure.code) from None
-    for each in done:
-        if each.error is not None:
-            raise _refused(name, f"{name}: {each.topic} {each.partition}: {each.error.str()}", exits.FAILED)
-
-
-def _refused(name: str, said: str, code: int) -> Failure:
-    """Return the failure; for a group with members, a coordinator reports an unknown member id."""
-    if "member" in said.lower() or "not empty" in said.lower():
-        return Failure(f"group {name} has members: stop them first", exits.FAILED)
-    return Failure(said, code)

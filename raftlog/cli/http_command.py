@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from raftlog.cli import exits
+from raftlog.cli.client_settings import check_files
 from raftlog.cli.cluster_command import add_command
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import LOCAL, HttpApi
@@ -115,7 +118,7 @@ def http_verb(app: typer.Typer, name: str, *, prints_rows: bool = False) -> Call
     """Make a command of `body(api, …)`; with `prints_rows`, of `body(api, …, form=…)`, as `verb` does of a target."""
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
-        add_command(app, name, body, reach=_api, shared=_SHARED, prints_rows=prints_rows)
+        add_command(app, (name,), body, reach=_api, shared=_SHARED, prints_rows=prints_rows)
         return body
 
     return decorate
@@ -130,13 +133,19 @@ def _api(given: dict[str, Any]) -> HttpApi:
         api.user = f"{api.user}:{_password(api.user)}"
     _take_login(api, target)
     if (target.bootstrap or target.file) and not url:
-        api.url, api.find = "", lambda: find_http_api(target)
+        api.url, api.find = "", partial(_find, target)
     return api
+
+
+def _find(target: Target) -> str:
+    with closing(target):
+        return find_http_api(target)
 
 
 def _take_login(api: HttpApi, target: Target) -> None:
     """Add what a file of a Kafka client says, where no option of the HTTP API says it."""
-    login = target.login_settings
+    login = target.settings
+    check_files(login)
     api.cacert = api.cacert or login.get("ssl.ca.location", "")
     if not api.certificate:
         api.certificate, api.key = (login.get(f"ssl.{name}.location", "") for name in ("certificate", "key"))

@@ -14,12 +14,12 @@ from raftlog.cli.target import Target
 def find_http_api(target: Target) -> str:
     """Return the URL of the first broker's HTTP API that can be reached from this machine. Raises Failure."""
     reasons = []
-    for _, broker in sorted(target.admin.brokers().items()):
+    for broker in target.brokers():
         try:
-            rows = settings_of(target.admin, "broker", str(broker.id))
+            rows = settings_of(target, "broker", str(broker.broker_id))
         except Failure as failure:
             if failure.code == exits.DENIED:  # no other broker will say more
-                asked = str(failure).removeprefix(f"broker {broker.id}: ")
+                asked = str(failure).removeprefix(f"broker {broker.broker_id}: ")
                 raise Failure(
                     f"{asked}, to find the HTTP API; --http says where one is", exits.DENIED
                 ) from None
@@ -30,7 +30,7 @@ def find_http_api(target: Target) -> str:
         if found:
             return found
         where = settings.get("raftlog.admin.listener") or "nowhere"
-        reasons.append(f"that of broker {broker.id} listens at {where}")
+        reasons.append(f"that of broker {broker.broker_id} listens at {where}")
     told = "; ".join(reasons)
     raise Failure(
         f"no HTTP API of the cluster at {target.servers} can be reached from here ({told}); --http says where one is",

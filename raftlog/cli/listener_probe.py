@@ -29,9 +29,9 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
     """Whether a TLS handshake gets an answer in TLS. No data is sent on it, so no certificate is checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with socket.create_connection(address, PROBE_S) as connection:
+    with socket.create_connection(address, PROBE_S) as connected:
         try:
-            with context.wrap_socket(connection):
+            with context.wrap_socket(connected):
                 return True
         except ssl.SSLError as error:
             return "ALERT" in (error.reason or "")  # as from a server that demands a certificate
@@ -42,19 +42,19 @@ def _speaks_tls(address: tuple[str, int]) -> bool:
 def _wants_login(address: tuple[str, int]) -> bool:
     """Whether a broker returns its versions, and closes the connection at the next request."""
     from raftlog.base.errors import KafkaError
-    from raftlog.cli.wire import Wire
+    from raftlog.client.connection import Connection
     from raftlog.protocol.apis import ApiKey
     from raftlog.protocol.message_builders import request_builders
 
     versions = request_builders(ApiKey.API_VERSIONS, 0).ApiVersionsRequest()
     metadata = request_builders(ApiKey.METADATA, 1).MetadataRequest(topics=())
-    with Wire(socket.create_connection(address, PROBE_S)) as wire:
+    with Connection(socket.create_connection(address, PROBE_S)) as connection:
         try:
-            wire.ask(ApiKey.API_VERSIONS, 0, versions)
+            connection.ask(ApiKey.API_VERSIONS, 0, versions)
         except KafkaError:
             return False
         try:
-            wire.ask(ApiKey.METADATA, 1, metadata)
+            connection.ask(ApiKey.METADATA, 1, metadata)
         except (OSError, KafkaError):
             return True
     return False

@@ -272,4 +272,4 @@ def _empty_row(segment: Segment) -> dict[str, Any]:
 
 
 for _command in (dump, verify):
-    add_command(log, _command.__name__, _command, reach=lambda _given: None, shared={}, prints_rows=True)
+    add_command(log, (_command.__name__,), _command, reach=lambda _given: None, shared={}, prints_rows=True)

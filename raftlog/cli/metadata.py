@@ -214,7 +214,7 @@ def dump(
         _print_sections(sections_of(_image_at(journal, moment)), form)
 
 
-add_command(metadata, "dump", dump, reach=lambda _given: None, shared={}, prints_rows=True)
+add_command(metadata, ("dump",), dump, reach=lambda _given: None, shared={}, prints_rows=True)
 
 
 @metadata.callback()

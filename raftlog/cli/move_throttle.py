@@ -14,7 +14,8 @@ from typing import Final
 from raftlog.cli import exits
 from raftlog.cli.effective_settings import alter_settings
 from raftlog.cli.exits import Failure
-from raftlog.cli.target import Admin, Target
+from raftlog.cli.partition_view import ongoing_moves
+from raftlog.cli.target import Target
 
 RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 SENDERS: Final = "leader.replication.throttled.replicas"
@@ -35,7 +36,7 @@ def read_rate(text: str) -> int:
 
 
 def throttle(
-    admin: Admin, origins: Mapping[PartitionKey, Collection[int]], to: Collection[int], rate: int
+    target: Target, origins: Mapping[PartitionKey, Collection[int]], to: Collection[int], rate: int
 ) -> None:
     """Hold back the moves of partitions from their brokers to others, before they begin. Raises Failure."""
     senders: defaultdict[str, list[str]] = defaultdict(list)
@@ -43,13 +44,13 @@ def throttle(
     for (topic, number), brokers in origins.items():
         senders[topic] += [f"{number}:{each}" for each in brokers]
         receivers[topic] += [f"{number}:{each}" for each in to if each not in brokers]
-    there = admin.brokers().keys()
+    there = {int(each.broker_id) for each in target.brokers()}
     for broker in sorted({*to, *(each for brokers in origins.values() for each in brokers)} & there):
-        alter_settings(admin, "broker", str(broker), dict.fromkeys(RATES, str(rate)))
+        alter_settings(target, "broker", str(broker), dict.fromkeys(RATES, str(rate)))
     for topic in senders:
         lists = {SENDERS: ",".join(senders[topic]), RECEIVERS: ",".join(receivers[topic])}
         alter_settings(
-            admin, "topic", topic, {name: each for name, each in lists.items() if each}, append=True
+            target, "topic", topic, {name: each for name, each in lists.items() if each}, append=True
         )
 
 
@@ -59,9 +60,9 @@ def let_go(target: Target, topics: Iterable[str]) -> bool:
     The rates stay while any partition is moved: they may throttle it.
     """
     for topic in topics:
-        alter_settings(target.admin, "topic", topic, {SENDERS: None, RECEIVERS: None})
-    if target.ask_kafka_python(lambda client: client.list_partition_reassignments()):
+        alter_settings(target, "topic", topic, {SENDERS: None, RECEIVERS: None})
+    if ongoing_moves(target):
         return False
-    for broker in sorted(target.admin.brokers()):
-        alter_settings(target.admin, "broker", str(broker), dict.fromkeys(RATES))
+    for broker in target.brokers():
+        alter_settings(target, "broker", str(broker.broker_id), dict.fromkeys(RATES))
     return True

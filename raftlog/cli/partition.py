@@ -9,23 +9,26 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from raftlog.base.errors import ElectionNotNeeded, KafkaError, from_code
 from raftlog.cli import exits
+from raftlog.cli.broker import log_dirs_of
 from raftlog.cli.cluster_command import Topic, Topics, complete_topic, noun, verb
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.move_throttle import let_go, read_rate
 from raftlog.cli.move_throttle import throttle as hold_back
-from raftlog.cli.partition_view import Added, Partition, partitions_in
-from raftlog.cli.refusals import not_authorized
+from raftlog.cli.partition_view import Partition, ongoing_moves, partitions_in
 from raftlog.cli.rows import Form, print_object, print_rows
-from raftlog.cli.target import CODES, Admin, Target, kafka_error_of, kafka_topic_partition
+from raftlog.cli.target import Target, code_of, words_of
 from raftlog.cli.topic import partitions_of
+from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey
+from raftlog.protocol.apis import ApiKey
 
 partition = noun("List and describe partitions; offsets, elections, moves.")
 
-_ELECTION_NOT_NEEDED: Final = 84
 LOOK_EVERY_S: Final = 0.3
+MOST_PARTITIONS: Final = 2_000
+"""Partitions that one response describes."""
 
 Number = Annotated[int, typer.Argument(metavar="PARTITION", min=0)]
 OneOrAll = Annotated[int, typer.Option("--partition", "-p", help="-1: all")]
@@ -61,10 +64,11 @@ def list_partitions(
     form: Form,
 ) -> None:
     """List partitions with leader, replicas and in-sync replicas."""
-    admin = target.admin
+    metadata = target.metadata()
     for name in topics or []:
-        admin.topic(name)
-    found = [each for each in partitions_in(admin.metadata()) if not topics or each.topic in topics]
+        if name not in metadata.topics:
+            raise Failure(f"there is no topic {name}", exits.NOT_FOUND)
+    found = [each for each in partitions_in(metadata) if not topics or each.topic in topics]
     if under_replicated:
         found = [each for each in found if len(each.isr) < len(each.replicas)]
     if unavailable:
@@ -88,25 +92,17 @@ def _by_min_isr(target: Target, found: list[Partition], *, under: bool, at: bool
     """Return the partitions that refuse acks=all (`under`), and the partitions that would after one more loss
     (`at`).
     """
-    limits = {name: _min_isr(target.admin, name) for name in {each.topic for each in found}}
-    reassigned = _reassigned(target)
+    limits = {name: _min_isr(target, name) for name in {each.topic for each in found}}
+    reassigned = ongoing_moves(target)
     healths = [(each, each.stand(limits[each.topic], reassigned)) for each in found]
     return [
         each for each, health in healths if (under and health.under_min_isr) or (at and health.at_min_isr)
     ]
 
 
-def _reassigned(target: Target) -> Added:
-    moves = target.ask_kafka_python(lambda client: client.list_partition_reassignments(), "DESCRIBE")
-    return {
-        (tp.topic, tp.partition): (tuple(each["adding_replicas"]), tuple(each["removing_replicas"]))
-        for tp, each in moves.items()
-    }
-
-
-def _min_isr(admin: Admin, topic: str) -> int:
+def _min_isr(target: Target, topic: str) -> int:
     (found,) = (
-        each["value"] for each in settings_of(admin, "topic", topic) if each["name"] == "min.insync.replicas"
+        each["value"] for each in settings_of(target, "topic", topic) if each["name"] == "min.insync.replicas"
     )
     return int(found)
 
@@ -114,31 +110,35 @@ def _min_isr(admin: Admin, topic: str) -> int:
 @verb(partition, "describe", prints_rows=True)
 def describe(target: Target, name: Topic, number: Number, *, form: Form) -> None:
     """Show a partition: its leader and replicas, its offsets, and its bytes on each broker."""
-    admin = target.admin
-    partitions_of(admin, name, number)
-    seen = admin.topic(name).partitions[number]
-    (row,) = _offsets(admin, name, [number])
-    (topic,) = target.ask_kafka_python(lambda client: client.describe_topic_partitions([name]))["topics"]
-    folders = target.ask_kafka_python(lambda client: client.describe_log_dirs())
-    (detail,) = (each for each in topic["partitions"] if each["partition_index"] == number)
+    partitions_of(target, name, number)
+    seen = target.topic(name).partitions[number]
+    (row,) = _offsets(target, name, [number])
+    (topic,) = target.ask(
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        lambda make: make.DescribeTopicPartitionsRequest(
+            topics=(make.TopicRequest(name=name),), response_partition_limit=MOST_PARTITIONS, cursor=None
+        ),
+    ).topics
+    detail = next((each for each in topic.partitions if each.partition_index == number), None)
     sizes = {
-        each["broker"]: part["partition_size"]
-        for each in folders
-        for folder in each["log_dirs"]
-        for there in folder["topics"]
-        if there["name"] == name
-        for part in there["partitions"]
-        if part["partition_index"] == number
+        broker: part.partition_size
+        for broker in seen.replicas
+        if broker in {each.broker_id for each in target.brokers()}
+        for folder in log_dirs_of(target, broker)
+        for there in folder.topics
+        if there.name == name
+        for part in there.partitions
+        if part.partition_index == number
     }
     print_object(
         {
             "topic": name,
             "partition": number,
             "leader": seen.leader if seen.leader >= 0 else None,
-            "leader_epoch": detail["leader_epoch"],
+            "leader_epoch": seen.leader_epoch,
             "replicas": list(seen.replicas),
-            "isr": list(seen.isrs),
-            "eligible_leaders": list(detail["eligible_leader_replicas"] or []),
+            "isr": list(seen.isr),
+            "eligible_leaders": list((detail and detail.eligible_leader_replicas) or []),
             "beginning": row["beginning"],
             "end": row["end"],
             "offsets": row["offsets"],
@@ -165,50 +165,38 @@ def offsets(
     """Show where partitions begin and end."""
     from raftlog.cli.timestamps import read_moment
 
-    admin = target.admin
-    chosen = partitions_of(admin, name, number)
-    rows = _offsets(admin, name, chosen)
+    chosen = partitions_of(target, name, number)
+    rows = _offsets(target, name, chosen)
     if time:
-        spec = confluent_kafka().admin.OffsetSpec.for_timestamp(read_moment("--time", time))
-        at = offsets_at(admin, [(name, each) for each in chosen], spec)
+        moment_ms = read_moment("--time", time)
+        at = offsets_at(target, [(name, each) for each in chosen], moment_ms)
         for row in rows:
             row["at_time"] = None if at[name, row["partition"]] < 0 else at[name, row["partition"]]
     print_rows(rows, form)
 
 
-def _offsets(admin: Admin, name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
-    spec = confluent_kafka().admin.OffsetSpec
-    topic_partitions = [(name, number) for number in numbers]
-    first, end = (
-        offsets_at(admin, topic_partitions, spec.earliest()),
-        offsets_at(admin, topic_partitions, spec.latest()),
-    )
+def _offsets(target: Target, name: str, numbers: Iterable[int]) -> list[dict[str, Any]]:
+    keys = [(name, number) for number in numbers]
+    first, end = offsets_at(target, keys, EARLIEST), offsets_at(target, keys, LATEST)
     return [
         {
-            "partition": tp[1],
-            "beginning": first[tp],
-            "end": end[tp],
-            "offsets": end[tp] - first[tp],
+            "partition": key[1],
+            "beginning": first[key],
+            "end": end[key],
+            "offsets": end[key] - first[key],
         }
-        for tp in topic_partitions
+        for key in keys
     ]
 
 
 def offsets_at(
-    admin: Admin, topic_partitions: Iterable[tuple[str, int]], spec: Any
-) -> dict[tuple[str, int], int]:
-    """Return the offset that `spec` means in each partition; -1 where there is none. Raises Failure."""
-    position = confluent_kafka().TopicPartition
-    asked = {position(*tp): spec for tp in topic_partitions}
-    if not asked:
-        return {}
-    found = {}
-    for each, future in admin.ask(admin.client.list_offsets, asked).items():
-        where = f"{each.topic} {each.partition}: "
-        offset = found[each.topic, each.partition] = int(admin.wait(future, where, needs="DESCRIBE").offset)
-        if offset == confluent_kafka().OFFSET_INVALID:  # no error to librdkafka where other leaders answered
-            raise Failure(f"{where}its leader does not answer", exits.UNREACHABLE)
-    return found
+    target: Target, topic_partitions: Iterable[PartitionKey], timestamp: int
+) -> dict[PartitionKey, int]:
+    """Return the offset of a time in ms, EARLIEST or LATEST in each partition; -1 if there is none. Raise Failure."""
+    from raftlog.client.fetching import list_offsets
+
+    with target.failures(needs="DESCRIBE"):
+        return list_offsets(target.cluster, topic_partitions, timestamp)
 
 
 @verb(partition, "elect")
@@ -223,47 +211,56 @@ def elect(
     """Let the preferred (first) replica lead again, where it is in sync."""
     chosen: dict[str, list[int]] = {}
     for each in topic_partitions or []:
-        for topic, number in read_topic_partition(target.admin, each):
+        for topic, number in read_topic_partition(target, each):
             chosen.setdefault(topic, []).append(number)
     if unclean and not chosen:
         raise Failure("--unclean loses records: say which partitions", exits.USAGE)
-    found = target.ask_kafka_python(  # confluent-kafka 2.16 fails to pass its arguments on
-        lambda client: client.elect_leaders(int(unclean), chosen or None, raise_errors=False)
-    )
+
+    def build(make: Any) -> Any:
+        wanted = tuple(
+            make.TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in chosen.items()
+        )
+        return make.ElectLeadersRequest(
+            election_type=int(unclean),
+            topic_partitions=wanted or None,
+            timeout=int(target.timeout_s * 1000),
+        )
+
     results = sorted(
-        (each.topic, result.partition_id, result.error_code, result.error_message)
-        for each in found.replica_election_results
-        for result in each.partition_result
+        (topic.topic, part.partition_id, part.error_code, part.error_message)
+        for topic in target.ask(ApiKey.ELECT_LEADERS, build, needs="ALTER").replica_election_results
+        for part in topic.partition_result
     )
     code = 0
-    for topic, number, error, message in results:
-        if error == _ELECTION_NOT_NEEDED:
+    for topic, number, error_code, message in results:
+        error = from_code(error_code, message)
+        if isinstance(error, ElectionNotNeeded):
             print(f"{topic} {number} is led as it should be")
-        elif not error:
+        elif not error_code:
             print(f"{topic} {number} elected")
         else:
-            refused = kafka_error_of(error)
-            said = not_authorized(refused.__name__, "ALTER") or message or refused.description
-            print(f"raftlog: {topic} {number}: {said}", file=sys.stderr)
-            code = CODES.get(refused.__name__, exits.FAILED)
+            print(f"raftlog: {topic} {number}: {words_of(error, 'ALTER')}", file=sys.stderr)
+            code = code_of(error)
     return code
 
 
-def read_topic_partition(admin: Admin, text: str) -> list[tuple[str, int]]:
+def read_topic_partition(target: Target, text: str) -> list[tuple[str, int]]:
     """Return the partitions that TOPIC or TOPIC:P,P means. Raises Failure when they are not there."""
     name, colon, numbers = text.partition(":")
     if not colon:
-        return [(name, each) for each in partitions_of(admin, name)]
+        return [(name, each) for each in partitions_of(target, name)]
     if not all(each.isdecimal() for each in numbers.split(",")):
         raise Failure(f"{text}: expected TOPIC or TOPIC:P,P with whole numbers", exits.USAGE)
-    return [(name, number) for each in numbers.split(",") for number in partitions_of(admin, name, int(each))]
+    return [
+        (name, number) for each in numbers.split(",") for number in partitions_of(target, name, int(each))
+    ]
 
 
 def replicas_of(
-    admin: Admin, topic_partitions: Iterable[tuple[str, int]]
+    target: Target, topic_partitions: Iterable[tuple[str, int]]
 ) -> dict[tuple[str, int], list[int]]:
     """Return the brokers of each partition that is there."""
-    there = {(each.topic, each.number): list(each.replicas) for each in partitions_in(admin.metadata())}
+    there = {(each.topic, each.number): list(each.replicas) for each in partitions_in(target.metadata())}
     return {tp: there[tp] for tp in topic_partitions if tp in there}
 
 
@@ -296,24 +293,20 @@ def reassign(
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
         raise Failure(f"--replicas {replicas}: broker ids with commas between", exits.USAGE)
     rate = read_rate(throttle) if throttle else 0
-    chosen = [tp for each in topic_partitions for tp in read_topic_partition(target.admin, each)]
+    chosen = [tp for each in topic_partitions for tp in read_topic_partition(target, each)]
     to = None if cancel else [int(each) for each in replicas.split(",")]
     if rate and to:
-        hold_back(target.admin, replicas_of(target.admin, chosen), to, rate)
-    found = target.ask_kafka_python(
-        lambda client: client.alter_partition_reassignments(
-            {kafka_topic_partition(*tp): to for tp in chosen}
-        ),
-        "ALTER",
-    )
+        hold_back(target, replicas_of(target, chosen), to, rate)
     code = 0
-    for tp, error in sorted(found.items()):
+    moving = set()
+    for key, error in _reassign(target, chosen, to):
+        where = f"{key[0]} {key[1]}"
         if error is None:
-            print(f"{tp.topic} {tp.partition} " + ("stays" if cancel else f"moves to {replicas}"))
+            moving.add(key)
+            print(f"{where} " + ("stays" if cancel else f"moves to {replicas}"))
         else:
-            print(f"raftlog: {tp.topic} {tp.partition}: {error.description}", file=sys.stderr)
-            code = exits.NOT_FOUND if error.message == "NO_REASSIGNMENT_IN_PROGRESS" else exits.FAILED
-    moving = {tp for tp, error in found.items() if error is None}
+            print(f"raftlog: {where}: {words_of(error, 'ALTER')}", file=sys.stderr)
+            code = code_of(error)
     if wait:
         _wait(target, moving)
     if rate and (wait or not moving):
@@ -323,27 +316,56 @@ def reassign(
     return code
 
 
+def _reassign(
+    target: Target, chosen: Iterable[PartitionKey], to: list[int] | None
+) -> list[tuple[PartitionKey, KafkaError | None]]:
+    """Ask for the moves, or with None for their end; return the error of each partition."""
+    numbers: dict[str, list[int]] = {}
+    for topic, number in chosen:
+        numbers.setdefault(topic, []).append(number)
+
+    def build(make: Any) -> Any:
+        replicas = None if to is None else tuple(to)
+        topics = tuple(
+            make.ReassignableTopic(
+                name=topic,
+                partitions=tuple(
+                    make.ReassignablePartition(partition_index=each, replicas=replicas) for each in there
+                ),
+            )
+            for topic, there in numbers.items()
+        )
+        return make.AlterPartitionReassignmentsRequest(timeout=int(target.timeout_s * 1000), topics=topics)
+
+    answer = target.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, build, needs="ALTER")
+    return [
+        (
+            (topic.name, each.partition_index),
+            from_code(each.error_code, each.error_message) if each.error_code else None,
+        )
+        for topic in sorted(answer.responses, key=lambda topic: str(topic.name))
+        for each in sorted(topic.partitions, key=lambda each: int(each.partition_index))
+    ]
+
+
 @verb(partition, "unthrottle")
 def unthrottle(target: Target, topics: Topics) -> None:
     """Let moves of these topics take all bandwidth, and remove the brokers' rates when no partition is moved."""
     for name in topics:
-        target.admin.topic(name)
+        target.topic(name)
     whole = let_go(target, topics)
     print(
         "nothing is throttled" if whole else "no more throttled; the rates stay, since partitions are moving"
     )
 
 
-def _wait(target: Target, moving: set[Any]) -> None:
+def _wait(target: Target, moving: set[PartitionKey]) -> None:
     """Show how many moves are done until all are; Ctrl-C leaves them to go on."""
     from raftlog.cli.demo_screen import Screen
 
     with Screen(quiet=not sys.stderr.isatty()) as screen:
         screen.phase("partitions moved", len(moving))
-        while (
-            left := moving
-            & target.ask_kafka_python(lambda client: client.list_partition_reassignments(), "DESCRIBE").keys()
-        ):
+        while left := moving & ongoing_moves(target).keys():
             screen.progress(len(moving) - len(left))
             time_module.sleep(LOOK_EVERY_S)
 
@@ -351,15 +373,14 @@ def _wait(target: Target, moving: set[Any]) -> None:
 @verb(partition, "reassignments", prints_rows=True)
 def reassignments(target: Target, *, form: Form) -> None:
     """List the moves that are under way."""
-    found = target.ask_kafka_python(lambda client: client.list_partition_reassignments(), "DESCRIBE")
     rows = [
         {
-            "topic": tp.topic,
-            "partition": tp.partition,
-            "replicas": each["replicas"],
-            "adding": each["adding_replicas"],
-            "removing": each["removing_replicas"],
+            "topic": topic,
+            "partition": number,
+            "replicas": list(move.replicas),
+            "adding": list(move.adding),
+            "removing": list(move.removing),
         }
-        for tp, each in sorted(found.items())
+        for (topic, number), move in sorted(ongoing_moves(target).items())
     ]
     print_rows(rows, form, ("topic", "partition", "replicas", "adding", "removing"))

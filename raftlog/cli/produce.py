@@ -1,40 +1,44 @@
-"""`raftlog produce`, with kcat -P's flags, on librdkafka. Keys are hashed as the Java client does (murmur2)."""
+"""`raftlog produce`, with kcat -P's flags. Keys are hashed as the Java client does (murmur2)."""
 
 from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import BinaryIO, Final, cast
 
 import typer
 
+from raftlog.base.errors import InvalidRecord, KafkaError
 from raftlog.cli import exits
 from raftlog.cli import kcat_options as options
+from raftlog.cli.client_settings import PRODUCER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
 from raftlog.cli.kcat_format import read_delimiter
 from raftlog.cli.kcat_parse import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
-from raftlog.cli.librdkafka import client_settings, confluent_kafka, exit_of, list_topics, words_of
 from raftlog.cli.refusals import not_authorized
-from raftlog.cli.target import Target
+from raftlog.cli.target import Target, code_of, words_of
+from raftlog.client.errors import Refused, Unreachable
+from raftlog.client.producer import ALL, Producer, size_of
+from raftlog.records.batch import new_record
+from raftlog.records.compression import CODEC_NAMES
 
-POLL_S: Final = 0.2
-TOPIC_DENIED: Final = "TOPIC_AUTHORIZATION_FAILED"
-"""Every refusal to a producer comes of this: a producer id needs the right to write to some topic."""
-INVALID: Final = "INVALID_RECORD"
+LINGER_MS: Final = 5
+"""How long standard input may be silent before what was read is sent."""
+ACKS: Final = {"0": 0, "1": 1, "-1": ALL, "all": ALL}
 NEEDS_KEYS: Final = "a compacted topic takes only records with a key: set one with -k, or split lines with -K"
-"""Brokers say which record is wrong, and why; librdkafka keeps that to itself."""
 
 produce = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
-@verb(produce, "produce")
+@verb(produce, "produce", known=PRODUCER_SETTINGS)
 def send(
     target: Target,
     files: options.Files = None,
@@ -71,21 +75,22 @@ def send(
     )
     if not shape.delimiter:
         raise Failure("-D must not be empty", exits.USAGE)
+    limit = number(target.settings, "message.max.bytes", MAX_MESSAGE_BYTES)
     sender = Sender(
         target, topic, partition, [read_header(each) for each in header or []], acks=acks, codec=codec
     )
     whole = [] if lines else files or []
-    limit = int(client_settings(target.settings).get("message.max.bytes", MAX_MESSAGE_BYTES))
     try:
         if whole:
             sender.send_files(whole, shape.key)
         else:
-            with ended_by_signals(), _source(files[0] if lines and files else None, quiet) as read:
-                for number, each in enumerate(messages(read, shape.delimiter, limit), 1):
+            source = files[0] if lines and files else None
+            with ended_by_signals(), _source(source, quiet, sender) as read:
+                for count_read, each in enumerate(messages(read, shape.delimiter, limit), 1):
                     sender.send(*shape.key_and_value(each))
                     if tee:
                         sys.stdout.buffer.write(each)
-                    if number == count:
+                    if count_read == count:
                         break
     except KeyboardInterrupt:
         return sender.finish() or exits.INTERRUPTED
@@ -97,17 +102,17 @@ def send(
 
 
 def _check_names(acks: str, codec: str) -> None:
-    if acks not in ("0", "1", "-1", "all"):
+    if acks not in ACKS:
         raise Failure(f"--acks {acks}: 0, 1 or all", exits.USAGE)
     if codec and codec not in options.CODECS:
         raise Failure(f"-z {codec}: one of {', '.join(options.CODECS)}", exits.USAGE)
 
 
 @contextmanager
-def _source(path: Path | None, quiet: bool) -> Iterator[Callable[[int], bytes]]:
+def _source(path: Path | None, quiet: bool, sender: Sender) -> Iterator[Callable[[int], bytes]]:
     """Give what reads standard input, or a file with its progress shown."""
     if path is None:
-        yield cast(io.BufferedReader, sys.stdin.buffer).read1  # as much as is there: a pipe may be slow
+        yield _standard_input(sender)
         return
     from raftlog.cli.demo_screen import Screen
 
@@ -125,8 +130,26 @@ def _source(path: Path | None, quiet: bool) -> Iterator[Callable[[int], bytes]]:
         yield read
 
 
+def _standard_input(sender: Sender) -> Callable[[int], bytes]:
+    """Return what reads as much as is there, as a pipe may be slow; what was read is sent before a longer wait."""
+    standard = cast(io.BufferedReader, sys.stdin.buffer)
+    try:
+        descriptor = standard.fileno()
+    except OSError:  # it is in memory
+        return standard.read1
+    poller = select.poll()
+    poller.register(descriptor, select.POLLIN)
+
+    def read(size: int) -> bytes:
+        if not poller.poll(sender.linger_ms):
+            sender.flush()
+        return standard.read1(size)
+
+    return read
+
+
 class Sender:
-    """A producer, and what became of its records."""
+    """A producer of one topic, and what became of its records."""
 
     def __init__(
         self,
@@ -138,62 +161,65 @@ class Sender:
         acks: str,
         codec: str,
     ) -> None:
-        self._topic, self._partition, self._headers = topic, partition, list(headers) or None
-        self._failures: list[Any] = []
-        self._lacks_key = False
-        """Whether a record without a key was refused, as compacted topics do."""
-        self._heard_at = 0.0
-        self._timeout_s = target.timeout_s
-        defaults: dict[str, object] = {
-            "acks": acks,
-            "enable.idempotence": acks in ("all", "-1"),
-            "partitioner": "murmur2_random",
-            **({"compression.type": codec} if codec else {}),
-        }
-        self._producer, self._troubles = target.client("Producer", defaults)
-        self._library = confluent_kafka()
-        self._check_topic()
+        settings = target.settings
+        acks = choice(settings, "acks", ACKS, acks)
+        codec = codec or choice(settings, "compression.type", CODEC_NAMES, "none")
+        is_idempotent = is_on(settings, "enable.idempotence") and ACKS[acks] == ALL
+        self.linger_ms = number(settings, "linger.ms", LINGER_MS)
+        self._max_bytes = number(settings, "message.max.bytes", MAX_MESSAGE_BYTES)
+        self._target, self._topic, self._partition = target, topic, partition
+        self._headers = tuple(headers)
+        self._ended = ""
+        """Why the cluster takes nothing more."""
+        try:
+            self._producer = Producer(
+                target.cluster, topic, acks=ACKS[acks], codec=CODEC_NAMES[codec], idempotent=is_idempotent
+            )
+        except KafkaError as error:
+            raise self._failure(error) from None
+        except (Refused, Unreachable) as error:
+            raise target.failure(error) from None
+        self._check_partition()
 
-    def _check_topic(self) -> None:
-        """Fail at once where librdkafka would wait for a partition to appear. Also creates the topic, as clients do."""
-        found = list_topics(self._producer, self._troubles, self._timeout_s, self._topic).topics[self._topic]
-        if found.error is not None and not_authorized(found.error.name()):
-            raise self._failure(found.error)
-        last = len(found.partitions) - 1
-        if found.partitions and self._partition > last:
-            known = f"0 to {last}" if last else "0 alone"
+    def _check_partition(self) -> None:
+        there = self._producer.partitions
+        if self._partition >= len(there):
+            known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
             raise Failure(
                 f"topic {self._topic} has no partition {self._partition}, but {known}", exits.NOT_FOUND
             )
 
     def send(self, key: bytes | None, value: bytes | None) -> None:
-        """Hand a record to librdkafka; waits while its queue is full. Raises Failure when it takes none like this."""
-        since = time.monotonic()
-        while True:
-            try:
-                self._producer.produce(
-                    self._topic,
-                    value,
-                    key,
-                    self._partition,
-                    on_delivery=self._delivered,
-                    headers=self._headers,
-                )
-                self._producer.poll(0)
-                break
-            except BufferError:
-                self._producer.poll(POLL_S)
-                if self._is_silent(since):
-                    raise Failure("the cluster takes nothing more", exits.UNREACHABLE) from None
-            except self._library.KafkaException as error:
-                size = len(value or b"") + len(key or b"")
-                raise self._failure(error.args[0], f"a record of {size} bytes was not sent: ") from None
+        """Hand a record to the producer, which may have to send others first. Raise Failure if it takes none."""
+        record = new_record(key, value, timestamp=round(time.time() * 1000), headers=self._headers)
+        if size_of(record) > self._max_bytes:
+            size = len(value or b"") + len(key or b"")
+            raise Failure(
+                f"topic {self._topic}: a record of {size} bytes was not sent: it is over message.max.bytes "
+                f"({self._max_bytes})"
+            )
+        with self._ends():
+            self._producer.send(record, self._partition)
 
-    def _failure(self, error: Any, about: str = "") -> Failure:
-        """Return the end of this command over an error, which names the topic and the right that lacks."""
-        lacks_right = not_authorized(error.name()) is not None
-        words = not_authorized(TOPIC_DENIED, "WRITE") if lacks_right else words_of(error)
-        return Failure(f"topic {self._topic}: {about}{words}", exit_of(error))
+    def flush(self) -> None:
+        """Send what was read, until it is acknowledged or refused. Raise Failure."""
+        with self._ends():
+            self._producer.flush()
+
+    @contextmanager
+    def _ends(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaError as error:
+            raise self._failure(error) from None
+        except Refused as error:
+            self._ended = str(error)
+            raise self._target.failure(error) from None
+        except Unreachable as error:
+            self._ended = str(error)
+            raise Failure(
+                f"topic {self._topic}: the cluster takes nothing more: {error}", exits.UNREACHABLE
+            ) from None
 
     def send_files(self, paths: Sequence[Path], key: bytes | None) -> None:
         """Send each file as a record, except empty files. Raise Failure at the first unreadable file."""
@@ -205,34 +231,32 @@ class Sender:
             if content:
                 self.send(key, content)
 
-    def _delivered(self, error: Any, message: Any) -> None:
-        self._heard_at = time.monotonic()
-        if error is not None:
-            self._failures.append(error)
-            self._lacks_key |= error.name() == INVALID and message.key() is None
-
-    def _is_silent(self, since: float) -> bool:
-        """Whether nothing was acknowledged for the timeout: a queue that only moves slowly may take its time."""
-        return time.monotonic() - max(since, self._heard_at) > self._timeout_s
-
     def finish(self) -> int:
-        """Wait until all is acknowledged, or no more is; report the rest and return the exit code."""
-        began = time.monotonic()
-        try:
-            while (unsent := self._producer.flush(POLL_S)) and not self._is_silent(began):
-                continue
-        except self._library.KafkaException as error:  # an error that no later record avoids
-            raise self._failure(error.args[0]) from None
-        lost = len(self._failures) + unsent
+        """Send the rest, unless the cluster takes nothing more; report what is lost and return the exit code."""
+        if not self._ended:
+            try:
+                self.flush()
+            except Failure as ended:
+                self._ended = self._ended or str(ended)
+        self._producer.close()
+        failures = self._producer.failures
+        lost = sum(len(each.records) for each in failures) + self._producer.unsent
         if not lost:
             return 0
         about = f"{lost} {'record' if lost == 1 else 'records'} not acknowledged: "
-        failure = Failure(
-            f"topic {self._topic}: {about}no answer for {self._timeout_s:g} s", exits.UNREACHABLE
-        )
-        if self._failures:
-            failure = self._failure(self._failures[0], about)
-        if self._lacks_key:
+        failure = Failure(f"topic {self._topic}: {about}{self._ended}", exits.UNREACHABLE)
+        if failures:
+            failure = self._failure(failures[0].error, about)
+        if any(
+            isinstance(each.error, InvalidRecord) and any(record.key is None for record in each.records)
+            for each in failures
+        ):
             failure = Failure(f"{failure}; {NEEDS_KEYS}", failure.code)
         print(f"raftlog: {failure}", file=sys.stderr)
         return failure.code
+
+    def _failure(self, error: KafkaError, about: str = "") -> Failure:
+        """Return the end of this command over an error, which names the topic and the missing right."""
+        lacks_right = not_authorized(type(error).__name__) is not None
+        words = not_authorized("TopicAuthorizationFailed", "WRITE") if lacks_right else words_of(error)
+        return Failure(f"topic {self._topic}: {about}{words}", code_of(error))

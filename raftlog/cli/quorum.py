@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from raftlog.base.types import NO_DIRECTORY, encode_uuid
+from raftlog.base.types import METADATA_TOPIC, NO_DIRECTORY, encode_uuid
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
+from raftlog.protocol.apis import ApiKey
 
 quorum = noun("Show the metadata quorum and how far its voters are.")
 
@@ -43,12 +45,11 @@ class Quorum:
 
 def quorum_of(target: Target) -> Quorum:
     """Ask a cluster for its quorum. Raises Failure."""
-    (topic,) = target.ask_kafka_python(lambda client: client.describe_metadata_quorum(), "DESCRIBE")["topics"]
-    (found,) = topic["partitions"]
-    voters, observers = found["current_voters"], found["observers"]
-    leader = found["leader_id"]
+    (topic,) = target.ask(ApiKey.DESCRIBE_QUORUM, _build, needs="DESCRIBE").topics
+    (found,) = topic.partitions
+    voters, observers = found.current_voters, found.observers
     now = max(
-        (each["last_fetch_timestamp"] for each in (*voters, *observers) if each["replica_id"] == leader),
+        (each.last_fetch_timestamp for each in (*voters, *observers) if each.replica_id == found.leader_id),
         default=-1,
     )
 
@@ -57,17 +58,24 @@ def quorum_of(target: Target) -> Quorum:
 
     replicas = tuple(
         Replica(
-            each["replica_id"],
+            each.replica_id,
             votes,
-            each["log_end_offset"],
-            ago(each["last_fetch_timestamp"]),
-            ago(each["last_caught_up_timestamp"]),
-            _directory_id(each.get("replica_directory_id")),
+            each.log_end_offset,
+            ago(each.last_fetch_timestamp),
+            ago(each.last_caught_up_timestamp),
+            _directory_id(getattr(each, "replica_directory_id", None)),
         )
         for votes, group in ((True, voters), (False, observers))
         for each in group
     )
-    return Quorum(leader, found["leader_epoch"], found["high_watermark"], replicas)
+    return Quorum(found.leader_id, found.leader_epoch, found.high_watermark, replicas)
+
+
+def _build(make: Any) -> Any:
+    partition = make.PartitionData(partition_index=0)
+    return make.DescribeQuorumRequest(
+        topics=(make.TopicData(topic_name=METADATA_TOPIC, partitions=(partition,)),)
+    )
 
 
 def _directory_id(found: object) -> str | None:

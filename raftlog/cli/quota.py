@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from raftlog.base.errors import from_code
 from raftlog.cli import exits
+from raftlog.cli.client_settings import read_settings
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import client_settings
-from raftlog.cli.refusals import not_authorized
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.target import CODES, Target
+from raftlog.cli.target import Target, refusal
+from raftlog.protocol.apis import ApiKey
 
-quota = noun("List, set and remove quotas of users, client ids and addresses.")
+quota = noun("List, set and delete quotas of users, client ids and addresses.")
 
 DEFAULT: Final = "<default>"
 """As Kafka's tools show the entity that stands for all those without a quota of their own."""
@@ -85,12 +85,12 @@ def set_(
     time), controller_mutation_rate (partitions a second) and, of addresses, connection_creation_rate (a second).
     """
     entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
-    values = {key: _number(key, value) for key, value in client_settings(quotas).items()}
+    values = {key: _number(key, value) for key, value in read_settings(quotas).items()}
     alter_quotas(target, entity, dict(values))
 
 
-@verb(quota, "remove")
-def remove(
+@verb(quota, "delete", former="remove")
+def delete(
     target: Target,
     quotas: Annotated[list[str] | None, typer.Argument(metavar="QUOTA", help="default: all")] = None,
     *,
@@ -101,7 +101,7 @@ def remove(
     ip: Ip = None,
     ip_defaults: IpDefaults = False,
 ) -> None:
-    """Remove quotas of a user, a client id, both together, or an address."""
+    """Delete quotas of a user, a client id, both together, or an address."""
     entity = _entity((user, user_defaults), (client_id, client_defaults), (ip, ip_defaults))
     there = next((values for _, values in _found(target, entity, strict=True)), {})
     if missing := [each for each in quotas or [] if each not in there]:
@@ -145,15 +145,13 @@ def _found(
         raise Failure(_WHO, exits.USAGE)
     match = [(kind, OF_DEFAULT if name is None else EXACT, name) for kind, name in entity]
 
-    def request(messages: Any) -> Any:
-        make = messages.DescribeClientQuotasRequest
-        components = [
+    def build(make: Any) -> Any:
+        components = tuple(
             make.ComponentData(entity_type=kind, match_type=how, match=name) for kind, how, name in match
-        ]
-        return make(components=components, strict=strict)
+        )
+        return make.DescribeClientQuotasRequest(components=components, strict=strict)
 
-    answer = _ask(target, request)
-    _check(answer, "DESCRIBE_CONFIGS")
+    answer = target.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, build, needs="DESCRIBE_CONFIGS")
     return [
         (
             {part.entity_type: part.entity_name for part in each.entity},
@@ -168,41 +166,17 @@ def alter_quotas(target: Target, entity: list[Part], values: dict[str, float | N
     if not entity:
         raise Failure(_WHO, exits.USAGE)
 
-    def request(messages: Any) -> Any:
-        make = messages.AlterClientQuotasRequest.EntryData
-        names = [make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity]
-        changes = [
+    def build(make: Any) -> Any:
+        names = tuple(make.EntityData(entity_type=kind, entity_name=name) for kind, name in entity)
+        changes = tuple(
             make.OpData(key=key, value=value or 0.0, remove=value is None) for key, value in values.items()
-        ]
-        entry = make(entity=names, ops=changes)
-        return messages.AlterClientQuotasRequest(entries=[entry], validate_only=False)
+        )
+        entry = make.EntryData(entity=names, ops=changes)
+        return make.AlterClientQuotasRequest(entries=(entry,), validate_only=False)
 
-    answer = _ask(target, request)
-    for each in answer.entries:
-        _check(each, "ALTER_CONFIGS")
-
-
-def _ask(target: Target, request: Callable[[Any], Any]) -> Any:
-    """Return the answer to a request; kafka-python has its messages, but no method that sends them."""
-
-    def send(client: Any) -> Any:
-        from kafka.protocol import admin
-
-        if not hasattr(admin, "AlterClientQuotasRequest"):
-            raise Failure("this needs a newer Kafka client: pip install --upgrade kafka-python")
-        return client._manager.run(client._manager.send, request(admin))
-
-    return target.ask_kafka_python(send)
+    for each in target.ask(ApiKey.ALTER_CLIENT_QUOTAS, build, needs="ALTER_CONFIGS").entries:
+        if each.error_code:
+            raise refusal(from_code(each.error_code, each.error_message), needs="ALTER_CONFIGS")
 
 
 _WHO: Final = "say for whom: --user, --client-id, both, or --ip, or their defaults"
-
-
-def _check(answer: Any, needs: str) -> None:
-    """Raise Failure for the error in a part of a response; `needs` is the required operation."""
-    if answer.error_code:
-        from kafka.errors import for_code
-
-        error = for_code(answer.error_code)
-        said = not_authorized(error.__name__, needs) or answer.error_message or error.description
-        raise Failure(said, CODES.get(error.__name__, exits.FAILED))

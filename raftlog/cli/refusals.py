@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-UNPROVEN: Final = (
-    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
-)
-
 _RESOURCES: Final = {
     "topicauthorizationfailed": "topic",
     "groupauthorizationfailed": "group",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -24,13 +25,11 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.protocol.apis import ApiKey
-from raftlog.protocol.message_builders import request_builders
 
-token = noun("Make, renew, end and list delegation tokens.")
+token = noun("Make, renew, delete and list delegation tokens.")
 
 FROM_STDIN: Final = "-"
 COLUMNS: Final = ("token_id", "owner", "requester", "renewers", "expires", "max")
-CREATE_VERSION, RENEW_VERSION, EXPIRE_VERSION, DESCRIBE_VERSION = 3, 2, 2, 3
 
 Proof = Annotated[
     str,
@@ -57,17 +56,19 @@ def create(
     form: Form,
 ) -> None:
     """Make a token, and print what logs in with it: the user name is its id, the password its HMAC."""
-    make = request_builders(ApiKey.CREATE_DELEGATION_TOKEN, CREATE_VERSION)
-    asked = make.CreateDelegationTokenRequest(
-        owner_principal_type="User" if owner else None,
-        owner_principal_name=_name(owner) or None,
-        renewers=tuple(
-            make.CreatableRenewers(principal_type="User", principal_name=_name(each))
-            for each in renewers or ()
-        ),
-        max_lifetime=-1 if lifetime is None else lifetime * 1000,
-    )
-    made = _ask(target, ApiKey.CREATE_DELEGATION_TOKEN, CREATE_VERSION, asked)
+
+    def build(make: Any) -> Any:
+        return make.CreateDelegationTokenRequest(
+            owner_principal_type="User" if owner else None,
+            owner_principal_name=_name(owner) or None,
+            renewers=tuple(
+                make.CreatableRenewers(principal_type="User", principal_name=_name(each))
+                for each in renewers or ()
+            ),
+            max_lifetime=-1 if lifetime is None else lifetime * 1000,
+        )
+
+    made = _ask(target, ApiKey.CREATE_DELEGATION_TOKEN, build)
     print_object(
         {
             "token_id": made.token_id,
@@ -82,27 +83,33 @@ def create(
 
 @verb(token, "renew")
 def renew(target: Target, proof: Proof, *, seconds: Seconds = None) -> None:
-    """Have a token hold on, at most until its maximum."""
-    make = request_builders(ApiKey.RENEW_DELEGATION_TOKEN, RENEW_VERSION)
+    """Extend a token, up to its maximum lifetime."""
     period_ms = -1 if seconds is None else seconds * 1000
-    asked = make.RenewDelegationTokenRequest(hmac=_bytes(proof), renew_period=period_ms)
-    renewed = _ask(target, ApiKey.RENEW_DELEGATION_TOKEN, RENEW_VERSION, asked)
+    hmac = _bytes(proof)
+    renewed = _ask(
+        target,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        lambda make: make.RenewDelegationTokenRequest(hmac=hmac, renew_period=period_ms),
+    )
     print(f"renewed: it expires at {_date(renewed.expiry_timestamp)}")
 
 
-@verb(token, "expire")
-def expire(
+@verb(token, "delete", former="expire")
+def delete(
     target: Target,
     proof: Proof,
     *,
     seconds: Annotated[int | None, typer.Option("--in", metavar="S", min=0, help="default: at once")] = None,
 ) -> None:
-    """End a token. Connections that logged in with it end as well."""
-    make = request_builders(ApiKey.EXPIRE_DELEGATION_TOKEN, EXPIRE_VERSION)
+    """Delete a token. Connections that logged in with it end as well."""
     period_ms = -1 if seconds is None else seconds * 1000
-    asked = make.ExpireDelegationTokenRequest(hmac=_bytes(proof), expiry_time_period=period_ms)
-    ended = _ask(target, ApiKey.EXPIRE_DELEGATION_TOKEN, EXPIRE_VERSION, asked)
-    print("removed" if seconds is None else f"it expires at {_date(ended.expiry_timestamp)}")
+    hmac = _bytes(proof)
+    ended = _ask(
+        target,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        lambda make: make.ExpireDelegationTokenRequest(hmac=hmac, expiry_time_period=period_ms),
+    )
+    print("deleted" if seconds is None else f"it expires at {_date(ended.expiry_timestamp)}")
 
 
 @verb(token, "list", prints_rows=True)
@@ -114,16 +121,18 @@ def list_tokens(
     form: Form,
 ) -> None:
     """List the tokens that you may see, all or only of some users."""
-    make = request_builders(ApiKey.DESCRIBE_DELEGATION_TOKEN, DESCRIBE_VERSION)
-    asked = make.DescribeDelegationTokenRequest(
-        owners=tuple(
-            make.DescribeDelegationTokenOwner(principal_type="User", principal_name=_name(each))
-            for each in owners
+
+    def build(make: Any) -> Any:
+        return make.DescribeDelegationTokenRequest(
+            owners=tuple(
+                make.DescribeDelegationTokenOwner(principal_type="User", principal_name=_name(each))
+                for each in owners
+            )
+            if owners
+            else None
         )
-        if owners
-        else None
-    )
-    found = _ask(target, ApiKey.DESCRIBE_DELEGATION_TOKEN, DESCRIBE_VERSION, asked)
+
+    found = _ask(target, ApiKey.DESCRIBE_DELEGATION_TOKEN, build)
     rows = sorted(
         (_row(each, show_hmac=show_hmacs) for each in found.tokens), key=lambda row: row["token_id"]
     )
@@ -142,14 +151,15 @@ def _row(found: Any, *, show_hmac: bool) -> dict[str, Any]:
     return {**row, "hmac": b64encode(bytes(found.hmac)).decode()} if show_hmac else row
 
 
-def _ask(target: Target, api_key: int, version: int, message: Any) -> Any:
-    """Return the answer to a request. Raises Failure."""
-    with target.wire() as wire:
+def _ask(target: Target, api_key: int, build: Callable[[Any], Any]) -> Any:
+    """Return the response to a request. Raise Failure."""
+    with target.failures():
         try:
-            return wire.ask(api_key, version, message)
+            return target.cluster.ask(api_key, build)
         except KafkaError as error:
-            words, code = _REFUSALS.get(type(error), (error.message or type(error).__name__, exits.FAILED))
-            raise Failure(words, code) from None
+            if type(error) not in _REFUSALS:
+                raise
+            raise Failure(*_REFUSALS[type(error)]) from None
 
 
 _REFUSALS: Final[dict[type[KafkaError], tuple[str, int]]] = {

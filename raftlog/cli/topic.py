@@ -1,4 +1,4 @@
-"""`raftlog topic …`, on librdkafka's admin client."""
+"""`raftlog topic …`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import typer
 
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.cli import exits
+from raftlog.cli.client_settings import read_settings
 from raftlog.cli.cluster_command import Topic, Topics, noun, verb
 from raftlog.cli.effective_settings import change_settings, settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import client_settings, confluent_kafka
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.target import Admin, Target, settle
+from raftlog.cli.target import Target, settle
+from raftlog.client.metadata import PartitionKey
+from raftlog.protocol.apis import ApiKey
 
 topic = noun("Create, list, describe, alter, trim and delete topics.")
 
@@ -44,25 +46,32 @@ def create(
     dry_run: DryRun = False,
 ) -> int:
     """Create topics."""
-    new_topic = confluent_kafka().admin.NewTopic
-    settings = client_settings(config or [])
-    admin = target.admin
+    settings = read_settings(config or [])
     if if_not_exists:
-        there = admin.topics()
+        there = target.topics()
         names = [name for name in names if name not in there]
     if not names:
         return 0
-    futures = admin.ask(
-        admin.client.create_topics,
-        [
-            new_topic(name, num_partitions=partitions, replication_factor=replicas, config=settings)
+
+    def build(make: Any) -> Any:
+        configs = tuple(
+            make.CreatableTopicConfig(name=setting, value=value) for setting, value in settings.items()
+        )
+        topics = tuple(
+            make.CreatableTopic(
+                name=name,
+                num_partitions=partitions,
+                replication_factor=replicas,
+                assignments=(),
+                configs=configs,
+            )
             for name in names
-        ],
-        operation_timeout=target.timeout_s,
-        validate_only=dry_run,
-    )
+        )
+        return make.CreateTopicsRequest(topics=topics, timeout=_timeout_ms(target), validate_only=dry_run)
+
+    found = {each.name: each for each in target.ask(ApiKey.CREATE_TOPICS, build).topics}
     done = "could be created" if dry_run else "created"
-    return settle(admin, futures, lambda name, _: print(f"{name} {done}"), needs="CREATE")
+    return settle([(name, found[name], f"{name} {done}") for name in names], needs="CREATE")
 
 
 @verb(topic, "list", prints_rows=True)
@@ -72,9 +81,9 @@ def list_topics(target: Target, *, form: Form) -> None:
         {
             "topic": name,
             "partitions": len(found.partitions),
-            "replication_factor": _replication_factor(found),
+            "replication_factor": found.replication_factor,
         }
-        for name, found in sorted(target.admin.topics().items())
+        for name, found in sorted(target.topics().items())
     ]
     print_rows(rows, form, ("topic", "partitions", "replication_factor"))
 
@@ -82,22 +91,21 @@ def list_topics(target: Target, *, form: Form) -> None:
 @verb(topic, "describe", prints_rows=True)
 def describe(target: Target, name: Topic, *, form: Form) -> None:
     """Show a topic's partitions with leader, replicas and in-sync replicas, and the configs that were set."""
-    admin = target.admin
-    found = admin.topic(name)
+    found = target.topic(name)
     if form is Form.TABLE:
         set_here = [
             f"{each['name']}={each['value']}"
-            for each in settings_of(admin, "topic", name)
+            for each in settings_of(target, "topic", name)
             if each["source"] == "topic"
         ]
         print(
-            f"{name}  partitions {len(found.partitions)}  replication factor {_replication_factor(found)}",
+            f"{name}  partitions {len(found.partitions)}  replication factor {found.replication_factor}",
             *set_here,
             sep="\n  ",
         )
         print()
     rows = [
-        {"partition": each.id, "leader": each.leader, "replicas": list(each.replicas), "isr": list(each.isrs)}
+        {"partition": each.id, "leader": each.leader, "replicas": list(each.replicas), "isr": list(each.isr)}
         for each in sorted(found.partitions.values(), key=lambda each: each.id)
     ]
     print_rows(rows, form, ("partition", "leader", "replicas", "isr"))
@@ -111,16 +119,14 @@ def alter(
     config: Config = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option(
-            "--delete-config", "-d", metavar="NAME", help="a config that is to be the default again"
-        ),
+        typer.Option("--delete-config", metavar="NAME", help="a config that is to be the default again"),
     ] = None,
 ) -> None:
     """Set and unset configs of a topic, all or none."""
-    changes: dict[str, str | None] = {**client_settings(config or []), **dict.fromkeys(delete_config or [])}
+    changes: dict[str, str | None] = {**read_settings(config or []), **dict.fromkeys(delete_config or [])}
     if not changes:
-        raise Failure("nothing to alter: say -c NAME=VALUE or -d NAME", exits.USAGE)
-    change_settings(target.admin, "topic", name, changes)
+        raise Failure("nothing to alter: say -c NAME=VALUE or --delete-config NAME", exits.USAGE)
+    change_settings(target, "topic", name, changes)
 
 
 @verb(topic, "add-partitions")
@@ -135,16 +141,17 @@ def add_partitions(
     """Add partitions to a topic. Keys may go to other partitions from then on."""
     if bool(by) == bool(total):
         raise Failure("say how many: either --num to add, or --partitions in all", exits.USAGE)
-    admin = target.admin
-    total = total or by + len(admin.topic(name).partitions)
-    futures = admin.ask(
-        admin.client.create_partitions,
-        [confluent_kafka().admin.NewPartitions(name, total)],
-        operation_timeout=target.timeout_s,
-        validate_only=dry_run,
-    )
+    total = total or by + len(target.topic(name).partitions)
+
+    def build(make: Any) -> Any:
+        wanted = make.CreatePartitionsTopic(name=name, count=total, assignments=None)
+        return make.CreatePartitionsRequest(
+            topics=(wanted,), timeout=_timeout_ms(target), validate_only=dry_run
+        )
+
+    found = target.ask(ApiKey.CREATE_PARTITIONS, build).results
     done = "could have" if dry_run else "has"
-    return settle(admin, futures, lambda topic, _: print(f"{topic} {done} {total} partitions"), needs="ALTER")
+    return settle([(name, each, f"{name} {done} {total} partitions") for each in found], needs="ALTER")
 
 
 @verb(topic, "trim")
@@ -156,21 +163,28 @@ def trim(
     partition: Annotated[int, typer.Option("--partition", "-p", help="-1: all of them")] = -1,
 ) -> int:
     """Delete a topic's records before an offset."""
-    admin = target.admin
     before = -1 if offset == "end" else _whole_number("--offset", offset)
-    chosen = partitions_of(admin, name, partition)
-    position = confluent_kafka().TopicPartition
-    futures = admin.ask(
-        admin.client.delete_records,
-        [position(name, each, before) for each in chosen],
-        operation_timeout=target.timeout_s,
-    )
-    return settle(
-        admin,
-        {f"{name} {each.partition}": future for each, future in futures.items()},
-        lambda label, deleted: print(f"{label} begins at {deleted.low_watermark}"),
-        needs="DELETE",
-    )
+    chosen: list[PartitionKey] = [(name, each) for each in partitions_of(target, name, partition)]
+
+    def build(make: Any, topics: dict[str, list[int]]) -> Any:
+        wanted = tuple(
+            make.DeleteRecordsTopic(
+                name=topic,
+                partitions=tuple(
+                    make.DeleteRecordsPartition(partition_index=each, offset=before) for each in numbers
+                ),
+            )
+            for topic, numbers in topics.items()
+        )
+        return make.DeleteRecordsRequest(topics=wanted, timeout=_timeout_ms(target))
+
+    with target.failures(needs="DELETE"):
+        found = target.cluster.ask_leaders(chosen, ApiKey.DELETE_RECORDS, build)
+    results = [
+        (f"{name} {number}", each, f"{name} {number} begins at {each.low_watermark}")
+        for (_, number), each in sorted(found.items())
+    ]
+    return settle(results, needs="DELETE")
 
 
 @verb(topic, "delete")
@@ -185,19 +199,26 @@ def delete(
     for name in names:
         if name in LOST_WITH and not force:
             raise Failure(f"with {name} is lost {LOST_WITH[name]}; --force deletes it all the same")
-    admin = target.admin
     if if_exists:
-        there = admin.topics()
+        there = target.topics()
         names = [name for name in names if name in there]
     if not names:
         return 0
-    futures = admin.ask(admin.client.delete_topics, names, operation_timeout=target.timeout_s)
-    return settle(admin, futures, lambda name, _: print(f"{name} deleted"), needs="DELETE")
+
+    def build(make: Any) -> Any:
+        return make.DeleteTopicsRequest(
+            topics=tuple(make.DeleteTopicState(name=name, topic_id=None) for name in names),
+            topic_names=tuple(names),
+            timeout=_timeout_ms(target),
+        )
+
+    found = {each.name: each for each in target.ask(ApiKey.DELETE_TOPICS, build).responses}
+    return settle([(name, found[name], f"{name} deleted") for name in names], needs="DELETE")
 
 
-def partitions_of(admin: Admin, name: str, partition: int = -1) -> list[int]:
-    """Return the numbers of a topic's partitions, or the one asked for. Raises Failure when it is not there."""
-    there = sorted(admin.topic(name).partitions)
+def partitions_of(target: Target, name: str, partition: int = -1) -> list[int]:
+    """Return the numbers of a topic's partitions, or the one asked for. Raise Failure when it is not there."""
+    there = sorted(target.topic(name).partitions)
     if partition < 0:
         return there
     if partition not in there:
@@ -206,8 +227,8 @@ def partitions_of(admin: Admin, name: str, partition: int = -1) -> list[int]:
     return [partition]
 
 
-def _replication_factor(found: Any) -> int:
-    return max((len(each.replicas) for each in found.partitions.values()), default=0)
+def _timeout_ms(target: Target) -> int:
+    return int(target.timeout_s * 1000)
 
 
 def _whole_number(option: str, text: str) -> int:

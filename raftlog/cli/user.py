@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
+from raftlog.base.errors import from_code
 from raftlog.cli import exits
 from raftlog.cli.cluster_command import not_empty, noun, verb
 from raftlog.cli.exits import Failure
-from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.scram_argument import checked_password, read_password_file
-from raftlog.cli.target import Admin, Target
-from raftlog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS
+from raftlog.cli.target import Target, refusal
+from raftlog.protocol.apis import ApiKey
+from raftlog.security.scram import MAX_ITERATIONS, MIN_ITERATIONS, salted
 
-user = noun("List, set and remove users that log in with SCRAM.")
+user = noun("List, set and delete users that log in with SCRAM.")
 
 
 class Mechanism(StrEnum):
@@ -27,6 +30,18 @@ class Mechanism(StrEnum):
     SHA_256 = "SCRAM-SHA-256"
     SHA_512 = "SCRAM-SHA-512"
 
+
+class Change(NamedTuple):
+    """A new credential of a user."""
+
+    mechanism: Mechanism
+    iterations: int
+    password: str
+
+
+_NUMBERS: Final = {Mechanism.SHA_256: 1, Mechanism.SHA_512: 2}
+"""Kafka's numbers for the mechanisms."""
+SALT_BYTES: Final = 24
 
 Name = Annotated[str, typer.Argument(metavar="USER", callback=not_empty)]
 Mechanisms = Annotated[
@@ -42,7 +57,7 @@ def list_users(
     form: Form,
 ) -> None:
     """List users, with a row for each mechanism of a user."""
-    found = _credentials(target.admin)
+    found = _credentials(target)
     if missing := [each for each in names or [] if each not in found]:
         raise Failure(f"there is no user {', '.join(missing)}", exits.NOT_FOUND)
     rows = [
@@ -74,52 +89,66 @@ def set_(
     if password_file and password_stdin:
         raise Failure("--password-file and --password-stdin: say one of both", exits.USAGE)
     password = _password(name, password_file, password_stdin)
-    library = confluent_kafka().admin
-    changes = [
-        library.UserScramCredentialUpsertion(
-            name, library.ScramCredentialInfo(_wire(each), iterations), password.encode()
-        )
-        for each in mechanism or Mechanism
-    ]
-    _alter(target.admin, name, changes)
+    changes = [Change(each, iterations, password) for each in mechanism or Mechanism]
+    _alter(target, name, set_to=changes)
     print(f"{name} can log in with {' and '.join(mechanism or Mechanism)}")
 
 
-@verb(user, "remove")
-def remove(target: Target, name: Name, *, mechanism: Mechanisms = None) -> None:
-    """Remove a user's credentials: no new connection logs in with them. Rules about the user stay."""
-    kept = _credentials(target.admin).get(name, {})
+@verb(user, "delete", former="remove")
+def delete(target: Target, name: Name, *, mechanism: Mechanisms = None) -> None:
+    """Delete a user's credentials: no new connection logs in with them. Rules about the user stay."""
+    kept = _credentials(target).get(name, {})
     asked = list(mechanism or kept)
     if not kept:
         raise Failure(f"there is no user {name}", exits.NOT_FOUND)
     if missing := [each for each in asked if each not in kept]:
         raise Failure(f"user {name} has no credential for {', '.join(missing)}", exits.NOT_FOUND)
-    library = confluent_kafka().admin
-    _alter(target.admin, name, [library.UserScramCredentialDeletion(name, _wire(each)) for each in asked])
-    print(f"{name} removed" if set(asked) == set(kept) else f"{name} removed for {' and '.join(asked)}")
+    _alter(target, name, removed=asked)
+    print(f"{name} deleted" if set(asked) == set(kept) else f"{name} deleted for {' and '.join(asked)}")
 
 
-def _alter(admin: Admin, name: str, changes: list[Any]) -> None:
-    admin.demand("ALTER")
-    futures = admin.ask(admin.client.alter_user_scram_credentials, changes)
-    admin.wait(futures[name], f"{name}: ")
+def _alter(
+    target: Target, name: str, *, set_to: Sequence[Change] = (), removed: Sequence[Mechanism] = ()
+) -> None:
+    target.demand("ALTER")
+
+    def build(make: Any) -> Any:
+        return make.AlterUserScramCredentialsRequest(
+            deletions=tuple(
+                make.ScramCredentialDeletion(name=name, mechanism=_NUMBERS[each]) for each in removed
+            ),
+            upsertions=tuple(_upsertion(make, name, each) for each in set_to),
+        )
+
+    for each in target.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, build, about=f"{name}: ").results:
+        if each.error_code:
+            raise refusal(from_code(each.error_code, each.error_message), f"{name}: ", needs="ALTER")
 
 
-def _credentials(admin: Admin) -> dict[str, dict[Mechanism, int]]:
+def _upsertion(make: Any, name: str, change: Change) -> Any:
+    """Return a credential for the wire: salted here, so that the password does not leave this process."""
+    salt = secrets.token_bytes(SALT_BYTES)
+    return make.ScramCredentialUpsertion(
+        name=name,
+        mechanism=_NUMBERS[change.mechanism],
+        iterations=change.iterations,
+        salt=salt,
+        salted_password=salted(change.mechanism.value, change.password, salt, change.iterations),
+    )
+
+
+def _credentials(target: Target) -> dict[str, dict[Mechanism, int]]:
     """Return the iterations of every user's credentials, by mechanism."""
-    admin.demand("DESCRIBE")
-    found = admin.ask(admin.client.describe_user_scram_credentials)
+    target.demand("DESCRIBE")
+    mechanisms = {number: mechanism for mechanism, number in _NUMBERS.items()}
+    found = target.ask(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        lambda make: make.DescribeUserScramCredentialsRequest(users=None),
+    )
     return {
-        name: {
-            Mechanism(each.mechanism.name.replace("_", "-")): each.iterations
-            for each in kept.scram_credential_infos
-        }
-        for name, kept in found.items()
+        each.user: {mechanisms[kept.mechanism]: kept.iterations for kept in each.credential_infos}
+        for each in found.results
     }
-
-
-def _wire(mechanism: Mechanism) -> Any:
-    return confluent_kafka().admin.ScramMechanism[mechanism.value.replace("-", "_")]
 
 
 def _password(name: str, file: Path | None, from_stdin: bool) -> str:

@@ -18,6 +18,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.pipeline.offsets import Range, TopicPartition
 from raftlog.pipeline.record_columns import Batch, to_arrow
 from raftlog.records.batch import iter_headers
+from raftlog.records.visible import visible_batches
 
 KNOWN_SETTINGS: Final = frozenset(
     {"bootstrap.servers", "isolation.level", "log_level", "log.connection.close", "security.protocol"}
@@ -126,22 +127,6 @@ class LeaderReading:
         left = int((self._wanted.end - offset) * self._bytes_per_offset * 1.05)
         size = min(max(left, LEAST_FETCH_BYTES), FETCH_BYTES) if left else FETCH_BYTES
         leader.ask(self._wanted.at, offset, max_bytes=size, committed=self._committed)
-
-
-def visible_batches(batches: Iterable[Batch], aborted: Iterable[tuple[int, int]]) -> list[Batch]:
-    """Return the batches with records for readers: without markers and aborted transactions (KIP-98)."""
-    found = []
-    to_begin = sorted(aborted, key=lambda each: each[1], reverse=True)
-    producers: set[int] = set()
-    for batch in batches:
-        header = batch.header
-        while to_begin and to_begin[-1][1] <= header.last_offset:
-            producers.add(to_begin.pop()[0])
-        if header.is_control:
-            producers.discard(header.producer_id)
-        elif header.record_count and not (header.is_transactional and header.producer_id in producers):
-            found.append(batch)
-    return found
 
 
 def grouped(batches: Iterable[Batch]) -> Iterator[list[Batch]]:

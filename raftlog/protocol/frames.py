@@ -6,9 +6,10 @@ It knows only the first field of a frame. An impossible length means that framin
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from raftlog.base.disk import Buffer
+if TYPE_CHECKING:
+    from raftlog.base.disk import Buffer
 
 PREFIX_BYTES: Final = 4
 """Bytes of the length in front of every frame."""

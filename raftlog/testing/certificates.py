@@ -280,5 +280,7 @@ def _cryptography() -> tuple[Any, Any]:
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise CertificatesUnusable("this needs another package: pip install 'raftlog[tls]'") from None
+        raise CertificatesUnusable(
+            "this needs another package: pip install cryptography (the extra tls)"
+        ) from None
     return x509, ec

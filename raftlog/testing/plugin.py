@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import socket
 import uuid
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from raftlog.testing.evidence import NodeAddress
 
 MOST_NODES: Final = 9
+CONNECT_S: Final = 5.0
+"""How long to try each address of a cluster that is not started here."""
 IN_PROCESS: Final = "in-process"
 MARKER: Final = (
     "raftlog(nodes=3, settings=None, faults=False, network=False): the cluster that raftlog_cluster gives; "
@@ -105,6 +108,23 @@ def _addresses(config: pytest.Config) -> list[str]:
     return addresses
 
 
+def _check_that_one_answers(addresses: Sequence[str]) -> None:
+    """End the session, with the addresses and the reason, if no node accepts a connection."""
+    reason: object = ""
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), CONNECT_S):
+                return
+        except OSError as error:
+            reason = error.strerror or error
+    pytest.exit(
+        f"raftlog: no node answers at {', '.join(addresses)} ({reason}): start the cluster, or leave out "
+        "--raftlog-bootstrap (raftlog_bootstrap), and one is started",
+        returncode=pytest.ExitCode.USAGE_ERROR,
+    )
+
+
 def _folder_to_keep(config: pytest.Config, name: str) -> Path | None:
     keep = _option(config, "keep")
     return Path(keep) / f"{name}-{uuid.uuid4().hex[:8]}" if keep else None
@@ -165,6 +185,7 @@ def raftlog_nodes(
 
     config = request.config
     if elsewhere := _addresses(config):
+        _check_that_one_answers(elsewhere)
         yield [NodeAddress(number, address) for number, address in enumerate(elsewhere, 1)]
         return
     base = tmp_path_factory.getbasetemp()

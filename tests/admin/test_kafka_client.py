@@ -8,10 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.admin.kafka_client import MOST_IDLE, Asker, BrokerUnreachable, _Wire, shapes
+from raftlog.admin.kafka_client import MOST_IDLE, Asker, BrokerUnreachable, _Wire
 from raftlog.base.config import load_config
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 
 
 class Transport(asyncio.Transport):
@@ -73,7 +74,7 @@ async def test_a_burst_leaves_few_connections() -> None:
     endpoint = Endpoint("PLAINTEXT", *listening.sockets[0].getsockname()[:2])
     image = MetadataImage(brokers={1: BrokerState(1, 1, UUID(int=1), (endpoint,))})
     asker = Asker(load_config({"inter.broker.listener.name": "PLAINTEXT"}), lambda: image)
-    request = shapes(ApiKey.ELECT_LEADERS).ElectLeadersRequest(
+    request = builders_for(ApiKey.ELECT_LEADERS).ElectLeadersRequest(
         election_type=0, topic_partitions=(), timeout=timedelta()
     )
     asked = [

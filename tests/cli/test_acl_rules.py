@@ -150,7 +150,7 @@ def test_operations_are_read_as_kafka_writes_them() -> None:
 def test_only_words_that_can_be_written_are_offered_for_a_new_rule() -> None:
     """`any` and `match` look for rules: help of `add` does not name them, that of `list` and `remove` does."""
     assert "match" not in invoke("acl", "add", "--help")[1]
-    assert all("match" in invoke("acl", verb, "--help")[1] for verb in ("list", "remove"))
+    assert all("match" in invoke("acl", verb, "--help")[1] for verb in ("list", "delete"))
     code, _, said = invoke("acl", "add", "--topic", "x", "--resource-pattern-type", "any")
     assert code == exits.USAGE and "'any' is not one of 'literal', 'prefixed'" in said
 

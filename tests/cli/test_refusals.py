@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace as Fake
-from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID
-from confluent_kafka.admin import OffsetSpec
 
 from raftlog.cli import exits
-from raftlog.cli.partition import offsets_at
 from tests.cli.live import invoke
 
 NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "0.1")
@@ -47,14 +42,3 @@ def test_a_missing_certificate_is_named_with_its_setting(words: tuple[str, ...],
     ran = invoke(*words, *NOWHERE, "-F", str(file))
     said = "raftlog: ssl.ca.location: /nowhere/ca.pem: No such file or directory\n"
     assert ran == (exits.USAGE, "", said)
-
-
-def test_an_offset_that_no_leader_told_is_none() -> None:
-    """librdkafka gives -1001 and no error for a partition whose leader was silent, where another leader answered."""
-    admin: Any = Fake(
-        client=Fake(list_offsets=None),
-        ask=lambda ask, asked: dict.fromkeys(asked),
-        wait=lambda future, where, needs: Fake(offset=OFFSET_INVALID),
-    )
-    with pytest.raises(exits.Failure, match="orders 0: its leader does not answer"):
-        offsets_at(admin, [("orders", 0)], OffsetSpec.latest())

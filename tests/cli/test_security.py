@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.cli import exits
-from raftlog.cli.librdkafka import UNPROVEN
+from raftlog.client.errors import UNPROVEN
 from raftlog.testing.secure_cluster import SecureCluster
 from tests.cli.live import CommandLine, Ran, invoke
 from tests.kit.waits import PATIENCE_S, poll_until
@@ -111,12 +111,12 @@ def test_a_user_is_set_logs_in_is_removed_and_logs_in_no_more(as_: As, tmp_path:
     assert as_("alice", "topic", "list", password="in wonderland").returncode == exits.DENIED
     new = "through the looking-glass"
     assert as_("alice", "topic", "list", password=new).returncode == 0
-    assert as_("admin", "user", "remove", "alice", "--mechanism", "SCRAM-SHA-256").returncode == 0
-    assert as_("admin", "user", "remove", "alice").stdout == "alice removed\n"
+    assert as_("admin", "user", "delete", "alice", "--mechanism", "SCRAM-SHA-256").returncode == 0
+    assert as_("admin", "user", "delete", "alice").stdout == "alice deleted\n"
     refused = as_("alice", "topic", "list", password=new)
     assert refused.returncode == exits.DENIED
     assert "the user name or password is wrong" in refused.stderr and new not in refused.stderr
-    assert as_("admin", "user", "remove", "alice").returncode == exits.NOT_FOUND
+    assert as_("admin", "user", "delete", "alice").returncode == exits.NOT_FOUND
 
 
 def test_wrong_words_about_users_are_refused_before_a_password_is_asked_for(as_: As) -> None:
@@ -165,10 +165,10 @@ def test_rules_are_added_listed_in_force_and_removed(as_: As) -> None:
     }
     as_("admin", "acl", "add", "--deny-principal", "User:reader", "--operation", "read", "--topic", "orders")
     assert as_("reader", *read).returncode != 0
-    gone = json.loads(as_("admin", "acl", "remove", *words, "--idempotent", "-J").stdout)
+    gone = json.loads(as_("admin", "acl", "delete", *words, "--idempotent", "-J").stdout)
     assert len(gone) == 4
-    assert as_("admin", "acl", "remove", "--topic", "orders").returncode == exits.USAGE
-    assert len(json.loads(as_("admin", "acl", "remove", "--topic", "orders", "--force", "-J").stdout)) == 1
+    assert as_("admin", "acl", "delete", "--topic", "orders").returncode == exits.USAGE
+    assert len(json.loads(as_("admin", "acl", "delete", "--topic", "orders", "--force", "-J").stdout)) == 1
     assert as_("writer", "produce", "-t", "orders", stdin=b"two\n").returncode == exits.DENIED
 
 
@@ -187,10 +187,10 @@ def test_rules_about_tokens_and_users_are_added_listed_and_removed(as_: As) -> N
         ("USER", "User:alice"),
     }
     assert len(json.loads(as_("admin", "acl", "list", *resources, "-J").stdout)) == 2
-    denied = as_("writer", "acl", "remove", *resources, "--force")
+    denied = as_("writer", "acl", "delete", *resources, "--force")
     assert (denied.returncode, denied.stdout) == (exits.DENIED, "")
     assert denied.stderr == "raftlog: not authorized: this needs ALTER of the cluster\n"
-    assert len(json.loads(as_("admin", "acl", "remove", *resources, "--force", "-J").stdout)) == 2
+    assert len(json.loads(as_("admin", "acl", "delete", *resources, "--force", "-J").stdout)) == 2
     assert json.loads(as_("admin", "acl", "list", *resources, "-J").stdout) == []
 
 
@@ -244,7 +244,7 @@ def test_who_lacks_a_right_is_told_the_operation_and_the_resource(as_: As, clust
         (("topic", "trim", "closed", "--offset", "end"), "closed 0: ", "DELETE of the topic"),
         (("topic", "describe", "closed"), "topic closed: ", "DESCRIBE_CONFIGS of the topic"),
         (("consume", "-t", "closed", "-e"), "closed 0: ", "READ of the topic"),
-        (("partition", "elect", "closed:0"), "closed 0: ", "ALTER of the cluster"),
+        (("partition", "elect", "closed:0"), "", "ALTER of the cluster"),
         (("partition", "reassignments"), "", "DESCRIBE of the cluster"),
         (("broker", "log-dirs"), "", "DESCRIBE of the cluster"),
         (("quota", "set", "--user", "x", "producer_byte_rate=1"), "", "ALTER_CONFIGS of the cluster"),
@@ -317,7 +317,7 @@ def test_who_may_not_look_after_security_is_told_so(as_: As) -> None:
         ("user", "set", "bob", "--password-stdin"),
         ("acl", "list"),
         ("acl", "add", "--allow-principal", "User:writer", "--cluster"),
-        ("acl", "remove", "--cluster", "--force"),
+        ("acl", "delete", "--cluster", "--force"),
     ):
         ran = as_("writer", *arguments, stdin=b"a password\n")
         assert (ran.returncode, ran.stdout) == (exits.DENIED, ""), arguments

@@ -31,10 +31,11 @@ from cryptography.hazmat.primitives import serialization
 
 from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.errors import SaslAuthenticationFailed
-from raftlog.cli.exits import Failure
-from raftlog.cli.wire import reach
+from raftlog.cli.client_settings import addresses_of, dialer_of
+from raftlog.client.connection import Connection
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.security.sasl_client import Login
 from raftlog.security.tokens import TokenKey
 from raftlog.testing.cluster import AdminCluster
 from tests.cli.live import CommandLine
@@ -186,11 +187,11 @@ def use_logins(canary: Canary) -> str:
         (WRONG, WRONG, "PLAIN"),
     ):
         try:
-            reach(address, canary.settings(user, password, mechanism), PATIENCE_S).__exit__()
-        except Failure as refused:
+            connected(address, canary.settings(user, password, mechanism)).close()
+        except SaslAuthenticationFailed as refused:
             canary.came_out("a failed login", refused)
     make = request_builders(ApiKey.CREATE_DELEGATION_TOKEN, 3)
-    with reach(address, canary.settings("admin", PLAIN), PATIENCE_S) as wire:
+    with connected(address, canary.settings("admin", PLAIN)) as wire:
         asked = make.CreateDelegationTokenRequest(
             owner_principal_type=None, owner_principal_name=None, renewers=(), max_lifetime=-1
         )
@@ -198,12 +199,17 @@ def use_logins(canary: Canary) -> str:
     proof = base64.b64encode(TokenKey(TOKENS).hmac_of(token_id)).decode()
     tls = {**canary.settings("", ""), "security.protocol": "SSL"}
     for password in (proof, WRONG):
-        with reach(address, tls, PATIENCE_S) as wire:
+        with connected(address, tls) as wire:
             try:
-                wire.log_in("SCRAM-SHA-512", token_id, password, with_token=True)
+                wire.log_in(Login("SCRAM-SHA-512", token_id, password, with_token=True))
             except SaslAuthenticationFailed as refused:
                 canary.came_out("a failed login", refused.message)
     return proof
+
+
+def connected(address: str, settings: dict[str, str]) -> Connection:
+    """Return a connection with these settings of a client. Raise SaslAuthenticationFailed."""
+    return Connection(dialer_of(settings).connect(*addresses_of(address)[0], PATIENCE_S))
 
 
 def use_http(canary: Canary) -> None:

@@ -21,9 +21,10 @@ from confluent_kafka.admin import (
 
 from raftlog.base.errors import SaslAuthenticationFailed
 from raftlog.cli import exits
-from raftlog.cli.wire import Wire, reach
+from raftlog.client.connection import Connection, Dialer
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders
+from raftlog.security.sasl_client import Login
 from tests.cli.live import CommandLine, Ran
 from tests.clients.closed_cluster import PASSWORDS, SETTINGS, ClosedCluster, closed_cluster
 from tests.kit.waits import PATIENCE_S, until
@@ -67,14 +68,15 @@ def addresses(closed: ClosedCluster) -> list[str]:
     return closed.bootstrap_servers.split(",")
 
 
-def connected(address: str, made: dict[str, str], mechanism: str = "SCRAM-SHA-512") -> Wire:
+def connected(address: str, made: dict[str, str], mechanism: str = "SCRAM-SHA-512") -> Connection:
     """Return a connection of a token's client to one broker. Raises SaslAuthenticationFailed."""
-    wire = reach(address, {}, PATIENCE_S)
-    wire.log_in(mechanism, made["token_id"], made["hmac"], with_token=True)
+    host, port = address.split(":")
+    wire = Connection(Dialer().connect(host, int(port), PATIENCE_S))
+    wire.log_in(Login(mechanism, made["token_id"], made["hmac"], with_token=True))
     return wire
 
 
-def topics(wire: Wire) -> set[str]:
+def topics(wire: Connection) -> set[str]:
     metadata = request_builders(ApiKey.METADATA, METADATA_VERSION)
     asked = metadata.MetadataRequest(topics=None, allow_auto_topic_creation=False)
     return {each.name for each in wire.ask(ApiKey.METADATA, METADATA_VERSION, asked).topics}
@@ -82,7 +84,7 @@ def topics(wire: Wire) -> set[str]:
 
 def refused(address: str, made: dict[str, str]) -> bool:
     try:
-        connected(address, made).__exit__()
+        connected(address, made).close()
     except SaslAuthenticationFailed:
         return True
     return False
@@ -109,8 +111,8 @@ def test_a_token_logs_its_owner_in_at_every_broker(closed: ClosedCluster, people
         wires.append(connected(address, made, mechanism))
     for wire in wires:
         until(lambda wire=wire: topics(wire) == {"claims"}, "the owner's rule is in force")  # type: ignore[misc]
-    ended = people["alice"]("expire", "-", stdin=made["hmac"].encode())
-    assert (ended.returncode, ended.stdout) == (0, "removed\n"), ended.stderr
+    ended = people["alice"]("delete", "-", stdin=made["hmac"].encode())
+    assert (ended.returncode, ended.stdout) == (0, "deleted\n"), ended.stderr
     for address, wire in zip(addresses(closed), wires, strict=True):
         until(lambda address=address: refused(address, made), "no broker knows the token")  # type: ignore[misc]
         with pytest.raises(OSError):
@@ -129,9 +131,9 @@ def test_tokens_are_listed_renewed_and_shortened(closed: ClosedCluster, people: 
     assert made["hmac"] not in people["bob"]("list").stdout
     renewed = people["alice"]("renew", made["hmac"], "--for", "600")
     assert renewed.returncode == 0 and "expires at" in renewed.stdout
-    shortened = people["bob"]("expire", made["hmac"], "--in", "60")
+    shortened = people["bob"]("delete", made["hmac"], "--in", "60")
     assert shortened.returncode == 0 and "expires at" in shortened.stdout
-    assert people["bob"]("expire", made["hmac"]).returncode == 0
+    assert people["bob"]("delete", made["hmac"]).returncode == 0
     again = people["bob"]("renew", made["hmac"])
     assert (again.returncode, again.stderr) == (
         exits.NOT_FOUND,

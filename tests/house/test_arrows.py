@@ -51,11 +51,13 @@ ARROWS: dict[str, frozenset[str]] = {
             "testing",
         }
     ),
+    "client": frozenset({"base", "protocol", "records", "security"}),
     "pipeline": frozenset({"base", "records"}),
     "cli": frozenset(
         {
             "",
             "base",
+            "client",
             "faults",
             "metadata",
             "pipeline",

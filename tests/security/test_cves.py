@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from raftlog.base.config import ConfigFaults, load_config
 from raftlog.base.errors import CorruptMessage
 from raftlog.broker.rights import follow_rules
-from raftlog.cli.wire import Wire
+from raftlog.client.connection import Connection
 from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp, CreateAcls, DeleteAcls
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage
 from raftlog.metadata.snapshot import decode_image, encode_image
@@ -317,8 +317,8 @@ def test_a_command_believes_no_length_and_no_answer_of_a_false_broker(answer: by
     make = request_builders(41, 3)
     tracemalloc.start()
     try:
-        with Wire(ours) as wire, pytest.raises(OSError):
-            wire.ask(41, 3, make.DescribeDelegationTokenRequest(owners=None))
+        with Connection(ours) as connection, pytest.raises(OSError):
+            connection.ask(41, 3, make.DescribeDelegationTokenRequest(owners=None))
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

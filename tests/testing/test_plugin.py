@@ -333,6 +333,19 @@ def test_what_cannot_be_is_said_in_words(tmp_path, test, arguments, message):
     assert message in ended.stdout + ended.stderr
 
 
+def test_a_cluster_that_is_not_there_ends_the_session_with_its_address(tmp_path):
+    """In one line that says what to do, instead of an error of the first connection of each test."""
+    ended = run_pytest(
+        tmp_path,
+        "def test_it(raftlog): raftlog.create_topic()",
+        "--raftlog-bootstrap=127.0.0.1:1,localhost:1",
+    )
+    said = ended.stdout + ended.stderr
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR, said
+    assert "no node answers at 127.0.0.1:1, localhost:1 (Connection refused): start the cluster" in said
+    assert "Traceback" not in said
+
+
 def test_a_cluster_that_is_there_is_used(tmp_path):
     """--raftlog-bootstrap starts nothing."""
     with Cluster(1) as cluster:

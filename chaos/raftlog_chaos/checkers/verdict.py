@@ -87,14 +87,16 @@ class Verdict:
         yield self._last_word()
 
     def _found(self) -> Iterator[str]:
+        """Yield the anomalies that condemn the run. What is allowed has its name in the last line, all else in JSON."""
         ranked = sorted(
-            self.anomalies, key=lambda name: (self.anomalies[name][0].allowed, list(ANOMALIES).index(name))
+            (name for name, found in self.anomalies.items() if not found[0].allowed),
+            key=list(ANOMALIES).index,
         )
         for name in ranked[:SHOWN_FINDINGS]:
             finding = self.anomalies[name][0]
             cases = f"{self.cases[name]:,} case{'s' if self.cases[name] > 1 else ''}"
             yield ""
-            yield f"{name}: {ANOMALIES[name].meaning} ({cases}{', allowed' if finding.allowed else ''})"
+            yield f"{name}: {ANOMALIES[name].meaning} ({cases})"
             yield f"  {finding.key}{': ' if finding.key else ''}{finding.explanation}"
             for op in finding.ops[:SHOWN_OPS]:
                 yield _clipped(f"    {describe(op, finding)}")

@@ -288,14 +288,25 @@ def _write_overrides(directory: Path, settings: Mapping[str, str]) -> Path:
     return path
 
 
+def why_not_here() -> str:
+    """Return what is missing for this testbed, or ""."""
+    if shutil.which("docker") is None:
+        return "there is no docker client"
+    try:
+        _compose_file()
+    except Unavailable as error:
+        return str(error)
+    return ""
+
+
 async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int
 ) -> ComposeTestbed:
     """Build what is not built, start the cluster and return it once every node is healthy. Raises Unavailable."""
     if nodes != NODES:
         raise Unavailable(f"docker-compose.yml has {NODES} nodes, not {nodes}")
-    if shutil.which("docker") is None:
-        raise Unavailable("there is no docker client")
+    if reason := why_not_here():
+        raise Unavailable(reason)
     more = await asyncio.to_thread(_write_overrides, directory, settings)
     project = f"raftlog-chaos-{os.getpid()}"
     compose = (

@@ -39,6 +39,10 @@ class TestbedKind:
         """The abilities of a testbed of this kind."""
         return frozenset(self._module.ABILITIES)
 
+    def why_not_here(self) -> str:
+        """Return why this machine has no such testbed, "" if nothing is known against it."""
+        return str(getattr(self._module, "why_not_here", str)())
+
     def lacks(self, faults: Iterable[str]) -> list[str]:
         """Return the faults that cannot be injected here."""
         return [each for each in faults if not FAULTS[each].needs <= self.abilities]

@@ -69,6 +69,15 @@ class NamespaceTestbed(processes.ProcessTestbed):
         await super().close()
 
 
+def why_not_here() -> str:
+    """Return why this machine gives no network of its own, or ""."""
+    try:
+        Network(1).release()
+    except OSError as error:
+        return str(error)
+    return ""
+
+
 def _abilities() -> frozenset[Ability]:
     links = {Ability.CUT, Ability.CUT_ONE_WAY, Ability.LOSSY_LINK}
     return processes.ABILITIES | links | ({Ability.SLOW_LINK} if can_delay() else set())

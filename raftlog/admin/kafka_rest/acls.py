@@ -10,12 +10,12 @@ import msgspec
 
 from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import check, of_kafka
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, made_of, page_of
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import SecurityDisabled
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import (
     ALTER_CLUSTER,
     DESCRIBE_CLUSTER,
@@ -163,7 +163,7 @@ async def create_acls(call: Call) -> None:
 
 async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
     image_of(call)
-    make = shapes(ApiKey.CREATE_ACLS)
+    make = builders_for(ApiKey.CREATE_ACLS)
     names = [_written(each) for each in wanted]
     tell_parts(call, (), names)  # until the response
     request = make.CreateAclsRequest(
@@ -191,7 +191,7 @@ async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
 async def delete_acls(call: Call) -> DeletedAcls:
     """No match is no error."""
     image, asked = image_of(call), filter_of(call.query)
-    make = shapes(ApiKey.DELETE_ACLS)
+    make = builders_for(ApiKey.DELETE_ACLS)
     request = make.DeleteAclsRequest(
         filters=(
             make.DeleteAclsFilter(

@@ -11,7 +11,6 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from raftlog.admin.errors import INVALID, ApiError, check, not_found
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.brokers import broker_of
 from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
@@ -28,6 +27,7 @@ from raftlog.base.config_kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right
 
 TOPIC: Final = 2
@@ -193,7 +193,7 @@ class _Resource:
         for each in changes:
             if each.value is None and each.operation != "DELETE":
                 raise ApiError(400, f"config {each.name}: {each.operation} needs a value", code=INVALID)
-        make = shapes(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        make = builders_for(ApiKey.INCREMENTAL_ALTER_CONFIGS)
         resource = make.AlterConfigsResource(
             resource_type=self.kind,
             resource_name=self.name,
@@ -214,7 +214,7 @@ async def _describe(
     call: Call, wanted: Mapping[str, Sequence[str] | None], kind: int, *, broker_id: int | None = None
 ) -> Sequence[Any]:
     """Return a broker's result for each resource; `wanted`: which of its settings, None for all."""
-    make = shapes(ApiKey.DESCRIBE_CONFIGS)
+    make = builders_for(ApiKey.DESCRIBE_CONFIGS)
     resources = tuple(
         make.DescribeConfigsResource(
             resource_type=kind,

@@ -15,7 +15,6 @@ import msgspec
 
 from raftlog.admin.broker_questions import Where, coordinator_of, list_offsets, of_all_brokers
 from raftlog.admin.errors import ApiError, check, not_found
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
     ListMetadata,
@@ -30,6 +29,7 @@ from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route, of
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Demanded, Operation
 
 LATEST: Final = -1
@@ -157,7 +157,7 @@ class LagSummary(msgspec.Struct, kw_only=True):
 async def list_groups(call: Call) -> GroupList:
     """The groups of all coordinators that answer."""
     image = image_of(call)
-    request = shapes(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
+    request = builders_for(ApiKey.LIST_GROUPS).ListGroupsRequest(states_filter=())
     found: dict[str, int] = {}
     for broker_id, response in await of_all_brokers(call, ApiKey.LIST_GROUPS, request):
         check(response.error_code, about=f"the groups of broker {broker_id}")
@@ -187,7 +187,7 @@ async def get_group(call: Call) -> Group:
 
 async def _describe(call: Call, broker_id: int, group_ids: list[str]) -> tuple[Any, ...]:
     """Return the groups by one of two APIs: DescribeGroups knows only classic groups (KIP-848)."""
-    make = shapes(ApiKey.DESCRIBE_GROUPS)
+    make = builders_for(ApiKey.DESCRIBE_GROUPS)
 
     async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
         request = make.DescribeGroupsRequest(groups=ids, include_authorized_operations=False)
@@ -216,7 +216,7 @@ async def all_of(
 
 async def _describe_consumers(call: Call, broker_id: int, group_ids: list[str]) -> dict[str, Any]:
     """Return the consumer groups among them, by their ids."""
-    make = shapes(ApiKey.CONSUMER_GROUP_DESCRIBE)
+    make = builders_for(ApiKey.CONSUMER_GROUP_DESCRIBE)
 
     async def ask(ids: tuple[str, ...]) -> tuple[Any, ...]:
         request = make.ConsumerGroupDescribeRequest(group_ids=ids, include_authorized_operations=False)
@@ -486,7 +486,7 @@ def _lag(call: Call, image: MetadataImage, found: _Behind, where: Where) -> Lag:
 
 async def committed_offsets(call: Call, group_id: str, broker_id: int) -> dict[Where, int]:
     """Return a group's committed offsets from its coordinator. Raise ApiError."""
-    make = shapes(ApiKey.OFFSET_FETCH)
+    make = builders_for(ApiKey.OFFSET_FETCH)
     request = make.OffsetFetchRequest(group_id=group_id, topics=None, require_stable=False)
     response = await call.asker.ask(ApiKey.OFFSET_FETCH, request, broker_id=broker_id)
     check(response.error_code, about=f"group {group_id[:249]}")

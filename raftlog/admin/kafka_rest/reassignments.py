@@ -13,7 +13,6 @@ import msgspec
 from raftlog.admin.audit import tell_parts
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, Where
 from raftlog.admin.errors import check, not_found
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.partitions import partition_of
 from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
@@ -29,6 +28,7 @@ from raftlog.admin.kafka_rest.shared import (
 from raftlog.admin.route import Call, Route
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 INT32_MAX: Final = 2**31 - 1
@@ -155,7 +155,7 @@ def _named(each: Move | MoveResult) -> str:
 
 
 async def _alter(call: Call, moves: Sequence[Move]) -> list[MoveResult]:
-    make = shapes(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+    make = builders_for(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
     topics = defaultdict(list)
     for each in moves:
         replicas = None if each.replica_ids is None else tuple(each.replica_ids)

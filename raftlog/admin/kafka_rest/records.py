@@ -23,9 +23,8 @@ from aiohttp import web
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, UNKNOWN_PARTITION, ApiError, of_kafka
 from raftlog.admin.json_stream import rounds
-from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.kafka_rest.shared import image_of, topic_of
-from raftlog.admin.partitioner import partition_of_key
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import TOPIC, Call, Route, of_topic
 from raftlog.base.config import topic_config
@@ -40,7 +39,9 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.records.batch import Record, build_batch, new_record
+from raftlog.records.partitioner import partition_of_key
 from raftlog.security.acls import Operation
 
 ALL: Final = -1
@@ -355,7 +356,7 @@ async def _produce_once(call: Call, topic: str, partition: int, records: Sequenc
     where = f"{topic}-{partition}"
     if state is None or state.leader == NO_BROKER:
         raise LeaderNotAvailable
-    make = shapes(ApiKey.PRODUCE)
+    make = builders_for(ApiKey.PRODUCE)
     now = int(call.node.wall_clock_ms())
     stamped = [each._replace(timestamp=now) if each.timestamp < 0 else each for each in records]
     data = make.PartitionProduceData(index=partition, records=build_batch(stamped))

@@ -9,7 +9,6 @@ import msgspec
 
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import ApiError, check
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.shared import (
     ItemMetadata,
     ListMetadata,
@@ -25,6 +24,7 @@ from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, FILTERED, TOPIC, Call
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
 BROKERS_CHOICE: Final = -1
@@ -143,7 +143,7 @@ async def create_topic(call: Call) -> tuple[int, Topic]:
     )
     if not call.may(Operation.CREATE, CLUSTER):
         call.demand(Operation.CREATE, TOPIC, wanted.topic_name)
-    make = shapes(ApiKey.CREATE_TOPICS)
+    make = builders_for(ApiKey.CREATE_TOPICS)
     request = make.CreateTopicsRequest(
         topics=(_creatable(make, wanted),), timeout=REQUEST_TIMEOUT_MS, validate_only=wanted.validate_only
     )
@@ -191,7 +191,7 @@ async def grow_topic(call: Call) -> Topic:
             409, f"topic {topic.name} has {len(topic.partitions)} partitions; it can't shrink to {count}"
         )
     if count > len(topic.partitions):
-        make = shapes(ApiKey.CREATE_PARTITIONS)
+        make = builders_for(ApiKey.CREATE_PARTITIONS)
         wanted = make.CreatePartitionsTopic(name=topic.name, count=count, assignments=None)
         request = make.CreatePartitionsRequest(
             topics=(wanted,), timeout=REQUEST_TIMEOUT_MS, validate_only=False
@@ -209,7 +209,7 @@ async def delete_topic(call: Call) -> None:
     if name in INTERNAL_TOPICS:
         message = f"{name} is the cluster's own: all groups or transactions would be lost with it"
         raise ApiError(409, message)
-    make = shapes(ApiKey.DELETE_TOPICS)
+    make = builders_for(ApiKey.DELETE_TOPICS)
     request = make.DeleteTopicsRequest(topics=(make.DeleteTopicState(name=name),), timeout=REQUEST_TIMEOUT_MS)
     response = await call.asker.ask(ApiKey.DELETE_TOPICS, request)
     (result,) = response.responses

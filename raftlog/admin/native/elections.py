@@ -11,10 +11,10 @@ import msgspec
 from raftlog.admin.audit import tell_parts
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, ApiError, check
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import ElectionNotNeeded
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import ALTER_CLUSTER
 
 KINDS: Final = {"PREFERRED": 0, "UNCLEAN": 1}
@@ -63,7 +63,7 @@ async def elect_leaders(call: Call) -> ElectionResults:
         raise ApiError(
             400, "an UNCLEAN election needs partitions by name and accept_data_loss: true", code=INVALID
         )
-    make = shapes(ApiKey.ELECT_LEADERS)
+    make = builders_for(ApiKey.ELECT_LEADERS)
     topics = defaultdict(list)
     for each in wanted.partitions or ():
         topics[each.topic_name].append(each.partition_id)

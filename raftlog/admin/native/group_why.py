@@ -14,7 +14,6 @@ import msgspec
 
 from raftlog.admin.broker_questions import coordinator_of
 from raftlog.admin.errors import ApiError, check, not_found
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.groups import DEAD, STATES
 from raftlog.admin.native.cause_sentences import because
 from raftlog.admin.native.group_sentences import GENERATIONS, reason, sentence
@@ -26,6 +25,7 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
 from raftlog.metadata.history import AppliedBatch, History
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
 MOST_PARTITIONS: Final = 10_000
@@ -112,7 +112,7 @@ async def get_group_why(call: Call) -> GroupWhy:
 
 
 async def _ask(call: Call, group_id: str, broker_id: int) -> GroupHistoryAnswer:
-    request = shapes(ApiKey.DESCRIBE_GROUPS).DescribeGroupsRequest(
+    request = builders_for(ApiKey.DESCRIBE_GROUPS).DescribeGroupsRequest(
         groups=(group_id,), include_authorized_operations=False, tell_history=True
     )
     response = await call.asker.ask(ApiKey.DESCRIBE_GROUPS, request, broker_id=broker_id)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from raftlog.admin.cluster_summary import Kind, Survey
-from raftlog.admin.kafka_client import Asks, BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import Asks, BrokerUnreachable
 from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
@@ -24,6 +24,7 @@ from raftlog.base.recurring_failures import Failure
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ANSWER_S: Final = 1.0
@@ -131,7 +132,7 @@ async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
     offline: list[str] = []
     full: list[str] = []
     answers = True
-    make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
+    make = builders_for(ApiKey.DESCRIBE_LOG_DIRS)
     try:
         async with asyncio.timeout(ANSWER_S):
             request = make.DescribeLogDirsRequest(topics=())  # of no partition, so only the folders

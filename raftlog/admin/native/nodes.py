@@ -8,12 +8,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import Call, Route
 from raftlog.base.config_network import http_url, is_loopback
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 BROKER: Final = 4
@@ -51,7 +52,7 @@ async def _line(call: Call, broker: BrokerState) -> NodeLine:
 
 async def http_url_of(call: Call, broker: BrokerState, *, nearby: bool) -> str | None:
     """Return the address of a broker's HTTP API; `nearby`: the caller is on the brokers' machine."""
-    make, broker_id = shapes(ApiKey.DESCRIBE_CONFIGS), broker.broker_id
+    make, broker_id = builders_for(ApiKey.DESCRIBE_CONFIGS), broker.broker_id
     resource = make.DescribeConfigsResource(
         resource_type=BROKER, resource_name=str(broker_id), configuration_keys=SETTINGS
     )

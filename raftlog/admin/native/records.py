@@ -13,11 +13,11 @@ import msgspec
 
 from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.records.batch import BatchHeader, Buffer, Record, iter_records_from, open_batch
 from raftlog.records.compression import NONE
 from raftlog.records.header import iter_headers
@@ -143,7 +143,7 @@ async def fetch(
     call: Call, topic: str, starts: Mapping[int, int], *, leader: int, max_bytes: int, wait_ms: int = 0
 ) -> dict[int, Any]:
     """Return what a leader has of some partitions from their offsets on; `max_bytes` of all. Raises ApiError."""
-    make = shapes(ApiKey.FETCH)
+    make = builders_for(ApiKey.FETCH)
     wanted = tuple(
         make.FetchPartition(
             partition=index,

@@ -9,10 +9,10 @@ import msgspec
 
 from raftlog.admin.broker_questions import Where, coordinator_of, list_offsets
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.kafka_rest.groups import committed_offsets, described_group
 from raftlog.admin.route import TOPIC, Call, Route, of_group
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
 EARLIEST: Final = -2
@@ -137,7 +137,7 @@ async def _offsets(call: Call, partitions: Iterable[Where], timestamp: int) -> d
 async def _commit(call: Call, group_id: str, offsets: list[NewOffset]) -> None:
     if not offsets:
         return
-    make = shapes(ApiKey.OFFSET_COMMIT)
+    make = builders_for(ApiKey.OFFSET_COMMIT)
     rows = tuple(
         make.OffsetCommitRequestPartition(
             partition_index=each.partition_id,

@@ -10,12 +10,13 @@ import msgspec
 
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, list_offsets, of_all_brokers, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
-from raftlog.admin.kafka_client import BrokerUnreachable, shapes
+from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
 from raftlog.base.errors import LeaderNotAvailable
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
 SLICE: Final = 1_000
@@ -144,7 +145,7 @@ _NOTHING: Final = _Measured({}, {})
 
 
 async def _measure(call: Call, topic: str, indexes: Sequence[int]) -> _Measured:
-    make = shapes(ApiKey.DESCRIBE_LOG_DIRS)
+    make = builders_for(ApiKey.DESCRIBE_LOG_DIRS)
     request = make.DescribeLogDirsRequest(
         topics=(make.DescribableLogDirTopic(topic=topic, partitions=tuple(indexes)),)
     )
@@ -213,7 +214,7 @@ async def trim_partition(call: Call) -> Trimmed:
         raise ApiError(409, f"{topic} is the cluster's own: groups or transactions would be lost")
     if state.leader == NO_BROKER:
         raise of_kafka(LeaderNotAvailable(), f"{topic}-{index}")
-    make = shapes(ApiKey.DELETE_RECORDS)
+    make = builders_for(ApiKey.DELETE_RECORDS)
     wanted = make.DeleteRecordsTopic(
         name=topic, partitions=(make.DeleteRecordsPartition(partition_index=index, offset=before),)
     )

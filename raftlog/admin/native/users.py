@@ -9,9 +9,9 @@ from typing import Annotated, Final
 import msgspec
 
 from raftlog.admin.errors import check, not_found
-from raftlog.admin.kafka_client import shapes
 from raftlog.admin.route import Call, Route
 from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.client_versions import builders_for
 from raftlog.security import scram
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
@@ -59,7 +59,7 @@ async def put_credential(call: Call) -> None:
     call.audit.update(user=name, mechanism=mechanism, iterations=wanted.iterations)
     salt = secrets.token_bytes(scram.SALT_BYTES)
     salted = await asyncio.to_thread(scram.salted, mechanism, wanted.password, salt, wanted.iterations)
-    make = shapes(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    make = builders_for(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
     upsertion = make.ScramCredentialUpsertion(
         name=name,
         mechanism=scram.NUMBERS[mechanism],
@@ -74,7 +74,7 @@ async def delete_credential(call: Call) -> None:
     """The user cannot log in with it any more."""
     name, mechanism = call.path["user_name"], _mechanism(call)
     call.audit.update(user=name, mechanism=mechanism)
-    make = shapes(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
+    make = builders_for(ApiKey.ALTER_USER_SCRAM_CREDENTIALS)
     deletion = make.ScramCredentialDeletion(name=name, mechanism=scram.NUMBERS[mechanism])
     await _alter(call, make.AlterUserScramCredentialsRequest(deletions=(deletion,), upsertions=()))
 

@@ -300,7 +300,7 @@ class BrokerServer:
             from raftlog.broker.network.token_keys import KeysUnavailable, TokenKeys
         except ImportError as error:
             package = str(error.name).partition(".")[0]
-            why = f"OAUTHBEARER needs the package {package}: install raftlog[oauth]"
+            why = f"OAUTHBEARER needs the package {package}: pip install {package} (the extra oauth)"
             raise ListenerUnavailable(f"cannot secure {listener}: {why}") from None
         keys = TokenKeys(oauth, self.broker.env, self.loop.time)
         try:

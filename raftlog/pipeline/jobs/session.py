@@ -35,7 +35,8 @@ def make_session(options: SourceOptions, job: str) -> SparkSession:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise MissingError(f"PySpark is not installed ({error}): pip install 'raftlog[spark]'") from None
+        how = "pip install 'raftlog[spark]', in a checkout '.[spark]'"
+        raise MissingError(f"PySpark is not installed ({error}): {how}") from None
     if not java():
         raise MissingError(NO_JAVA)
     # executors on this machine must find this very raftlog, even if it runs from its folder

@@ -1,0 +1,305 @@
+"""Reads records from the leaders of partitions: one Fetch under way per leader, positions kept by partition.
+
+It knows no group. A leader that moved, or a connection that broke, is found again by fresh metadata. Errors that a
+retry does not fix are events.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from raftlog.base.errors import KafkaError, OffsetOutOfRange, from_code
+from raftlog.client.cluster import RETRY_S, Cluster, is_retriable
+from raftlog.client.connection import Connection
+from raftlog.client.errors import NotConnected
+from raftlog.client.metadata import EARLIEST, LATEST, PartitionKey
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import request_builders
+from raftlog.records.batch import BatchHeader, Record, check_crc, iter_headers, iter_records_from, open_batch
+from raftlog.records.visible import visible_batches
+
+FETCH_BYTES: Final = 50 << 20
+PARTITION_BYTES: Final = 1 << 20
+"""The bytes that one Fetch asks for, in all and of each partition; a single batch may be larger (KIP-74)."""
+NO_SESSION: Final = (0, -1)
+CREATE_TIME, APPEND_TIME = 1, 2
+_GRACE_S: Final = 30.0
+"""How much longer than its wait a Fetch may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to fetch. `reset` is where to go on if an offset is out of range: EARLIEST, LATEST, or None for an error."""
+
+    committed: bool = True
+    wait_ms: int = 500
+    min_bytes: int = 1
+    partition_bytes: int = PARTITION_BYTES
+    reset: int | None = EARLIEST
+
+
+class WholeBatch(NamedTuple):
+    """A batch within a fetched buffer."""
+
+    header: BatchHeader
+    content: memoryview
+
+
+class Fetched(NamedTuple):
+    """What came of one partition: its records in order, decoded as they are read; or an error; or only its end.
+
+    `at_end`: the records reach the end of the partition, which is `position`.
+    """
+
+    at: PartitionKey
+    leader: int
+    records: Iterator[tuple[int, Record]]
+    """With the kind of each timestamp, CREATE_TIME or APPEND_TIME. Raise CorruptMessage."""
+    position: int
+    has_records: bool = False
+    at_end: bool = False
+    is_first_end: bool = False
+    """Whether no earlier Fetch of this position said so."""
+    error: KafkaError | None = None
+
+
+@dataclass(slots=True)
+class _Request:
+    """A Fetch under way, and the offsets that it asks for."""
+
+    connection: Connection
+    offsets: dict[PartitionKey, int] = field(default_factory=dict)
+
+
+class Fetcher:
+    """Fetches partitions, in turn with the caller: nothing happens between two calls of `poll`."""
+
+    def __init__(self, cluster: Cluster, options: Options) -> None:
+        self._cluster = cluster
+        self.options = options
+        self.positions: dict[PartitionKey, int] = {}
+        """The next offset to fetch of each partition. The caller may drop some; see `assign`."""
+        self._leaders: dict[PartitionKey, int] = {}
+        self._connections: dict[int, Connection] = {}
+        self._under_way: dict[int, _Request] = {}
+        self._look_again_at = 0.0
+        self._ends: dict[PartitionKey, int] = {}
+
+    def assign(self, offsets: Mapping[PartitionKey, int]) -> None:
+        """Fetch these partitions from these offsets, and no others."""
+        self.positions = dict(offsets)
+        self._ends.clear()
+
+    def close(self) -> None:
+        for each in self._connections.values():
+            each.close()
+
+    def offsets_at(self, partitions: Iterable[PartitionKey], timestamp: int) -> dict[PartitionKey, int]:
+        """Return the offset of a time in ms, EARLIEST or LATEST in each partition; its end where no record is later.
+
+        Raise KafkaError, Unreachable, Refused.
+        """
+        wanted = list(partitions)
+        found = list_offsets(self._cluster, wanted, timestamp, committed=self.options.committed)
+        missing = [key for key, offset in found.items() if offset < 0]
+        if missing and timestamp != LATEST:
+            found |= list_offsets(self._cluster, missing, LATEST, committed=self.options.committed)
+        return found
+
+    def poll(self, timeout_s: float) -> list[Fetched]:
+        """Return what came within the timeout. Raise Unreachable or Refused if no broker returns metadata."""
+        self._send()
+        found: list[Fetched] = []
+        for leader in self._readable(timeout_s):
+            request = self._under_way.pop(leader)
+            try:
+                answer = request.connection.receive()
+            except OSError:
+                self._look_again(request.offsets)
+                continue
+            found += self._read(leader, request, answer)
+        return found
+
+    # Sending.
+
+    def _send(self) -> None:
+        """Send a Fetch to each leader that has none under way."""
+        self._find_leaders()
+        waiting: dict[int, dict[PartitionKey, int]] = {}
+        busy = {key for request in self._under_way.values() for key in request.offsets}
+        for key, offset in self.positions.items():
+            leader = self._leaders.get(key, -1)
+            if leader >= 0 and leader not in self._under_way and key not in busy:
+                waiting.setdefault(leader, {})[key] = offset
+        for leader, offsets in waiting.items():
+            try:
+                connection = self._connection(leader)
+                self._send_fetch(connection, offsets)
+            except (OSError, NotConnected):
+                self._look_again(offsets)
+            else:
+                self._under_way[leader] = _Request(connection, offsets)
+
+    def _find_leaders(self) -> None:
+        unknown = [key for key in self.positions if self._leaders.get(key, -1) < 0]
+        if not unknown or time.monotonic() < self._look_again_at:
+            return
+        self._look_again_at = time.monotonic() + RETRY_S
+        topics = self._cluster.metadata(sorted({topic for topic, _ in unknown})).topics
+        for topic, number in unknown:
+            known = topics[topic].partitions.get(number)
+            self._leaders[topic, number] = -1 if known is None else known.leader
+
+    def _connection(self, leader: int) -> Connection:
+        found = self._connections.get(leader)
+        if found is None or found.is_closed:
+            deadline = time.monotonic() + self._cluster.timeout_s
+            found = self._connections[leader] = self._cluster.open(leader, deadline)
+            found.set_timeout(self.options.wait_ms / 1000 + _GRACE_S)
+        return found
+
+    def _send_fetch(self, connection: Connection, offsets: dict[PartitionKey, int]) -> None:
+        version = connection.version_of(ApiKey.FETCH)
+        make, options = request_builders(ApiKey.FETCH, version), self.options
+        topics: dict[str, list[Any]] = {}
+        for (topic, number), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                make.FetchPartition(
+                    partition=number,
+                    current_leader_epoch=-1,
+                    fetch_offset=offset,
+                    last_fetched_epoch=-1,
+                    log_start_offset=-1,
+                    partition_max_bytes=options.partition_bytes,
+                )
+            )
+        request = make.FetchRequest(
+            replica_id=-1,
+            max_wait=options.wait_ms,
+            min_bytes=options.min_bytes,
+            max_bytes=FETCH_BYTES,
+            isolation_level=int(options.committed),
+            session_id=NO_SESSION[0],
+            session_epoch=NO_SESSION[1],
+            topics=tuple(
+                make.FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()
+            ),
+            forgotten_topics_data=(),
+            rack_id="",  # so that leaders answer themselves
+        )
+        connection.send(ApiKey.FETCH, version, request)
+
+    def _look_again(self, partitions: Iterable[PartitionKey]) -> None:
+        for key in partitions:
+            self._leaders.pop(key, None)
+
+    # Receiving.
+
+    def _readable(self, timeout_s: float) -> list[int]:
+        """Return the leaders whose response begins to arrive within the timeout; wait as long without any request."""
+        ready = [leader for leader, each in self._under_way.items() if each.connection.has_response()]
+        if ready:
+            return ready
+        by_descriptor = {each.connection.fileno(): leader for leader, each in self._under_way.items()}
+        if not by_descriptor:
+            time.sleep(min(timeout_s, RETRY_S))
+            return []
+        poller = select.poll()
+        for descriptor in by_descriptor:
+            poller.register(descriptor, select.POLLIN)
+        return [by_descriptor[descriptor] for descriptor, _ in poller.poll(timeout_s * 1000)]
+
+    def _read(self, leader: int, request: _Request, answer: Any) -> Iterator[Fetched]:
+        if answer.error_code:
+            self._look_again(request.offsets)
+            return
+        for topic in answer.responses:
+            for part in topic.partitions:
+                key = (topic.topic, part.partition_index)
+                offset = request.offsets.get(key)
+                if offset is None or self.positions.get(key) != offset:
+                    continue  # the caller has gone elsewhere meanwhile
+                found = self._read_partition(leader, key, offset, part)
+                if found is not None:
+                    yield found
+
+    def _read_partition(self, leader: int, key: PartitionKey, offset: int, part: Any) -> Fetched | None:
+        if part.error_code:
+            return self._read_error(leader, key, offset, from_code(part.error_code))
+        received = memoryview(part.records or b"")
+        whole = [
+            WholeBatch(header, received[position : position + header.length])
+            for position, header in iter_headers(received)
+        ]
+        aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
+        visible = visible_batches(whole, aborted if self.options.committed else ())
+        position = max(offset, whole[-1].header.end_offset) if whole else offset
+        self.positions[key] = position
+        end = part.last_stable_offset if self.options.committed else part.high_watermark
+        at_end = position >= end
+        is_first_end = at_end and self._ends.get(key) != position
+        if at_end:
+            self._ends[key] = position
+        if not visible and not is_first_end:
+            return None
+        records = _decoded(visible, offset)
+        return Fetched(key, leader, records, position, bool(visible), at_end, is_first_end)
+
+    def _read_error(self, leader: int, key: PartitionKey, offset: int, error: KafkaError) -> Fetched | None:
+        """Return an error that a retry does not fix; others lead to another leader or to another offset."""
+        if isinstance(error, OffsetOutOfRange) and self.options.reset is not None:
+            self.positions |= self.offsets_at([key], self.options.reset)
+            return None
+        if is_retriable(error.code):
+            self._look_again([key])
+            if key in self.positions and not self._is_gone(key):
+                return None
+        return Fetched(key, leader, iter(()), offset, error=error)
+
+    def _is_gone(self, key: PartitionKey) -> bool:
+        """Whether the cluster knows no such partition any more."""
+        return key[1] not in self._cluster.metadata([key[0]]).topics[key[0]].partitions
+
+
+def list_offsets(
+    cluster: Cluster, partitions: Iterable[PartitionKey], timestamp: int, *, committed: bool = False
+) -> dict[PartitionKey, int]:
+    """Return the offset of a time in each partition, -1 where no record is that late. Raise as `Cluster.ask_leaders`.
+
+    Raise KafkaError, with the partition in front of its message, for the first partition with an error.
+    """
+
+    def build(make: Any, topics: dict[str, list[int]]) -> Any:
+        wanted = tuple(
+            make.ListOffsetsTopic(
+                name=name,
+                partitions=tuple(
+                    make.ListOffsetsPartition(
+                        partition_index=each, current_leader_epoch=-1, timestamp=timestamp
+                    )
+                    for each in numbers
+                ),
+            )
+            for name, numbers in topics.items()
+        )
+        return make.ListOffsetsRequest(replica_id=-1, isolation_level=int(committed), topics=wanted)
+
+    found = cluster.ask_leaders(partitions, ApiKey.LIST_OFFSETS, build)
+    for each in found.values():
+        if each.error_code:
+            raise from_code(each.error_code)
+    return {key: each.offset for key, each in found.items()}
+
+
+def _decoded(batches: list[WholeBatch], offset: int) -> Iterator[tuple[int, Record]]:
+    for batch in batches:
+        check_crc(batch.content, 0, batch.header)
+        header, plain = open_batch(batch.content)
+        kind = APPEND_TIME if header.is_log_append_time else CREATE_TIME
+        for record in iter_records_from(header, plain, max(offset, header.base_offset)):
+            if record is not None:
+                yield kind, record

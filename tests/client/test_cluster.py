@@ -1,0 +1,118 @@
+"""raftlog.client.cluster: which requests are repeated, and what is raised when no broker answers."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from raftlog.base.errors import CoordinatorLoadInProgress, NotCoordinator, TopicAlreadyExists
+from raftlog.client.cluster import Cluster
+from raftlog.client.connection import Dialer
+from raftlog.client.errors import NotConnected, Refused, Unreachable
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import build_response, response_builders
+from tests.client.scripted_broker import ScriptedBroker
+
+
+def lost_once(answer: Any) -> Any:
+    """Return an answer that closes the first connection instead."""
+    waiting = [None]
+
+    def answer_later(api_key: int, version: int, request: Any) -> Any:
+        return waiting.pop() if waiting else answer(api_key, version, request)
+
+    return answer_later
+
+
+def nothing(api_key: int, version: int, _request: Any) -> Any:
+    return build_response(api_key, version)
+
+
+def test_a_request_that_only_reads_is_repeated_after_a_lost_response() -> None:
+    """ListGroups twice; the second response counts."""
+    with ScriptedBroker(lost_once(nothing)) as broker, broker.cluster() as cluster:
+        cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
+        assert broker.asked == [ApiKey.LIST_GROUPS] * 2
+
+
+def test_a_request_that_may_have_been_carried_out_is_not_repeated() -> None:
+    """A topic that is created twice would be reported as one that exists already."""
+    with ScriptedBroker(lost_once(nothing)) as broker, broker.cluster() as cluster:
+        with pytest.raises(Unreachable, match="closed the connection") as lost:
+            cluster.ask(ApiKey.CREATE_TOPICS, lambda make: make.CreateTopicsRequest(topics=()))
+        assert broker.asked == [ApiKey.CREATE_TOPICS] and not isinstance(lost.value, NotConnected)
+
+
+def test_the_first_server_that_answers_is_asked() -> None:
+    """A list of servers may name some that are down."""
+    with ScriptedBroker(nothing) as broker:
+        servers = [("127.0.0.1", closed_port()), (broker.host, broker.port)]
+        with Cluster(servers, Dialer(), timeout_s=5) as cluster:
+            assert list(cluster.metadata().brokers) == [1]
+
+
+def test_no_server_at_all_is_told_with_the_last_reason() -> None:
+    """Within the timeout."""
+    with (
+        Cluster([("127.0.0.1", closed_port())], Dialer(), timeout_s=0.2) as cluster,
+        pytest.raises(NotConnected, match="Connection refused"),
+    ):
+        cluster.metadata()
+
+
+def test_a_listener_that_closes_connections_is_asked_once_why() -> None:
+    """A client without security settings may have come to a listener that requires some."""
+    diagnoses = []
+
+    def diagnose() -> str:
+        diagnoses.append(1)
+        return "its listener wants a login"
+
+    with ScriptedBroker(lambda *_: None) as broker:
+        servers = [(broker.host, broker.port)]
+        with (
+            Cluster(servers, Dialer(), timeout_s=5, diagnose=diagnose) as cluster,
+            pytest.raises(Refused, match="wants a login"),
+        ):
+            cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
+    assert diagnoses == [1]
+
+
+@pytest.mark.parametrize("moved", [NotCoordinator, CoordinatorLoadInProgress])
+def test_a_coordinator_that_moved_is_looked_for_again(moved: Any) -> None:
+    """Its answer in a part of the response counts as well."""
+    codes = [moved.code, 0]
+
+    def answer(api_key: int, version: int, _request: Any) -> Any:
+        make = response_builders(api_key, version)
+        if api_key == ApiKey.FIND_COORDINATOR:
+            return make.FindCoordinatorResponse(node_id=1, host=broker.host, port=broker.port)
+        result = make.DeletableGroupResult(group_id="g", error_code=codes.pop(0))
+        return make.DeleteGroupsResponse(results=(result,))
+
+    with ScriptedBroker(answer) as broker, broker.cluster() as cluster:
+        cluster.ask_coordinator(
+            "g",
+            ApiKey.DELETE_GROUPS,
+            lambda make: make.DeleteGroupsRequest(groups_names=("g",)),
+            errors=lambda found: [each.error_code for each in found.results],
+        )
+        assert broker.asked == [ApiKey.FIND_COORDINATOR, ApiKey.DELETE_GROUPS] * 2
+
+
+def test_an_error_of_the_whole_response_is_raised() -> None:
+    """With the broker's message, if there is one."""
+
+    def answer(api_key: int, version: int, _request: Any) -> Any:
+        return build_response(api_key, version, error_code=TopicAlreadyExists.code)
+
+    with ScriptedBroker(answer) as broker, broker.cluster() as cluster, pytest.raises(TopicAlreadyExists):
+        cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
+
+
+def closed_port() -> int:
+    """Return a port on which nothing listens."""
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        return int(held.getsockname()[1])
