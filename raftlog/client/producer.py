@@ -3,8 +3,9 @@
 With acks=all the producer is idempotent (KIP-98): it has a producer id, and numbers the records of each partition. A
 batch without an acknowledgement is sent again with the same bytes, and the leader recognizes its sequence. So no
 record is lost or written twice, however often a batch is sent. With acks=1 a batch that is sent again may be written
-twice; with acks=0 no record is acknowledged. A batch that a broker refuses for good was not written, so the next batch
-takes over its sequence.
+twice; with acks=0 no record is acknowledged. A batch that a broker refuses for good at the first attempt was not
+written, so the next batch takes over its sequence. At a later attempt it may have been written by an earlier one. The
+leader would take the next batch for a repetition of it, so the partition goes on with another producer id.
 """
 
 from __future__ import annotations
@@ -47,11 +48,12 @@ CREATED_WITHIN_S: Final = 5.0
 
 @dataclass(slots=True)
 class Batch:
-    """Records of one partition. `sealed` is what was sent, from the first attempt on, with this base sequence."""
+    """Records of one partition. `sealed` is what is sent in every attempt, with this producer id and sequence."""
 
     records: list[Record] = field(default_factory=list)
     size: int = 0
-    base_sequence: int = 0
+    attempts: int = 0
+    producer: ProducerIdAndSequence = NO_PRODUCER
     sealed: bytes = b""
 
 
@@ -75,10 +77,11 @@ class Producer:
         self.failures: list[Failed] = []
         self._queues: defaultdict[int, deque[Batch]] = defaultdict(deque)
         self._bytes = 0
-        self._sequences: defaultdict[int, int] = defaultdict(int)
+        self._next: dict[int, ProducerIdAndSequence] = {}
+        """The producer id and sequence of the next batch, by partition; the first batch has `_first`."""
         self._connections: dict[int, Connection] = {}
         self.partitions = self._open_topic().partitions
-        self._id = self._init_producer_id() if idempotent else NO_PRODUCER
+        self._first = self._init_producer_id() if idempotent else NO_PRODUCER
         self._keyless = self._any_partition()
 
     @property
@@ -133,8 +136,11 @@ class Producer:
             return str(error)
         batch = self._queues[number][0]
         if not code or isinstance(error, DuplicateSequenceNumber):
-            self._sequences[number] = (batch.base_sequence + len(batch.records)) & MAX_SEQUENCE
+            following = (batch.producer.base_sequence + len(batch.records)) & MAX_SEQUENCE
+            self._next[number] = batch.producer._replace(base_sequence=following)
         else:
+            if batch.attempts > 1 and self._first is not NO_PRODUCER:
+                self._next[number] = self._init_producer_id()
             self.failures.append(Failed(error, batch.records))
         self._queues[number].popleft()  # last: a signal may interrupt this anywhere
         return ""
@@ -189,10 +195,17 @@ class Producer:
                     reason = str(error)
             for connection, batches in sent:
                 try:
-                    received = self._acks and _read_results(connection.receive())
-                    results |= received or dict.fromkeys(batches, (0, None))
+                    received = _read_results(connection.receive()) if self._acks else {}
                 except OSError as error:
                     reason = str(error)
+                    continue
+                for number in batches:
+                    if not self._acks:
+                        results[number] = (0, None)
+                    elif number in received:
+                        results[number] = received[number]
+                    else:
+                        reason = f"the response leaves out partition {number}"
         except BaseException:  # a response that is still under way would be taken for the next batch's
             self.close()
             raise
@@ -222,11 +235,10 @@ class Producer:
     def _seal(self, number: int, batch: Batch) -> bytes:
         """Return the bytes of a batch: the same bytes in each attempt."""
         if not batch.sealed:
-            producer = self._id
-            if producer is not NO_PRODUCER:
-                batch.base_sequence = self._sequences[number]
-                producer = producer._replace(base_sequence=batch.base_sequence)
-            batch.sealed = build_batch(batch.records, codec=self._codec, producer=producer)
+            if self._first is not NO_PRODUCER:
+                batch.producer = self._next.get(number, self._first)
+            batch.sealed = build_batch(batch.records, codec=self._codec, producer=batch.producer)
+        batch.attempts += 1
         return batch.sealed
 
 

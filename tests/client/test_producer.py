@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from raftlog.records.partitioner import partition_of_key
 from tests.client.scripted_broker import SILENT, ScriptedBroker
 
 TOPIC = "orders"
-LOST_REQUEST, LOST_RESPONSE = "request", "response"
+LOST_REQUEST, LOST_RESPONSE, EMPTY_RESPONSE = "request", "response", "empty"
 
 
 class Leader:
@@ -31,12 +32,13 @@ class Leader:
     def __init__(self, *troubles: str | int) -> None:
         self.troubles = list(troubles)
         self.values: dict[int, list[bytes | None]] = {}
-        self._next: dict[int, int] = {}
+        self._next: dict[tuple[int, int], int] = {}
+        self._ids = count(7)
 
     def __call__(self, api_key: int, version: int, request: Any) -> Any:
         make = response_builders(api_key, version)
         if api_key == ApiKey.INIT_PRODUCER_ID:
-            return make.InitProducerIdResponse(producer_id=7, producer_epoch=0)
+            return make.InitProducerIdResponse(producer_id=next(self._ids), producer_epoch=0)
         trouble = self.troubles.pop(0) if self.troubles else None
         if trouble == LOST_REQUEST:
             return None
@@ -54,6 +56,8 @@ class Leader:
             return None
         if request.acks == 0:
             return SILENT
+        if trouble == EMPTY_RESPONSE:
+            parts = ()
         return make.ProduceResponse(
             responses=(make.TopicProduceResponse(name=topic.name, partition_responses=parts),)
         )
@@ -61,12 +65,13 @@ class Leader:
     def _append(self, partition: int, batch: bytes) -> int:
         header = read_header(batch)
         if header.producer_id >= 0:
-            expected = self._next.get(partition, 0)
+            writer = (partition, header.producer_id)
+            expected = self._next.get(writer, 0)
             if header.base_sequence < expected:
                 return 0  # the leader has it already
             if header.base_sequence > expected:
                 return OutOfOrderSequenceNumber.code
-            self._next[partition] = expected + header.record_count
+            self._next[writer] = expected + header.record_count
         self.values.setdefault(partition, []).extend(each.value for each in iter_records(batch))
         return 0
 
@@ -88,7 +93,7 @@ def produce(leader: Leader, *batches: list[bytes], acks: int = ALL, partitions: 
         return producer
 
 
-@pytest.mark.parametrize("trouble", [LOST_REQUEST, LOST_RESPONSE, NotEnoughReplicas.code])
+@pytest.mark.parametrize("trouble", [LOST_REQUEST, LOST_RESPONSE, EMPTY_RESPONSE, NotEnoughReplicas.code])
 def test_a_batch_without_an_acknowledgement_is_written_once(trouble: str | int) -> None:
     """It is sent again with its sequence, which the leader recognizes if only the response got lost."""
     leader = Leader(trouble, trouble)
@@ -105,6 +110,14 @@ def test_a_refused_batch_leaves_no_gap_in_the_sequence(error: Any) -> None:
     assert leader.values == {0: [b"3"]}
     (failed,) = producer.failures
     assert isinstance(failed.error, error) and [each.value for each in failed.records] == [b"1", b"2"]
+
+
+def test_a_batch_behind_one_that_was_written_and_then_refused_is_written() -> None:
+    """With the same sequence the leader would take it for a repetition, and acknowledge what it did not write."""
+    leader = Leader(LOST_RESPONSE, MessageTooLarge.code)
+    producer = produce(leader, [b"1"], [b"2"], [b"3"])
+    assert leader.values == {0: [b"1", b"2", b"3"]}
+    assert [each.value for failed in producer.failures for each in failed.records] == [b"1"]
 
 
 def test_an_interrupt_while_a_response_is_under_way_costs_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
