@@ -27,7 +27,7 @@ READERS = {
     "raftlog/cli/group_reset.py": "what a person asks for",
     "raftlog/cli/transactions.py": "shows it",
     "raftlog/control.py": "when observers were heard of, for people",
-    "raftlog/controller/controller.py": "makes, renews and refuses tokens; expired ones go by the believed time",
+    "raftlog/controller/admin_requests.py": "makes, renews and refuses tokens; expired ones go by the believed time",
     "raftlog/faults/node_faults.py": "is the port, with a fault",
     "raftlog/quorum/observer_feed.py": "when observers were heard of, for people",
     "raftlog/quorum/quorum.py": "when voters were heard of, for people",
