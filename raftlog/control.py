@@ -32,6 +32,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.broker.links.probe import ProbeResult, probe
 from raftlog.controller.controller import Controller
+from raftlog.controller.requests import check_request, first_attempt_reply, make_idempotent
 from raftlog.controller.topics import random_uuid
 from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
@@ -50,8 +51,6 @@ from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, UnsupportedMetad
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
-from raftlog.metadata.record_levels import check_request
-from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels

@@ -39,7 +39,6 @@ REGRESSIONS: Final = (
     Regression("first-batches", 3.0, 2, "transactions-begin-anywhere"),
     Regression("first-batches", 3.0, 12, "given-up-batches-awaited"),
     Regression("first-batches", 3.0, 9, "newest-epochs-awaited"),
-    Regression("first-batches", 3.0, 42, "epochs-begin-anywhere"),
     Regression("group-churn", 6.0, 5, "static-member-not-fenced"),
     Regression("group-ends", 4.0, 14, "successors-inherit-offsets"),
     Regression("group-migration", 6.0, 6, "upgrades-believe-assignments"),

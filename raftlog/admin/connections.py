@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from http import HTTPStatus
+from logging import Logger
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import LineTooLong
 
+from raftlog.admin.errors import INVALID, Error
 from raftlog.admin.limits import Limits
 from raftlog.admin.listener import Cut
 from raftlog.base.places import Places, host_of
@@ -21,11 +26,45 @@ FRESH_S: Final = 1.0
 """A younger connection does not count as idle: its client may be about to send a request."""
 
 
+REASON_CHARACTERS: Final = 200
+"""The maximum length of aiohttp's reason in an error message."""
+
+
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, which answers what is no HTTP request as the API answers any other failure."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the response to a request that could not be read. The connection ends with it."""
+        response = super().handle_error(request, status, exc, message)
+        if status == HTTPStatus.BAD_REQUEST:
+            assert isinstance(response, web.Response)
+            response.content_type = "application/json"
+            response.body = msgspec.json.encode(Error(INVALID, _fault(exc, message)))
+        return response
+
+
+def _fault(exc: BaseException | None, message: str | None) -> str:
+    """Return what is wrong, without the long line itself."""
+    if isinstance(exc, LineTooLong):
+        return "the first line or a header of the request is too long"
+    reason = (message or "").strip().partition("\n")[0][:REASON_CHARACTERS]
+    return f"this is no valid HTTP request: {reason}"
+
+
 class Connections:
     """All connections of one server. `accept` is a protocol factory; `sweep` runs as long as the server does."""
 
-    def __init__(self, server: web.Server, limits: Limits) -> None:
+    def __init__(self, server: web.Server, limits: Limits, *, logger: Logger) -> None:
         self._server = server
+        self._logger = logger
         self._limits = limits
         self._busy: set[Any] = set()
         self._probing: set[Any] = set()
@@ -52,7 +91,17 @@ class Connections:
 
     def arrived(self, transport: asyncio.BaseTransport) -> None:
         """Have aiohttp go on with a new connection, closing another if there is no room."""
-        handler = self._server()
+        handler = _Connection(
+            self._server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # its own runners pass it so
+            auto_decompress=False,  # aiohttp would unpack 32 MiB at a time on the loop
+            logger=self._logger,
+            keepalive_timeout=self._limits.idle_s,
+            max_line_size=self._limits.line_bytes,
+            max_field_size=self._limits.line_bytes,
+            max_headers=self._limits.headers,
+        )
         transport.set_protocol(handler)
         handler.connection_made(transport)
         self._quiet_since[handler] = _now()

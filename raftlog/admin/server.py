@@ -109,17 +109,7 @@ class AdminServer:
             app.router.add_route(route.method, route.pattern, self._adapter(route))
         app.router.add_get("/openapi.json", self._openapi)
         app.router.add_get("/console/{name}", self._console_file)
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            auto_decompress=False,  # aiohttp would unpack 32 MiB at a time on the loop
-            logger=aiohttps,
-            keepalive_timeout=self._limits.idle_s,
-            max_line_size=self._limits.line_bytes,
-            max_field_size=self._limits.line_bytes,
-            max_headers=self._limits.headers,
-            shutdown_timeout=SHUTDOWN_S,
-        )
+        self._runner = web.AppRunner(app, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
         try:
             self._listening = await self._listen(self._runner, listening)
@@ -158,7 +148,7 @@ class AdminServer:
         config = self._node.config
         assert isinstance(runner.server, web.Server)
         assert config.admin_listener is not None, "whoever starts this has looked"
-        self._connections = Connections(runner.server, self._limits)
+        self._connections = Connections(runner.server, self._limits, logger=aiohttps)
         if listening is not None:
             return listening
         return await listen(await self._secure(self._connections.accept), config.admin_listener)

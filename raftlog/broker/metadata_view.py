@@ -74,9 +74,10 @@ class BrokersView:
         return EncodedTopic(LeaderNotAvailable.code, NO_BROKER, offline)
 
     def controller_id(self, broker: LocalBroker, image: MetadataImage) -> int:
-        """Return the node for admin requests: the active controller, else this broker, which forwards them.
+        """Return the node for admin requests: the active controller, else this broker, else any broker: all forward.
 
-        A client sent to a dead node waits for it: librdkafka does not retry before its request times out.
+        A client sent to a dead node waits for it: librdkafka does not retry before its request times out. Without a
+        controller kafka-go fails at once.
         """
         controller = image.controller_id
         if (
@@ -85,7 +86,12 @@ class BrokersView:
             and broker.in_touch(controller)
         ):
             return controller
-        return broker.config.node_id if broker.config.node_id in self.reachable else NO_BROKER
+        own_id = broker.config.node_id
+        return (
+            own_id
+            if own_id in self.reachable
+            else min(self.reachable.keys() - self.gone.unnamed, default=NO_BROKER)
+        )
 
 
 class MetadataView:

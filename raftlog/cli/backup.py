@@ -147,8 +147,8 @@ def _complaints(advice: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        raise Failure(told + advice) from None
+        reason = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        raise Failure(reason + advice) from None
     except KeyboardInterrupt:
         if not advice:
             raise

@@ -121,15 +121,15 @@ def health(
         verdict = _look(api)
         _print(verdict, form)
         return 0 if verdict.status == GREEN else exits.UNHEALTHY
-    told: Verdict | str | None = None
+    reported: Verdict | str | None = None
     try:
         while True:
             try:
                 found: Verdict | str = _look(api)
             except Failure as failure:
                 found = str(failure)
-            if found != told:
-                told = found
+            if found != reported:
+                reported = found
                 _tell_change(found, form)
             if exit_when_healthy and isinstance(found, Verdict) and found.status == GREEN:
                 return 0

@@ -43,8 +43,10 @@ def look_at_data(node: NodeConfig) -> Iterator[Finding]:
             clusters[found["cluster.id"]] = folder
             yield ok(f"data {folder}", f"it is of node {node.node_id} of cluster {found['cluster.id']}")
     if len(clusters) > 1:
-        told = ", ".join(f"{folder} of {name}" for name, folder in clusters.items())
-        yield mend("data", f"the folders are of several clusters: {told}", "name the folders of one cluster")
+        listed = ", ".join(f"{folder} of {name}" for name, folder in clusters.items())
+        yield mend(
+            "data", f"the folders are of several clusters: {listed}", "name the folders of one cluster"
+        )
     if "controller" in node.roles:
         yield from _look_at_metadata(node)
 

@@ -210,8 +210,8 @@ def _clocks_apart(host: str, port: int, *, tls: bool) -> float | None:
         connection = http.client.HTTPSConnection(host, port, timeout=TIMEOUT_S, context=context)
     try:
         connection.request("GET", "/v1/ready")
-        told = connection.getresponse().getheader("Date") or ""
-        return parsedate_to_datetime(told).timestamp() - time.time()
+        date = connection.getresponse().getheader("Date") or ""
+        return parsedate_to_datetime(date).timestamp() - time.time()
     except (OSError, ValueError, http.client.HTTPException):
         return None
     finally:

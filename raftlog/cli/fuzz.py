@@ -161,21 +161,21 @@ def _as_json(summary: Summary) -> dict[str, Any]:
 
 def _run_live(options: FuzzOptions) -> int:
     limits = Limits(rest_bytes=Limits().rest_bytes + LIVE_FRAME_BYTES * options.frames)
-    siege = AttackSession(ProcessGround("usual"), limits)
+    session = AttackSession(ProcessGround("usual"), limits)
     report = Report()
     try:
-        siege.open()
+        session.open()
 
         def send() -> str:
             nonlocal report
-            report = _send(Order(siege.target, options.frames, str(options.seed)))
-            delete_topics(siege.target, topics_made(siege.target))
+            report = _send(Order(session.target, options.frames, str(options.seed)))
+            delete_topics(session.target, topics_made(session.target))
             return f"{report.answered:,} answered, {report.closed:,} closed, {report.given_up:,} given up"
 
-        outcome = siege.judge(LIVE, send)
-        closing = siege.close()
+        outcome = session.judge(LIVE, send)
+        closing = session.close()
     except BaseException:
-        siege.abandon()
+        session.abandon()
         raise
     outcome.faults += [*closing.lost, *closing.kept, *report.wrong]
     outcome.status = "failed" if outcome.faults else "passed"

@@ -90,19 +90,19 @@ class Report:
         }
 
     def as_text(self) -> Iterator[str]:
-        kept, told = self.archive, self.windows
+        kept, windows = self.archive, self.windows
         yield f"streamed     {self.sent:,} records, {self.malformed} of them malformed; leader {self.killed} killed"
         yield (
             f"archive      {kept.archived:,} records in Parquet: {kept.missing} missing, {kept.doubled} doubled, "
             f"{kept.foreign} foreign"
         )
         yield (
-            f"aggregate    {told.windows:,} windows by zone and hour, {told.trips:,} trips, "
-            f"{told.fare_cents / 100:,.2f} paid: {told.wrong} wrong, {told.doubled} doubled"
+            f"aggregate    {windows.windows:,} windows by zone and hour, {windows.trips:,} trips, "
+            f"{windows.fare_cents / 100:,.2f} paid: {windows.wrong} wrong, {windows.doubled} doubled"
         )
         yield (
             f"not told     {self.open:,} trips in windows still open, {self.late} late, "
-            f"{self.dead} dead letters, {told.unaccounted} unaccounted for"
+            f"{self.dead} dead letters, {windows.unaccounted} unaccounted for"
         )
         verdict = (
             "clean: counts and sums are those of a plain computation of the file" if self.clean else "FAILED"
@@ -308,16 +308,16 @@ def _judge(
     from raftlog.pipeline.jobs.trips_check import check_archive, check_windows
 
     expected, malformed = count_demand(lines)
-    told = [run["aggregate"] for run in runs]
-    late = sum(each.late for each in told)
+    summaries = [run["aggregate"] for run in runs]
+    late = sum(each.late for each in summaries)
     return Report(
         sent=len(lines),
         malformed=malformed,
         killed=killed,
-        open=told[-1].open,
+        open=summaries[-1].open,
         late=late,
-        dead=sum(each.malformed for each in told),
+        dead=sum(each.malformed for each in summaries),
         archive=check_archive(folder / "archive", lines),
-        windows=check_windows(folder / "demand", expected, told[-1].open + late),
+        windows=check_windows(folder / "demand", expected, summaries[-1].open + late),
         seconds=seconds,
     )

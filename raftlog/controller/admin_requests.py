@@ -1,15 +1,14 @@
-"""Decides administrators' requests: users, ACLs, quotas, tokens, and moves of leaderships and replicas.
+"""The rows of administrators' requests: users, ACLs, quotas, tokens, and moves of leaderships and replicas.
 
-A controller imports this with the first such request, to start faster.
+A node imports this with the first such request, to start faster.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final
 
-from raftlog.base.config import NodeConfig
-from raftlog.base.errors import InvalidRequest
-from raftlog.base.machine import Decision
+from raftlog.base.errors import DelegationTokenNotFound, NoReassignmentInProgress, ResourceNotFound
 from raftlog.controller import (
     acls,
     client_quotas,
@@ -19,10 +18,12 @@ from raftlog.controller import (
     scram_users,
     tokens,
 )
-from raftlog.controller.broker_availability import BrokerAvailability
-from raftlog.controller.leader_and_isr import UncleanRule
-from raftlog.controller.partition_index import PartitionIndex
+from raftlog.controller.request_row import ControllerRequest
+from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
+    UNCLEAN,
+    AclDeletion,
+    AclDeletions,
     AlterClientQuotas,
     AlterReassignments,
     AlterScramCredentials,
@@ -31,60 +32,146 @@ from raftlog.metadata.controller_api import (
     DeleteAcls,
     DrainBroker,
     ElectLeaders,
+    ErrorReply,
     ExpireToken,
     ListReassignments,
+    PartitionResult,
+    PartitionResults,
+    PartResult,
+    PartResults,
     RenewToken,
-    Request,
+    Reply,
+    TokenTimes,
     TransferLeaderships,
 )
 from raftlog.metadata.image import MetadataImage
+from raftlog.security.acls import AclFilter
 
 
-class Circumstances(NamedTuple):
-    """The controller's state that a decision needs. `now_ms` is its wall clock, for tokens."""
-
-    config: NodeConfig
-    now_ms: int
-    availability: BrokerAvailability
-    unclean: UncleanRule
-    partitions: PartitionIndex
+def _acls_deleted(request: DeleteAcls, reply: Reply, before: MetadataImage) -> Reply:
+    """Return the deletions with every ACL that matched before."""
+    if not isinstance(reply, AclDeletions):
+        return reply
+    asked = zip(request.filters, reply.results, strict=True)
+    return AclDeletions(tuple(_removed(each, deletion, before) for each, deletion in asked))
 
 
-def decide_admin_request(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    """Return the decision about one request. Raise KafkaError; InvalidRequest for any other request."""
-    match request:
-        case CreateAcls():
-            return acls.decide_create_acls(image, request, given.config)
-        case DeleteAcls():
-            return acls.decide_delete_acls(image, request)
-        case AlterScramCredentials():
-            return scram_users.decide_alter_scram_credentials(image, request, given.config)
-        case AlterClientQuotas():
-            return client_quotas.decide_alter_client_quotas(image, request, given.config)
-        case CreateToken():
-            return tokens.decide_create_token(image, request, given.config, given.now_ms)
-        case RenewToken():
-            return tokens.decide_renew_token(image, request, given.config, given.now_ms)
-        case ExpireToken():
-            return tokens.decide_expire_token(image, request, given.config, given.now_ms)
-        case _:
-            return _decide_move(image, request, given)
+def _removed(asked: AclFilter, deletion: AclDeletion, before: MetadataImage) -> AclDeletion:
+    """Return a deletion with every ACL that matched before the first attempt: any attempt may have removed it."""
+    seen = (acl for acl in before.acls if asked.matches(acl))
+    return AclDeletion(tuple(dict.fromkeys((*deletion.matches, *seen))))
 
 
-def _decide_move(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    """Return the decision about a request that moves leaderships or replicas."""
-    match request:
-        case ElectLeaders():
-            return elections.decide_elect_leaders(image, request, given.availability)
-        case AlterReassignments():
-            return reassignment.decide_alter_reassignments(image, request, given.availability, given.config)
-        case ListReassignments():
-            return reassignment.decide_list_reassignments(image, request, given.partitions)
-        case TransferLeaderships():
-            return leaderships.decide_transfer_leaderships(image, request, given.availability)
-        case DrainBroker():
-            return leaderships.decide_drain(
-                image, request, availability=given.availability, unclean=given.unclean, index=given.partitions
-            )
-        case _:
-            raise InvalidRequest(f"{type(request).__name__} is not the controller's to answer")
+def _token_expired(request: ExpireToken, reply: Reply, before: MetadataImage) -> Reply:
+    """Return success if the token existed before and is missing now."""
+    token = before.tokens.get(request.token_id)
+    is_missing = isinstance(reply, ErrorReply) and reply.error_code == DelegationTokenNotFound.code
+    if not is_missing or token is None or request.period_ms >= 0:
+        return reply
+    return TokenTimes(token.issued_ms, -1, token.max_ms)
+
+
+def _reassignments_cancelled(request: AlterReassignments, reply: Reply, before: MetadataImage) -> Reply:
+    """Return success for the reassignments that were under way before and are not now."""
+    if not isinstance(reply, PartitionResults):
+        return reply
+    return PartitionResults(tuple(_cancelled(result, before) for result in reply.results))
+
+
+def _cancelled(result: PartitionResult, before: MetadataImage) -> PartitionResult:
+    state = before.partition(result.topic, result.partition)
+    if result.error_code != NoReassignmentInProgress.code or state is None or not state.is_reassigned:
+        return result
+    return PartitionResult(result.topic, result.partition)
+
+
+def _credentials_altered(request: AlterScramCredentials, reply: Reply, before: MetadataImage) -> Reply:
+    """Return success for the users that existed before and are missing now."""
+    if not isinstance(reply, PartResults):
+        return reply
+    users: dict[str, bool] = {}
+    for each in request.alterations:
+        was_there = each.credential is not None or (each.user, each.mechanism) in before.scram
+        users[each.user] = users.get(each.user, True) and was_there
+    return PartResults(
+        tuple(
+            PartResult() if seen and result.error_code == ResourceNotFound.code else result
+            for seen, result in zip(users.values(), reply.results, strict=True)
+        )
+    )
+
+
+ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
+    CreateAcls: ControllerRequest(
+        lambda image, request, given: acls.decide_create_acls(image, request, given.config),
+        "acls_created",
+        since=1,
+    ),
+    DeleteAcls: ControllerRequest(
+        lambda image, request, given: acls.decide_delete_acls(image, request),
+        "acls_deleted",
+        since=1,
+        after_retry=_acls_deleted,
+    ),
+    AlterScramCredentials: ControllerRequest(
+        lambda image, request, given: scram_users.decide_alter_scram_credentials(
+            image, request, given.config
+        ),
+        "credentials_altered",
+        since=1,
+        after_retry=_credentials_altered,
+    ),
+    AlterClientQuotas: ControllerRequest(
+        lambda image, request, given: client_quotas.decide_alter_client_quotas(image, request, given.config),
+        "quotas_altered",
+        since=1,
+    ),
+    CreateToken: ControllerRequest(
+        lambda image, request, given: tokens.decide_create_token(
+            image, request, given.config, given.wall_clock_ms()
+        ),
+        "tokens_asked",
+        since=1,
+    ),
+    RenewToken: ControllerRequest(
+        lambda image, request, given: tokens.decide_renew_token(
+            image, request, given.config, given.wall_clock_ms()
+        ),
+        "tokens_asked",
+        since=1,
+    ),
+    ExpireToken: ControllerRequest(
+        lambda image, request, given: tokens.decide_expire_token(
+            image, request, given.config, given.wall_clock_ms()
+        ),
+        "tokens_asked",
+        since=1,
+        after_retry=_token_expired,
+    ),
+    ElectLeaders: ControllerRequest(
+        lambda image, request, given: elections.decide_elect_leaders(image, request, given.availability),
+        lambda request: Cause("unclean_asked" if request.election_type == UNCLEAN else "preferred_asked"),
+    ),
+    AlterReassignments: ControllerRequest(
+        lambda image, request, given: reassignment.decide_alter_reassignments(
+            image, request, given.availability, given.config
+        ),
+        "reassigned",
+        after_retry=_reassignments_cancelled,
+    ),
+    ListReassignments: ControllerRequest(
+        lambda image, request, given: reassignment.decide_list_reassignments(image, request, given.index),
+        None,
+    ),
+    TransferLeaderships: ControllerRequest(
+        lambda image, request, given: leaderships.decide_transfer_leaderships(
+            image, request, given.availability
+        ),
+        "transferred",
+    ),
+    DrainBroker: ControllerRequest(
+        lambda image, request, given: leaderships.decide_drain(image, request, **given.rules),
+        lambda request: Cause("drained" if request.draining else "undrained", request.broker_id),
+        about_another=True,
+    ),
+}

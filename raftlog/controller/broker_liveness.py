@@ -290,8 +290,8 @@ class BrokerClocks:
     def _sort(self, availability: BrokerAvailability) -> None:
         self._availability, self._is_stale = availability, False
         unfenced = availability.alive | availability.shutting_down
-        told = {each: self._readings[each] for each in unfenced if each in self._readings}
-        self._alive = len(unfenced) - sum(1 for each in told.values() if not each.state)
-        self._leads = {None: sorted(each.lead_ms for each in told.values() if each.state)}
-        for each in sorted(told.values()):
+        readings = {each: self._readings[each] for each in unfenced if each in self._readings}
+        self._alive = len(unfenced) - sum(1 for each in readings.values() if not each.state)
+        self._leads = {None: sorted(each.lead_ms for each in readings.values() if each.state)}
+        for each in sorted(readings.values()):
             self._leads.setdefault(each.state, []).append(each.lead_ms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
@@ -22,11 +22,8 @@ from raftlog.base.machine import Decision, Runner
 from raftlog.base.record_ages import Ages, OtherClocks
 from raftlog.base.types import NO_BROKER
 from raftlog.controller import (
-    alter_partition,
     brokers,
-    configs,
     elections,
-    producer_ids,
     topics,
     voters,
 )
@@ -35,25 +32,16 @@ from raftlog.controller.broker_liveness import BrokerClocks, BrokerLiveness, Pro
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
-from raftlog.controller.request_causes import Causes, causes_of
+from raftlog.controller.request_row import Circumstances
+from raftlog.controller.requests import Causes, causes_of, row_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
-    AllocateProducerIds,
-    AlterConfigs,
-    AlterPartition,
     BrokerHeartbeat,
     ChargeMutations,
-    CreatePartitions,
-    CreateTopics,
-    DeleteTopics,
-    DrainBroker,
     ErrorReply,
     MutationsCharged,
-    RegisterBroker,
     Reply,
     Request,
-    UnregisterBroker,
-    UpdateFeatures,
 )
 from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import EMPTY_IMAGE, BrokerState, MetadataImage
@@ -78,18 +66,7 @@ STALL_S: Final = 0.25
 MIN_TICK_S: Final = 0.01
 """Shortest time between two ticks, when due work cannot be done yet."""
 
-ABOUT_OTHER_BROKERS: Final = (UnregisterBroker, DrainBroker)
-"""Requests with the `broker_id` of their subject, not of the sender."""
-
 Answer = Callable[[Reply], None]
-
-
-class _Rules(TypedDict):
-    """The keyword arguments of decisions that update partitions."""
-
-    availability: BrokerAvailability
-    unclean: UncleanRule
-    index: PartitionIndex
 
 
 class Controller:
@@ -289,13 +266,6 @@ class Controller:
             self._stand = self._undoubted.with_suspected(doubts).without_room(full)
         return self._stand
 
-    def _rules(self, image: MetadataImage) -> _Rules:
-        return {
-            "availability": self._availability(image),
-            "unclean": self._unclean(image),
-            "index": self._index,
-        }
-
     def _unclean(self, image: MetadataImage) -> UncleanRule:
         return unclean_rule(image, self._config)
 
@@ -335,97 +305,53 @@ class Controller:
             return
         self._watch_own_stalls(now)
 
-        def answer_on_the_wire(outcome: Any) -> None:
+        def reply(outcome: Any) -> None:
             if isinstance(outcome, KafkaError):
                 answer(ErrorReply(outcome.code, outcome.message))
             else:
                 answer(outcome)
 
-        asked_for = getattr(request, "broker_id", None)
-        if (
-            peer is not None
-            and asked_for not in (None, peer)
-            and not isinstance(request, ABOUT_OTHER_BROKERS)
-        ):
-            answer_on_the_wire(ClusterAuthorizationFailed(f"broker {peer} cannot speak for {asked_for}"))
+        row = row_of(request)
+        sender = None if row.about_another else getattr(request, "broker_id", None)
+        if peer is not None and sender not in (None, peer):
+            reply(ClusterAuthorizationFailed(f"broker {peer} cannot speak for {sender}"))
             return
-        match request:
-            case BrokerHeartbeat():
-                self._heartbeat(request, answer_on_the_wire, now)
-            case RegisterBroker():
-                self._register(request, answer_on_the_wire, now)
-            case ChargeMutations():
-                answer(self._charge(request, now))
-            case _:
-                self._decide(
-                    lambda image: self._decision(image, request),
-                    answer_on_the_wire,
-                    causes=causes_of(request),
-                )
+        if isinstance(request, ChargeMutations):
+            answer(self._charge(request, now))
+            return
+        done: Callable[[Any], None] = reply
+        if isinstance(request, BrokerHeartbeat):
+            done = self._heard_of(request, reply, now)
+        self._decide(
+            lambda image: row.decide(image, request, self._circumstances(image, now)),
+            done,
+            causes=causes_of(request),
+        )
 
-    def _decision(self, image: MetadataImage, request: Request) -> Decision:
-        match request:
-            case AlterPartition():
-                return alter_partition.decide_alter_partition(image, request, self._availability(image))
-            case CreateTopics():
-                return topics.decide_create_topics(
-                    image, request, config=self._config, random=self._random, index=self._index
-                )
-            case DeleteTopics():
-                return topics.decide_delete_topics(image, request, self._config)
-            case CreatePartitions():
-                return topics.decide_create_partitions(
-                    image, request, config=self._config, random=self._random, index=self._index
-                )
-            case AlterConfigs():
-                return configs.decide_alter_configs(image, request, self._config)
-            case AllocateProducerIds():
-                return producer_ids.decide_allocate_producer_ids(image, request)
-            case UpdateFeatures():
-                from raftlog.controller.feature_updates import decide_update_features
+    def _circumstances(self, image: MetadataImage, now: float) -> Circumstances:
+        return Circumstances(
+            self._config,
+            self._random,
+            self._availability(image),
+            self._unclean(image),
+            self._index,
+            self.wall_clock_ms,
+            lambda broker_id: self._soft.has_valid_session(broker_id, now),
+            self.features,
+            self.levels_of_voters,
+        )
 
-                return decide_update_features(
-                    image, request, supported=self.features, voters=self.levels_of_voters()
-                )
-            case UnregisterBroker():
-                return brokers.decide_unregister(image, request, **self._rules(image))
-            case _:
-                from raftlog.controller.admin_requests import Circumstances, decide_admin_request
-
-                given = Circumstances(
-                    self._config,
-                    self.wall_clock_ms(),
-                    self._availability(image),
-                    self._unclean(image),
-                    self._index,
-                )
-                return decide_admin_request(image, request, given)
-
-    def _heartbeat(self, request: BrokerHeartbeat, answer: Callable[[Any], None], now: float) -> None:
+    def _heard_of(
+        self, request: BrokerHeartbeat, answer: Callable[[Any], None], now: float
+    ) -> Callable[[Any], None]:
+        """Note a heartbeat's soft state. Return an answer that adds the other brokers' clocks."""
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
             self._heard(request.broker_id, now, request.late_ms / 1000)
             if self._soft.note_room(request.broker_id, lacks_room=request.lacks_room):
                 self._sweep(Cause("disk_full" if request.lacks_room else "disk_has_room", request.broker_id))
             self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
-        self._decide(
-            lambda image: brokers.decide_heartbeat(image, request, **self._rules(image)),
-            lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._undoubted)),
-            causes=causes_of(request),
-        )
-
-    def _register(self, request: RegisterBroker, answer: Callable[[Any], None], now: float) -> None:
-        in_session = self._soft.has_valid_session(request.broker_id, now)
-
-        def decide(image: MetadataImage) -> Decision:
-            return brokers.decide_register(
-                image,
-                request,
-                in_session=in_session,
-                **self._rules(image),
-            )
-
-        self._decide(decide, answer, causes=causes_of(request))
+        return lambda reply: answer(self._clocks.added_to(reply, request.broker_id, self._undoubted))
 
     # --- liveness
 
@@ -514,7 +440,9 @@ class Controller:
             self._fencing -= reasons.keys()
 
         self._decide(
-            lambda image: brokers.decide_fence_brokers(image, reasons, **self._rules(image)),
+            lambda image: brokers.decide_fence_brokers(
+                image, reasons, **self._circumstances(image, now).rules
+            ),
             fenced,
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )

@@ -127,7 +127,7 @@ class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_repl
 class NewTopic(msgspec.Struct, frozen=True):
     """-1 partitions or replication factor: the default. `assignments[p]`: the replicas of p; then both are -1.
 
-    The sender chooses `topic_id`, so that a repeated request finds its own topic (`metadata.request_retries`).
+    The sender chooses `topic_id`, so that a repeated request finds its own topic (`controller.requests`).
     """
 
     name: str

@@ -12,18 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from raftlog.base.errors import InvalidUpdateVersion, UnsupportedVersion
-from raftlog.metadata.controller_api import (
-    AlterClientQuotas,
-    AlterScramCredentials,
-    ChargeMutations,
-    CreateAcls,
-    CreateToken,
-    DeleteAcls,
-    ExpireToken,
-    RenewToken,
-    Request,
-    UpdateFeatures,
-)
+from raftlog.metadata.controller_api import UpdateFeatures
 from raftlog.metadata.features import (
     NEWEST_METADATA_LEVEL,
     RAFTLOG_METADATA_VERSION,
@@ -56,20 +45,6 @@ RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
 )
 """The levels of records. Other records are written at each level."""
 
-REQUESTS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
-    {
-        CreateAcls: 1,
-        DeleteAcls: 1,
-        AlterScramCredentials: 1,
-        AlterClientQuotas: 1,
-        ChargeMutations: 1,
-        CreateToken: 1,
-        RenewToken: 1,
-        ExpireToken: 1,
-    }
-)
-"""The levels of requests that an older controller cannot read."""
-
 
 def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
     """Raise UnsupportedVersion if the cluster's level does not allow some of the records yet."""
@@ -78,22 +53,11 @@ def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
         for each in records:
             if type(each) is FeatureChanged and each.name == RAFTLOG_METADATA_VERSION:
                 level = each.level
-            _check(level, RECORDS_SINCE.get(type(each), 0))
+            check_level(level, RECORDS_SINCE.get(type(each), 0))
 
 
-def check_request(image: MetadataImage, request: Request) -> None:
-    """Raise UnsupportedVersion if the cluster's level does not allow a request yet.
-
-    A controller of 0.2.0 would also refuse a new level, but would not name the brokers that lack it.
-    """
-    if isinstance(request, UpdateFeatures):
-        _check_raise(image, request)
-    needed = REQUESTS_SINCE.get(type(request))
-    if needed is not None:
-        _check(finalized_level(image, RAFTLOG_METADATA_VERSION), needed)
-
-
-def _check_raise(image: MetadataImage, request: UpdateFeatures) -> None:
+def check_feature_levels(image: MetadataImage, request: UpdateFeatures) -> None:
+    """Raise InvalidUpdateVersion for a level of the metadata that a registered broker does not support."""
     for each in request.updates:
         if each.name == RAFTLOG_METADATA_VERSION:
             reason = unsupported_by_broker(image, each.name, each.level)
@@ -101,7 +65,8 @@ def _check_raise(image: MetadataImage, request: UpdateFeatures) -> None:
                 raise InvalidUpdateVersion(f"invalid level {each.level} of feature {each.name!r}: {reason}")
 
 
-def _check(level: int, needed: int) -> None:
+def check_level(level: int, needed: int) -> None:
+    """Raise UnsupportedVersion if a level of raftlog.metadata.version is lower than needed."""
     if level < needed:
         raise UnsupportedVersion(
             f"the cluster's {RAFTLOG_METADATA_VERSION} is {level}, and this needs {needed}: once all nodes run a "

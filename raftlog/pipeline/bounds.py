@@ -60,8 +60,10 @@ def _at_times(lookup: Lookup, times_ms: Offsets, late: int | None, option: str) 
     found = lookup.at_times(times_ms)
     missing = [at for at, offset in found.items() if offset is None]
     if missing and late is None:
-        told = ", ".join(f"{at} has nothing since {times_ms[at]}" for at in missing)
-        raise OptionFaults([f"{option}: {told}; startingOffsetsByTimestampStrategy=latest begins at the end"])
+        listed = ", ".join(f"{at} has nothing since {times_ms[at]}" for at in missing)
+        raise OptionFaults(
+            [f"{option}: {listed}; startingOffsetsByTimestampStrategy=latest begins at the end"]
+        )
     return {**{at: offset for at, offset in found.items() if offset is not None}, **lookup.latest(missing)}
 
 
@@ -72,7 +74,7 @@ def _check_all_given(offsets: Offsets, topic_partitions: list[TopicPartition]) -
     )
     if missing or foreign:
         lists = (("no value for", missing), ("not subscribed to", foreign))
-        told = [f"{what} {', '.join(map(str, which))}" for what, which in lists if which]
+        listed = [f"{what} {', '.join(map(str, which))}" for what, which in lists if which]
         raise OptionFaults(
-            [f"JSON of offsets or times names every partition and no other: {'; '.join(told)}"]
+            [f"JSON of offsets or times names every partition and no other: {'; '.join(listed)}"]
         )

@@ -128,8 +128,8 @@ class Outbox:
         self.refused: list[str] = []
         self.door = Door(settings)
         self._settings = settings
-        told = {"on_delivery": self._delivered, "error_cb": self.door}
-        self.producer = _made(Producer, {**defaults, **settings, **decided, **told})
+        callbacks = {"on_delivery": self._delivered, "error_cb": self.door}
+        self.producer = _made(Producer, {**defaults, **settings, **decided, **callbacks})
 
     def _delivered(self, error: Any, message: Any) -> None:
         """Librdkafka calls this for what was not delivered only."""

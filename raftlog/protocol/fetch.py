@@ -342,11 +342,11 @@ def encode_fetch_response(
 
 def _encode_single(
     correlation_id: int,
-    told: tuple[TopicKey, Sequence[FetchedPartition]],
+    fetched: tuple[TopicKey, Sequence[FetchedPartition]],
     error_code: int,
     session_id: int,
 ) -> bytes | None:
-    topic, (result,) = told
+    topic, (result,) = fetched
     records = result.records
     if not isinstance(topic, UUID) or records is None or len(records) >= MERGE_BELOW_BYTES:
         return None

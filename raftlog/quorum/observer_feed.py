@@ -78,7 +78,7 @@ class _Follower:
         self.next_index: int | None = None
         self.reached = 0
         self.reached_ms = -1
-        self.told: tuple[int | None, int] | None = None
+        self.last_sent: tuple[int | None, int] | None = None
         self.pieces: SnapshotCursor | None = None
         """The snapshot that is being sent."""
 
@@ -130,7 +130,7 @@ class ObserverFeed:
             if silent_s > SILENCE_SECONDS + self._env.lateness.patience_s:
                 follower.channel.close(f"nothing heard for {silent_s:.1f} s")
                 continue
-            follower.told = None
+            follower.last_sent = None
             self._push_guarded(follower)
 
     def _heard(self, follower: _Follower, payload: bytes) -> None:
@@ -149,8 +149,8 @@ class ObserverFeed:
         """Send new entries, as long as the observer reads."""
         channel = follower.channel
         current = (self._driver.leader_id, self._driver.term)
-        if follower.told != current and channel.writable:
-            follower.told = current
+        if follower.last_sent != current and channel.writable:
+            follower.last_sent = current
             channel.send(_encode(LeaderStatus(-1 if current[0] is None else current[0], current[1])))
         if follower.next_index is None:
             return

@@ -344,8 +344,8 @@ class LeaderRole(ReplicaRole):
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        told = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, read_end)
-        return _new_tuple(PartitionRead, told)
+        fields = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, read_end)
+        return _new_tuple(PartitionRead, fields)
 
     def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
         partition, start = self.partition, self.log.log_start_offset

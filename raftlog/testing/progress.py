@@ -64,7 +64,7 @@ class Stalled(RuntimeError):
 class Signs(NamedTuple):
     """Signs of life of some processes: `told` is any comparable value, and `cpu_s` all CPU time that they used."""
 
-    told: object = None
+    printed: object = None
     cpu_s: float = 0.0
     processes: int = 0
 
@@ -123,7 +123,9 @@ class Wait:
         if state != self._state:
             self._state, self._signs = state, signs
             self._still_s = self._life_s = 0.0
-        elif signs.told != before.told or signs.cpu_s - before.cpu_s >= CPU_STEP_S * max(1, signs.processes):
+        elif signs.printed != before.printed or signs.cpu_s - before.cpu_s >= CPU_STEP_S * max(
+            1, signs.processes
+        ):
             self._signs = signs
             if self._life_s < patient(LIFE_S):
                 self._life_s += self._still_s
@@ -197,8 +199,8 @@ def signs_of_process(pid: int) -> Signs:
 
 def _signs(found: list[ProcessStat]) -> Signs:
     grown = [each for each in found if each.age_s >= YOUNG_S]
-    told = frozenset((each.pid, each.stands_still, _printed(each.pid)) for each in grown)
-    return Signs(told, sum(each.cpu_s for each in found), len(grown))
+    printed = frozenset((each.pid, each.stands_still, _printed(each.pid)) for each in grown)
+    return Signs(printed, sum(each.cpu_s for each in found), len(grown))
 
 
 def descendants_of(pid: int) -> list[ProcessStat]:

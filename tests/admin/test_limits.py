@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from raftlog.admin import server
+from raftlog.admin.errors import INVALID
 from raftlog.admin.json_stream import rounds
 from raftlog.admin.limits import Limits
 from raftlog.admin.listener import limited
@@ -323,6 +324,16 @@ def test_packed_bodies_are_refused_and_never_unpacked() -> None:
     assert set(seen[0].answers) == {415}
 
 
+def test_a_first_line_that_is_too_long_is_refused_as_all_else_is() -> None:
+    """The error is JSON, as documented, and does not repeat the line."""
+    answer = served(lambda api: answered(api, b"/v1/whoami?topic=" + b"t" * Limits().line_bytes))
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert error == {
+        "error_code": INVALID,
+        "message": "the first line or a header of the request is too long",
+    }
+
+
 def test_a_query_has_so_many_parameters_at_most() -> None:
     """Each name was compared with all others, on a path that wants no token: 8 kB held the loop for 0.3 s."""
     most = Limits().parameters
@@ -351,6 +362,7 @@ def test_headers_are_bounded_in_number_and_length(lines: list[bytes]) -> None:
     head = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n" + b"".join(b"%s\r\n" % each for each in lines)
     text = served(lambda api: sent(api, head + b"Connection: close\r\n\r\n"))
     assert b" 400 Bad Request" in text, text[:200]
+    assert json.loads(text.partition(b"\r\n\r\n")[2])["error_code"] == INVALID
     fine = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: 1\r\n" * (Limits().headers - 5)
     text = served(lambda api: sent(api, fine + b"Connection: close\r\n\r\n"))
     assert text.startswith(b"HTTP/1.1 200"), text[:200]
@@ -362,7 +374,11 @@ def test_headers_are_bounded_in_number_and_length(lines: list[bytes]) -> None:
 def test_what_is_no_http_is_no_error_of_the_node(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """A client at the wrong port gets a 400, and an operator gets no traceback."""
     limits = Limits(idle_s=SOON_S, sweep_s=SOON_S)
-    assert b" 400 Bad Request" in served(lambda api: sent(api, text), limits)
+    answer = served(lambda api: sent(api, text), limits)
+    assert b" 400 Bad Request" in answer
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])
+    assert error["error_code"] == INVALID
+    assert error["message"].startswith("this is no valid HTTP request: ")
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 

@@ -28,7 +28,7 @@ READERS = {
     "raftlog/cli/produce.py": "stamps records, as clients do",
     "raftlog/cli/transactions.py": "shows it",
     "raftlog/control.py": "when observers were heard of, for people",
-    "raftlog/controller/controller.py": "makes, renews and refuses tokens; expired ones go by the believed time",
+    "raftlog/controller/admin_requests.py": "makes, renews and refuses tokens; expired ones go by the believed time",
     "raftlog/faults/node_faults.py": "is the port, with a fault",
     "raftlog/quorum/observer_feed.py": "when observers were heard of, for people",
     "raftlog/quorum/quorum.py": "when voters were heard of, for people",

@@ -103,7 +103,13 @@ PLANTS = [
     Plant("deleted-topics-forgotten", HAZARD, first_batches, deleted_topics_forgotten),
     Plant("followers-note-nothing", HAZARD, first_batches, followers_note_nothing),
     Plant("transactions-begin-anywhere", HAZARD, first_batches, transactions_begin_anywhere),
-    Plant("epochs-begin-anywhere", HAZARD, first_batches, epochs_begin_anywhere),
+    Plant(
+        "epochs-begin-anywhere",
+        HAZARD,
+        first_batches,
+        epochs_begin_anywhere,
+        test="tests/storage/test_producers.py::test_a_new_epoch_begins_with_sequence_zero",
+    ),
     Plant("given-up-batches-awaited", HAZARD, first_batches, given_up_batches_awaited),
     Plant("newest-epochs-awaited", HAZARD, first_batches, newest_epochs_awaited),
 ]

@@ -177,14 +177,14 @@ def test_signs_tell_who_lives_who_stands_still_and_what_was_printed(
         before = signs_of_descendants().cpu_s
         until(lambda: signs_of_descendants().cpu_s > before + 0.2, "the grandchild computes")
         monkeypatch.setattr(progress, "YOUNG_S", 3600.0)
-        assert signs_of_process(child.pid).told == frozenset()
+        assert signs_of_process(child.pid).printed == frozenset()
         monkeypatch.setattr(progress, "YOUNG_S", 0.0)
         living = signs_of_descendants()
-        assert living.processes >= 2 and (child.pid, False, 0) in living.told
+        assert living.processes >= 2 and (child.pid, False, 0) in living.printed
         log.write_text("news")
-        assert (child.pid, False, 4) in signs_of_descendants().told
+        assert (child.pid, False, 4) in signs_of_descendants().printed
         os.kill(child.pid, signal.SIGSTOP)
-        until(lambda: (child.pid, True, 4) in signs_of_descendants().told, "it stands still")
+        until(lambda: (child.pid, True, 4) in signs_of_descendants().printed, "it stands still")
         assert signs_of_process(child.pid).processes == 1
     finally:
         os.killpg(child.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""Runs attacks in sieges of a few, and finds the culprit when a siege ends badly.
+"""Runs attacks in sessions of a few, and finds the culprit when a session ends badly.
 
 Memory that a node keeps after an attack may be the sum of several attacks. Such an attack runs once more on a cluster
 of its own. So does an attack that only delayed the bystanders, since the machine may have been busy. If bystanders'
-records are missing at a siege's end, each of its attacks runs alone. If a node's memory is not back then, the attacks
+records are missing at a session's end, each of its attacks runs alone. If a node's memory is not back then, the attacks
 run alone after which it was not back soon.
 """
 
@@ -15,11 +15,11 @@ from raftlog_chaos.attacks.registry import Attack, Shape
 from raftlog_chaos.attacks.session import Closing
 from raftlog_chaos.attacks.verdict import Limits, Outcome, is_slow_only, keeps_only, takes_only
 
-ATTACKS_PER_SIEGE: Final = 12
+ATTACKS_PER_SESSION: Final = 12
 
 
-class Besieged(Protocol):
-    """A cluster under siege, as `AttackSession` is."""
+class Session(Protocol):
+    """A cluster under attack, as `AttackSession` is."""
 
     def open(self, *, warm: bool) -> None: ...
 
@@ -30,7 +30,7 @@ class Besieged(Protocol):
     def abandon(self) -> None: ...
 
 
-Besiege = Callable[[Shape], Besieged]
+StartSession = Callable[[Shape], Session]
 """Starts a cluster of a shape. Raises OSError, RuntimeError."""
 
 
@@ -45,14 +45,14 @@ class Told(Protocol):
 
 
 class Course:
-    """The attacks of one siege so far, and their undecided outcomes."""
+    """The attacks of one session so far, and their undecided outcomes."""
 
     def __init__(self) -> None:
         self.struck: list[Attack] = []
         self.warm: list[Attack] = []
         """Attacks after which memory was not back soon; none once an attack ends with all of it back."""
         self.ended_warm = False
-        """Whether the last attack left the memory high, so that the end of the siege judges it."""
+        """Whether the last attack left the memory high, so that the end of the session judges it."""
         self.doubted: Outcome | None = None
         """The outcome of the last attack, if it has to run once more, alone."""
 
@@ -71,9 +71,9 @@ class Runner:
     """`run` may be interrupted: the outcomes so far are in `outcomes`."""
 
     def __init__(
-        self, besiege: Besiege, told: Told, limits: Limits, *, has_time: Callable[[], bool] = lambda: True
+        self, start: StartSession, told: Told, limits: Limits, *, has_time: Callable[[], bool] = lambda: True
     ) -> None:
-        self._start = besiege
+        self._start = start
         self._told = told
         self._limits = limits
         self._has_time = has_time
@@ -86,20 +86,20 @@ class Runner:
         for group in groups_of(attacks):
             left = list(group)
             while left and self._has_time():
-                left = left[self._besiege(left) :]
+                left = left[self._run_session(left) :]
         return [self.outcomes[each.name] for each in attacks if each.name in self.outcomes]
 
-    def _besiege(self, attacks: Sequence[Attack]) -> int:
+    def _run_session(self, attacks: Sequence[Attack]) -> int:
         """Strike one cluster until an attack fails or all are through; return how many were struck."""
         course = Course()
-        siege = self._start(attacks[0].shape)
+        session = self._start(attacks[0].shape)
         try:
-            siege.open(warm=attacks[0].shape != "cold")
+            session.open(warm=attacks[0].shape != "cold")
             for attack in attacks:
                 if course.struck and not self._has_time():
                     break
                 self._told.begins(attack)
-                outcome = siege.strike(attack)
+                outcome = session.strike(attack)
                 is_doubtful = bool(outcome.faults) and self._is_doubtful(attack, outcome, course)
                 course.add(attack, outcome, is_doubtful=is_doubtful)
                 if is_doubtful:
@@ -107,9 +107,9 @@ class Runner:
                 self._keep(outcome)
                 if outcome.status == "failed":
                     break
-            closing = siege.close()
+            closing = session.close()
         except BaseException:
-            siege.abandon()
+            session.abandon()
             raise
         self._conclude(course, closing)
         return len(course.struck)
@@ -125,7 +125,7 @@ class Runner:
         return bool(course.struck) and keeps_only(outcome.seen, self._limits)
 
     def _conclude(self, course: Course, closing: Closing) -> None:
-        """Decide about attacks that the end of their siege, or an early end, left undecided."""
+        """Decide about attacks that the end of their session, or an early end, left undecided."""
         struck = course.struck
         if len(struck) == 1 and (closing.lost or closing.kept) and course.doubted is None:
             outcome = self.outcomes[struck[0].name]
@@ -145,7 +145,7 @@ class Runner:
         """Decide about an attack that failed after others by running it alone."""
         attack = struck[-1]
         self._told.said(f"{attack.name}: once more, alone ({before.faults[0]})")
-        self._besiege([attack])
+        self._run_session([attack])
         alone = self.outcomes[attack.name]
         if alone.status == "passed" and keeps_only(before.seen, self._limits):
             self._fail(before, [], after=struck[:-1])
@@ -163,7 +163,7 @@ class Runner:
             self._told.said(f"{', '.join(each.name for each in attacks)}: each once more, alone ({line})")
         for attack in attacks:
             if self._has_time():
-                self._besiege([attack])
+                self._run_session([attack])
             elif attack.name in self.outcomes:
                 self._fail(self.outcomes[attack.name], [f"no time to run it alone: {each}" for each in why])
 
@@ -185,5 +185,5 @@ def groups_of(attacks: Sequence[Attack]) -> Iterator[list[Attack]]:
     """Yield the attacks in groups that share a cluster, in their order."""
     for shape in get_args(Shape):
         alike = [each for each in attacks if each.shape == shape]
-        for start in range(0, len(alike), ATTACKS_PER_SIEGE):
-            yield alike[start : start + ATTACKS_PER_SIEGE]
+        for start in range(0, len(alike), ATTACKS_PER_SESSION):
+            yield alike[start : start + ATTACKS_PER_SESSION]

@@ -1,10 +1,10 @@
-"""One cluster under siege: bystanders at work, attacks one after the other, and measurements around each.
+"""One cluster under session: bystanders at work, attacks one after the other, and measurements around each.
 
 Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks →
 memory is back → bystanders stop → all is read back. A cluster is not used again after a failed attack.
 
 After an attack the session waits for files and connections. It waits for memory only a few seconds. A node still
-somewhat above idle goes into the next attack. The end of the siege gives it all the time that the limits allow.
+somewhat above idle goes into the next attack. The end of the session gives it all the time that the limits allow.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TAIL_S: Final = 0.5
 """Records that are sent so long after an attack's end still belong to it."""
 LOOK_S: Final = 0.2
 SOON_S: Final = 5.0
-"""Memory that is not back within this, but below the limit, is checked again at the end of the siege."""
+"""Memory that is not back within this, but below the limit, is checked again at the end of the session."""
 SCHEMA_BYTES: Final = 32 * MIB
 """Memory of the schemas of all APIs and versions, each loaded with its first request, and kept."""
 
@@ -85,7 +85,7 @@ WARM_PATHS: Final = ("/v1/health", "/v1/quorum", "/metrics", "/openapi.json", "/
 
 
 class AttackedCluster(Protocol):
-    """A cluster of processes that was started for one siege."""
+    """A cluster of processes that was started for one session."""
 
     @property
     def doors(self) -> Mapping[int, NodePorts]:
@@ -111,7 +111,7 @@ class AttackedCluster(Protocol):
 
 
 class Closing(NamedTuple):
-    """Faults that only the end of a siege shows, one line each. `lost`: of records; `kept`: of memory."""
+    """Faults that only the end of a session shows, one line each. `lost`: of records; `kept`: of memory."""
 
     lost: list[str]
     kept: list[str]
@@ -310,13 +310,13 @@ class AttackSession:
     # --- after
 
     def abandon(self) -> None:
-        """End the siege at once, whatever its state."""
+        """End the session at once, whatever its state."""
         self._bystanders.abandon()
         self._watch.stop()
         self.ground.close()
 
     def close(self) -> Closing:
-        """End the siege; return what only its end shows."""
+        """End the session; return what only its end shows."""
         try:
             if self._guarded or all(self.ground.ended(node) for node in self._pids):
                 self._bystanders.abandon()

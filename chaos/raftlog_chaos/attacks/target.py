@@ -82,7 +82,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def own_topics(self) -> tuple[str, str, str]:
-        """The topics that a siege begins with."""
+        """The topics that a session begins with."""
         return self.topic, self.compacted, self.bystanders
 
     def address(self, port: Port, node: int = 1) -> tuple[str, int]:
@@ -355,7 +355,7 @@ def delete_topics(target: Target, names: Sequence[str]) -> str:
 
 
 def topics_made(target: Target) -> list[str]:
-    """Return the names of all topics except the coordinators' and the initial topics of a siege."""
+    """Return the names of all topics except the coordinators' and the initial topics of a session."""
     with target.line(source=ELSEWHERE) as line:
         answer = line.ask(raw(3, 4, LENGTH.pack(-1) + b"\0"), 20)
     if answer is None:

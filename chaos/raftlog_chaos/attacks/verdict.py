@@ -26,7 +26,7 @@ class Limits(NamedTuple):
     rest_bytes: int = 32 * MIB
     """The same once the attack is over."""
     warm_bytes: int = 128 * MIB
-    """The same when the next attack begins before all is back; the end of the siege judges what is left then."""
+    """The same when the next attack begins before all is back; the end of the session judges what is left then."""
     settle_s: float = 60.0
     """Seconds after the attack within which memory, files and connections must be back."""
     still_s: float = 20.0
@@ -87,7 +87,7 @@ class ClusterObservation(msgspec.Struct, kw_only=True):
     settled_s: float | None = 0.0
     """Seconds until memory, files and connections were back; None: not in time."""
     is_warm: bool = False
-    """Memory was not back yet after `settled_s`, all else was; the end of the siege judges the memory."""
+    """Memory was not back yet after `settled_s`, all else was; the end of the session judges the memory."""
     answered: str = ""
     seconds: float = 0.0
     guarded: str = ""

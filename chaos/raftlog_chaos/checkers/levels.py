@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
+from raftlog.controller.requests import row_of
 from raftlog.metadata.controller_api import decode_request
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level, unsupported_reason
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, SupportedFeature
-from raftlog.metadata.record_levels import REQUESTS_SINCE
 from raftlog.node import Node
 
 PARTS_SINCE: Final = {1: ("acls", "scram", "tokens", "quotas"), 2: ("voters",)}
@@ -93,8 +93,8 @@ class LevelBook:
             newer = unsupported_reason(node.metadata.features, RAFTLOG_METADATA_VERSION, 1) is None
             self.controllers.add(newer)
             try:
-                kind = type(decode_request(payload))
+                request = decode_request(payload)
             except msgspec.DecodeError:
                 return
-            if not newer and REQUESTS_SINCE.get(kind, 0) > 0:
-                self._blame(f"controller {node_id} of the older release was sent {kind.__name__}")
+            if not newer and row_of(request).since > 0:
+                self._blame(f"controller {node_id} of the older release was sent {type(request).__name__}")

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             say(*(f"{each.label}: {each.claim}" for each in chosen))
             return 0
         if options.act == "page":
-            sys.stdout.write(page(known.load()))
+            sys.stdout.write(page(known.load_by_subject()))
             return 0
         if options.act == "record":
             return record(chosen, date=datetime.datetime.now(tz=datetime.UTC).date().isoformat())

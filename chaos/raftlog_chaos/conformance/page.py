@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from raftlog_chaos.conformance.differences import Kind, Known
@@ -13,13 +13,13 @@ _PARTS: Final[tuple[tuple[str, Kind, str, str], ...]] = (
     (
         "Not built",
         "not built",
-        "",
         "What is not built is not advertised to clients. raftlog does not take over a folder with Kafka's data: such "
         "partitions are set aside and renamed. A produced batch must keep to its header's rules: one batch for a "
         "partition, magic 2, as many records as the offsets say, a known codec, no control bit, the right CRC-32C. "
         "Single records are walked only where their contents matter: [which batches](batches.md). Malformed records "
         "in other batches are stored, where Kafka refuses them. They cost [the readers of their own "
         "batch](batches.md#readers-of-malformed-records) something, and no other reader.",
+        "",
     ),
     (
         "Different on purpose",
@@ -46,23 +46,27 @@ _HOW_KNOWN: Final = (
 )
 
 
-def page(known: Sequence[Known]) -> str:
-    """Return the page as Markdown."""
+def page(known: Mapping[str, Sequence[Known]]) -> str:
+    """Return the page as Markdown. `known`: by heading."""
     return "\n".join(_lines(known)) + "\n"
 
 
-def _lines(known: Sequence[Known]) -> Iterator[str]:
+def _lines(known: Mapping[str, Sequence[Known]]) -> Iterator[str]:
     yield from ("# What differs from Kafka", "", *_wrapped(_HOW_KNOWN), "")
     for title, kind, before, after in _PARTS:
-        sentences = dict.fromkeys(each.why for each in known if each.kind == kind)
-        if not sentences:
-            continue
         yield from (f"## {title}", "")
         yield from (*_wrapped(before), "") if before else ()
-        for each in sentences:
-            yield from _wrapped(each, "- ")
-        yield from ("", *_wrapped(after)) if after else ()
-        yield ""
+        seen: set[str] = set()
+        for heading, some in known.items():
+            sentences = dict.fromkeys(each.why for each in some if each.kind == kind and each.why not in seen)
+            if not sentences:
+                continue
+            seen |= sentences.keys()
+            yield from (f"### {heading}", "")
+            for each in sentences:
+                yield from _wrapped(each, "- ")
+            yield ""
+        yield from (*_wrapped(after), "") if after else ()
     yield from ("## The same, where you may not expect it", "", *_wrapped(_SAME))
 
 

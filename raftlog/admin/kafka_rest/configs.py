@@ -122,9 +122,9 @@ class _Resource:
         """Return its settings by name. Raises ApiError."""
         (result,) = await _describe(self.call, {self.name: names}, self.kind, broker_id=self._broker_id)
         check(result.error_code, result.error_message)
-        return self.told(result)
+        return self.configs(result)
 
-    def told(self, result: Any) -> list[Config]:
+    def configs(self, result: Any) -> list[Config]:
         """Return a broker's response for this resource, by name."""
         return [self._config(each) for each in sorted(result.configs, key=lambda each: each.name)]
 
@@ -267,7 +267,7 @@ async def list_all_topic_configs(call: Call) -> ConfigList:
             if result.error_code != UnknownTopicOrPartition.code:  # deleted since it was listed
                 check(result.error_code, result.error_message)
                 topic = result.resource_name
-                data += _Resource(call, TOPIC, topic, "topics", topic).told(result)
+                data += _Resource(call, TOPIC, topic, "topics", topic).configs(result)
     return ConfigList(kind="KafkaTopicConfigList", metadata=metadata, data=data)
 
 

@@ -204,13 +204,13 @@ async def all_of(
     group_ids: tuple[str, ...], ask: Callable[[tuple[str, ...]], Awaitable[tuple[Any, ...]]]
 ) -> tuple[Any, ...]:
     """Request the remaining groups until there are no more responses with some of them."""
-    told: list[Any] = []
+    complete: list[Any] = []
     while True:
         answers = await ask(group_ids)
         left = tuple(each.group_id for each in answers if each.error_code == CoordinatorLoadInProgress.code)
         if not left or len(left) == len(answers):
-            return (*told, *answers)
-        told += [each for each in answers if each.error_code != CoordinatorLoadInProgress.code]
+            return (*complete, *answers)
+        complete += [each for each in answers if each.error_code != CoordinatorLoadInProgress.code]
         group_ids = left
 
 
@@ -448,8 +448,8 @@ class _Behind(NamedTuple):
 async def _behind(call: Call, only: Where | None = None) -> _Behind:
     """Ask the group's coordinator, then the leaders of its partitions; skip deleted topics."""
     group, broker_id = await described_group(call)
-    told = await committed_offsets(call, group.group_id, broker_id)
-    committed = {where: told[where] for where in await _seen(call, told)}
+    offsets = await committed_offsets(call, group.group_id, broker_id)
+    committed = {where: offsets[where] for where in await _seen(call, offsets)}
     if only is not None:
         committed = {where: offset for where, offset in committed.items() if where == only}
     answers = await list_offsets(call, dict.fromkeys(committed, LATEST))

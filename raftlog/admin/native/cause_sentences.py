@@ -20,11 +20,15 @@ def of_partition(change: PartitionChange) -> tuple[list[str], str, set[int]]:
     if old is None:
         who = "nobody leads" if new.leader == NO_BROKER else f"broker {new.leader} leads"
         return ["created"], f"it was created on {_list(new.replicas)}; {who}", set()
-    told = [*_of_leader(old, new), *_of_isr(old, new), *_of_replicas(old, new)]
+    changes = [*_of_leader(old, new), *_of_isr(old, new), *_of_replicas(old, new)]
     concerned = set(old.isr) ^ set(new.isr)
     if new.leader_epoch > old.leader_epoch:
         concerned.add(new.leader if old.leader == NO_BROKER else old.leader)
-    return [what for what, _ in told], "; ".join(text for _, text in told) or "nothing changed", concerned
+    return (
+        [what for what, _ in changes],
+        "; ".join(text for _, text in changes) or "nothing changed",
+        concerned,
+    )
 
 
 def _of_leader(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, str]]:
@@ -72,15 +76,15 @@ def of_broker(broker_id: int, change: BrokerChange) -> tuple[list[str], str]:
     old, new = change.old, change.new
     if new is None:
         return ["unregistered"], f"broker {broker_id} was unregistered"
-    told: list[tuple[str, str]] = []
+    changes: list[tuple[str, str]] = []
     if old is None:
-        told.append(("registered", f"broker {broker_id} registered for the first time"))
+        changes.append(("registered", f"broker {broker_id} registered for the first time"))
     elif old.broker_epoch != new.broker_epoch:
-        told.append(("registered", f"broker {broker_id} registered anew"))
+        changes.append(("registered", f"broker {broker_id} registered anew"))
         if not set(old.directory_ids) <= set(new.directory_ids):
-            told.append(("disk_lost", "without a log directory that it had"))
-    told += _of_service(broker_id, old, new)
-    return [what for what, _ in told], "; ".join(text for _, text in told) or "nothing changed"
+            changes.append(("disk_lost", "without a log directory that it had"))
+    changes += _of_service(broker_id, old, new)
+    return [what for what, _ in changes], "; ".join(text for _, text in changes) or "nothing changed"
 
 
 def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> Iterable[tuple[str, str]]:

@@ -84,28 +84,28 @@ async def get_group_why(call: Call) -> GroupWhy:
     """The history of one group; deleted and expired groups included, as far as remembered."""
     group_id = call.path["consumer_group_id"]
     broker_id = await coordinator_of(call, group_id)
-    told = await _ask(call, group_id, broker_id)
-    if told.state == DEAD and not told.events:
+    answer = await _ask(call, group_id, broker_id)
+    if answer.state == DEAD and not answer.events:
         raise not_found(f"group {group_id[:249]}")
     history = history_of(call)
-    told.events = await _seen(call, told.events)
-    complete = bool(told.events) and told.events[0].what == "group_created" and not told.forgotten
-    changes = [_change(told.events, index) for index in range(len(told.events))]
-    since_ms = told.events[0].at_ms if complete else 0
-    around = (*_moves(call, history, told, broker_id), *await _topics(call, history, told))
+    answer.events = await _seen(call, answer.events)
+    complete = bool(answer.events) and answer.events[0].what == "group_created" and not answer.forgotten
+    changes = [_change(answer.events, index) for index in range(len(answer.events))]
+    since_ms = answer.events[0].at_ms if complete else 0
+    around = (*_moves(call, history, answer, broker_id), *await _topics(call, history, answer))
     found = [each for each in around if each.when.at_ms >= since_ms]
     # where times are the same, metadata changed before the group did
     events = sorted((*found, *changes), key=lambda each: each.when.at_ms)[::-1]
     return GroupWhy(
         consumer_group_id=group_id,
-        state=STATES.get(told.state, "UNKNOWN"),
-        type=told.type or None,
-        members=told.members,
-        generation=told.generation,
+        state=STATES.get(answer.state, "UNKNOWN"),
+        type=answer.type or None,
+        members=answer.members,
+        generation=answer.generation,
         coordinator=broker_id,
-        offsets_partition=told.partition,
-        known_since=_moment(told.known_since_ms),
-        summary=_summary(told, changes, broker_id),
+        offsets_partition=answer.partition,
+        known_since=_moment(answer.known_since_ms),
+        summary=_summary(answer, changes, broker_id),
         events=events,
         complete=complete,
     )
@@ -149,14 +149,14 @@ def _change(events: list[GroupEvent], index: int) -> GroupChange:
     return GroupChange(_moment(event.at_ms), [event.what], sentence(event), reason(events, index), member)
 
 
-def _moves(call: Call, history: History, told: GroupHistoryAnswer, broker_id: int) -> list[GroupChange]:
+def _moves(call: Call, history: History, answer: GroupHistoryAnswer, broker_id: int) -> list[GroupChange]:
     """Return when other brokers became the coordinator, oldest first, and when the present coordinator had loaded the
     group.
     """
     topic = call.node.image().topics.get(CONSUMER_OFFSETS_TOPIC)
-    name = f"{CONSUMER_OFFSETS_TOPIC}-{told.partition}"
+    name = f"{CONSUMER_OFFSETS_TOPIC}-{answer.partition}"
     found = []
-    for change in history.partition(topic.topic_id, told.partition) if topic else ():
+    for change in history.partition(topic.topic_id, answer.partition) if topic else ():
         event = partition_event(history, change)
         if LEADER_CHANGES.isdisjoint(event.what) or event.when.at_ms is None:
             continue
@@ -175,14 +175,14 @@ def _moves(call: Call, history: History, told: GroupHistoryAnswer, broker_id: in
             )
         )
     loaded = f"broker {broker_id} loaded the group's partition from its log"
-    why = f"it became the leader of {name}, in epoch {told.leader_epoch}"
-    return [*found, GroupChange(_moment(told.loaded_at_ms), ["coordinator_loaded"], loaded, why)]
+    why = f"it became the leader of {name}, in epoch {answer.leader_epoch}"
+    return [*found, GroupChange(_moment(answer.loaded_at_ms), ["coordinator_loaded"], loaded, why)]
 
 
-async def _topics(call: Call, history: History, told: GroupHistoryAnswer) -> list[GroupChange]:
+async def _topics(call: Call, history: History, answer: GroupHistoryAnswer) -> list[GroupChange]:
     """Return when topics that the group reads were created or got partitions, as far as the caller may know of them."""
     image, found, left = call.node.image(), [], MOST_PARTITIONS
-    for name in sorted(await call.among(Operation.DESCRIBE, TOPIC, told.topics)):
+    for name in sorted(await call.among(Operation.DESCRIBE, TOPIC, answer.topics)):
         topic = image.topics.get(name)
         if topic is None or len(topic.partitions) > left:
             continue
@@ -210,17 +210,19 @@ def _of_topic(name: str, batch: AppliedBatch, indexes: list[int]) -> GroupChange
     return GroupChange(_moment(batch.at_ms, batch.offset), [what], message, because(batch, (), [what]))
 
 
-def _summary(told: GroupHistoryAnswer, changes: list[GroupChange], broker_id: int) -> str:
-    members = "1 member" if told.members == 1 else f"{told.members or 'no'} members"
-    if told.type:
-        now = f"The group has {members}, in generation {told.generation}; broker {broker_id} coordinates it."
+def _summary(answer: GroupHistoryAnswer, changes: list[GroupChange], broker_id: int) -> str:
+    members = "1 member" if answer.members == 1 else f"{answer.members or 'no'} members"
+    if answer.type:
+        now = (
+            f"The group has {members}, in generation {answer.generation}; broker {broker_id} coordinates it."
+        )
     else:
         now = "The group is no more."
-    telling = [each for each in changes if each.what[0] in GENERATIONS] if told.type else []
+    telling = [each for each in changes if each.what[0] in GENERATIONS] if answer.type else []
     last = (telling or changes)[-1:]
     if not last:
-        since = _moment(told.known_since_ms).at
-        if told.known_since_ms > told.loaded_at_ms:
+        since = _moment(answer.known_since_ms).at
+        if answer.known_since_ms > answer.loaded_at_ms:
             return (
                 f"{now} Nothing has happened to it since {since}; what was before, there was no room to keep."
             )

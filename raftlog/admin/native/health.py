@@ -275,10 +275,10 @@ def _of_replicas(node: NodeView) -> Iterator[Reason]:
     failed = sorted(node.facts.failed_replicas().items())
     if failed:
         names = [f"{name.topic}-{name.partition}" for name, _ in failed[:FAILURES_TOLD]]
-        told = "; ".join(f"{each} ({reason})" for each, (_, reason) in zip(names, failed, strict=False))
+        listed = "; ".join(f"{each} ({reason})" for each, (_, reason) in zip(names, failed, strict=False))
         text = (
             f"node {node_id}, which answers: {len(failed)} of its replicas stopped rather than cut committed records: "
-            f"{told}. Compare the replicas; elect one that has the records, or remove the folder of this one"
+            f"{listed}. Compare the replicas; elect one that has the records, or remove the folder of this one"
         )
         yield Reason("red", "replicas_failed", text, len(failed), [node_id], names)
 
@@ -321,10 +321,10 @@ def _of_chores(node: NodeView) -> Iterator[Reason]:
         failing.setdefault(failure.chore, []).append(failure)
     for chore, failures in sorted(failing.items()):
         code = "logs_uncleanable" if chore == COMPACTION else "chores_failing"
-        told = "; ".join(f"{each.subject} ({each.reason})"[:MOST_TOLD] for each in failures[:FAILURES_TOLD])
+        listed = "; ".join(f"{each.subject} ({each.reason})"[:MOST_TOLD] for each in failures[:FAILURES_TOLD])
         more = f"; and {len(failures) - FAILURES_TOLD} more" if len(failures) > FAILURES_TOLD else ""
         node_id = node.config.node_id
-        text = f"node {node_id}, which answers: {chore} fails, and is tried again later, for {told}{more}"
+        text = f"node {node_id}, which answers: {chore} fails, and is tried again later, for {listed}{more}"
         yield Reason("yellow", code, text, len(failures), [node_id])
 
 

@@ -72,8 +72,8 @@ async def reset_offsets(call: Call) -> NewOffsets:
         raise ApiError(
             409, f"group {group_id[:249]} has {many} {'member' if many == 1 else 'members'}: stop them first"
         )
-    told = await committed_offsets(call, group_id, broker_id)
-    offsets = await _new_offsets(call, wanted, partitions, told)
+    committed = await committed_offsets(call, group_id, broker_id)
+    offsets = await _new_offsets(call, wanted, partitions, committed)
     if not wanted.validate_only:
         await _commit(call, group_id, offsets)
     return NewOffsets(group_id, not wanted.validate_only, offsets)
@@ -97,7 +97,7 @@ def _partitions(call: Call, wanted: Reset) -> list[Where]:
 
 
 async def _new_offsets(
-    call: Call, wanted: Reset, partitions: list[Where], told: dict[Where, int]
+    call: Call, wanted: Reset, partitions: list[Where], committed: dict[Where, int]
 ) -> list[NewOffset]:
     begins = await _offsets(call, partitions, EARLIEST)
     ends = await _offsets(call, partitions, LATEST)
@@ -107,7 +107,7 @@ async def _new_offsets(
         at_time = await _offsets(call, partitions, max(0, wanted.value))
     found = []
     for where in partitions:
-        begin, end, current = begins[where], ends[where], told.get(where)
+        begin, end, current = begins[where], ends[where], committed.get(where)
         if wanted.to == "timestamp":
             new = end if at_time[where] < 0 else at_time[where]
         else:

@@ -77,8 +77,8 @@ class _Reading:
         for index, where in self.wanted.items():
             for kind, timestamp in _questions(where):
                 asked.setdefault(kind, {})[index] = timestamp
-        told = await asyncio.gather(*(self._ask_offsets(each) for each in asked.values()))
-        found = dict(zip(asked, told, strict=True))
+        results = await asyncio.gather(*(self._ask_offsets(each) for each in asked.values()))
+        found = dict(zip(asked, results, strict=True))
         starts = {}
         for index, where in self.wanted.items():
             answers = {kind: found[kind][index] for kind, _ in _questions(where)}

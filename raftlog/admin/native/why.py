@@ -182,14 +182,14 @@ def partition_event(history: History, change: PartitionChange) -> PartitionEvent
     moved = history.broker_changes_at(offset)
     left = set(change.old.isr).difference(change.new.isr, moved) if change.old is not None else ()
     away = {each: found for each in left if (found := history.fencing(each, offset)) is not None}
-    told = away | moved
+    events = away | moved
     return PartitionEvent(
         when=_when(change.batch),
         what=what,
         message=message,
         because=because(change.batch, concerned, what, away=away),
         causes=_causes(change.batch),
-        brokers=[_broker_event(each, told[each]) for each in sorted(concerned & told.keys())],
+        brokers=[_broker_event(each, events[each]) for each in sorted(concerned & events.keys())],
         leader=_or_none(change.new.leader),
         leader_epoch=change.new.leader_epoch,
         isr=list(change.new.isr),

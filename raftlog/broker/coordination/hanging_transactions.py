@@ -128,7 +128,7 @@ class TransactionSurvey:
         Request again what a response had no room for, while each response describes some.
         """
         make = _shapes(ApiKey.DESCRIBE_TRANSACTIONS)
-        told: list[Any] = []
+        found: list[Any] = []
         left = list(transactional_ids)
         while left:
             ids, left = left[:MAX_IDS_PER_REQUEST], left[MAX_IDS_PER_REQUEST:]
@@ -137,9 +137,9 @@ class TransactionSurvey:
             again = {each.transactional_id for each in answer.transaction_states if _is_left_out(each)}
             if len(again) == len(ids):
                 again = set()  # it has room for these, so there is another reason
-            told += [each for each in answer.transaction_states if each.transactional_id not in again]
+            found += [each for each in answer.transaction_states if each.transactional_id not in again]
             left += sorted(again)
-        return told
+        return found
 
     async def hanging(self, topic: str | None = None, *, unused_ms: int) -> list[Hanging]:
         """Return the transactions open in partitions (of a topic) for some time but unknown to every coordinator."""

@@ -41,8 +41,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Return the error response in the client's version."""
-    told = error_for_version(error, request.api_version, first_fenced_version=FIRST_FENCED_VERSION)
-    return build_response(API_KEY, request.api_version, error_code=told.code)
+    shown = error_for_version(error, request.api_version, first_fenced_version=FIRST_FENCED_VERSION)
+    return build_response(API_KEY, request.api_version, error_code=shown.code)
 
 
 API: Final = Api(

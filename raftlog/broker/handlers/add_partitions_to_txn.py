@@ -64,8 +64,8 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         if not codes:
             codes = await _add(broker, version, wanted, add=broker.transactions.add_partitions)
-        told = _topics(make, message.v3_and_below_topics, codes)
-        return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=told)
+        results = _topics(make, message.v3_and_below_topics, codes)
+        return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     if request.peer_broker_id is None:
         raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
     answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
@@ -160,8 +160,8 @@ async def _add(
     try:
         await add(request)
     except KafkaError as error:
-        told = error_for_version(error, version, first_fenced_version=FIRST_FENCED_VERSION)
-        return dict.fromkeys(request.partitions, told.code)
+        shown = error_for_version(error, version, first_fenced_version=FIRST_FENCED_VERSION)
+        return dict.fromkeys(request.partitions, shown.code)
     return dict.fromkeys(request.partitions, NONE)
 
 

@@ -80,10 +80,12 @@ def _body(
         make.ApiVersion(api_key=each.api_key, min_version=each.min_version, max_version=each.max_version)
         for each in advertised_versions(keys)
     )
-    told: dict[str, Any] = {}
+    features: dict[str, Any] = {}
     if version >= FIRST_NAMED_VERSION:
-        told = _features(make, version, levels, epoch)
-    return encode_entity(build_response(API_KEY, version, error_code=error_code, api_keys=api_keys, **told))
+        features = _features(make, version, levels, epoch)
+    return encode_entity(
+        build_response(API_KEY, version, error_code=error_code, api_keys=api_keys, **features)
+    )
 
 
 def _features(make: Any, version: int, levels: Levels, epoch: int) -> dict[str, Any]:

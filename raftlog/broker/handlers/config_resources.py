@@ -178,7 +178,7 @@ def _shows(image: MetadataImage, change: ConfigAlteration, replace: bool) -> boo
 def response(request: RequestContext, outcomes: dict[Resource, AlterationResult], *, name: str) -> Any:
     """Return the response of either altering API; `name` is its message."""
     make = response_builders(request.api_key, request.api_version)
-    told = (
+    responses = (
         make.AlterConfigsResourceResponse(
             error_code=outcome.error_code,
             error_message=truncate_message(outcome.error_message),
@@ -187,7 +187,7 @@ def response(request: RequestContext, outcomes: dict[Resource, AlterationResult]
         )
         for resource, outcome in outcomes.items()
     )
-    return getattr(make, name)(throttle_time=0, responses=told)
+    return getattr(make, name)(throttle_time=0, responses=responses)
 
 
 def outcomes(_message: Any, response: Any) -> Iterator[Outcome]:

@@ -42,19 +42,19 @@ NAMES_PER_PART: Final = 10
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per group. Once the response is full, the remaining groups get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
-    told = 0
+    answered = 0
 
     async def described(group_id: str) -> Any:
-        nonlocal told
+        nonlocal answered
         try:
             check_group_version(broker.image())
-            if told >= MAX_MEMBERS:
+            if answered >= MAX_MEMBERS:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
             answer, size = await _describe(broker, request, make, group_id)
             if message.include_authorized_operations:
                 answer = replace(answer, authorized_operations=operations(broker, request, GROUP, group_id))
-            told += size
+            answered += size
         except KafkaError as error:
             answer = make.DescribedGroup(
                 group_id=group_id, error_code=error.code, error_message=error.message, members=()

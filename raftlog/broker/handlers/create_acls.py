@@ -34,11 +34,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     asked = ask_in_parts(broker, wanted, lambda some: CreateAcls(tuple(acl for _, acl in some)), PartResults)
     async for some, reply in asked:
         failed = PartResult(reply.code, reply.message) if isinstance(reply, KafkaError) else None
-        told = reply.results if isinstance(reply, PartResults) else (failed,) * len(some)
-        for (position, _), result in zip(some, told, strict=True):
+        outcomes = reply.results if isinstance(reply, PartResults) else (failed,) * len(some)
+        for (position, _), result in zip(some, outcomes, strict=True):
             results[position] = result or PartResult()
         created = [
-            acl for (_, acl), result in zip(some, told, strict=True) if result and not result.error_code
+            acl for (_, acl), result in zip(some, outcomes, strict=True) if result and not result.error_code
         ]
         await wait_for_image(broker, partial(_shows, created))
     make = response_builders(API_KEY, request.api_version)

@@ -48,13 +48,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     results += [_failed(*each) for each in throttled]
     results += await _grown(broker, message, may_grow)
     make = response_builders(API_KEY, request.api_version)
-    told = (
+    responses = (
         make.CreatePartitionsTopicResult(
             name=each.name, error_code=each.error_code, error_message=truncate_message(each.error_message)
         )
         for each in results
     )
-    return make.CreatePartitionsResponse(throttle_time=0, results=told)
+    return make.CreatePartitionsResponse(throttle_time=0, results=responses)
 
 
 def _new_partitions(topic: Any) -> NewPartitions:

@@ -41,7 +41,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         results += [_failed(*each) for each in throttled]
         results += await _deleted(broker, message, allowed)
     make = response_builders(API_KEY, request.api_version)
-    told = (
+    responses = (
         make.DeletableTopicResult(
             name=each.name,
             topic_id=each.topic_id,
@@ -50,7 +50,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         )
         for each in results
     )
-    return make.DeleteTopicsResponse(throttle_time=0, responses=told)
+    return make.DeleteTopicsResponse(throttle_time=0, responses=responses)
 
 
 def _asked(message: Any) -> Iterator[TopicRef]:
@@ -96,12 +96,12 @@ def _denied(broker: BrokerContext, request: RequestContext, asked: TopicRef) -> 
     name = asked.name if asked.topic_id is None else broker.image().topic_names.get(asked.topic_id)
     if name is None or may(broker, request, Operation.DELETE, TOPIC, name, log_if_denied=True):
         return None
-    told = (
+    shown = (
         asked.name
         if asked.topic_id is None or not may(broker, request, Operation.DESCRIBE, TOPIC, name)
         else name
     )
-    return TopicResult(told, asked.topic_id, refusal(TOPIC).code, None)
+    return TopicResult(shown, asked.topic_id, refusal(TOPIC).code, None)
 
 
 async def _deleted(broker: BrokerContext, message: Any, wanted: list[TopicRef]) -> list[TopicResult]:

@@ -58,13 +58,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     When the response is full, the remaining resources get an error.
     """
     make = response_builders(API_KEY, request.api_version)
-    told = 0
+    size = 0
 
     def result(wire_type: int, name: str, wanted: set[str] | None) -> Weighed:
-        nonlocal told
+        nonlocal size
         answer = {"resource_type": wire_type, "resource_name": name}
         try:
-            if told >= MAX_RESPONSE_BYTES:
+            if size >= MAX_RESPONSE_BYTES:
                 raise PolicyViolation(
                     f"an answer has {MAX_RESPONSE_BYTES} bytes at most: ask for fewer resources"
                 )
@@ -83,7 +83,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
                 error_code=0, error_message=None, configs=tuple(configs), **answer
             )
         encoded = encode_entity(described)
-        told += len(encoded)
+        size += len(encoded)
         return Weighed(encoded, 1 + len(entries))
 
     asked = await _asked(broker, message)

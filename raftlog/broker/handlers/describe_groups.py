@@ -37,17 +37,17 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     is_admin = request.has_all_rights or request.principal == ADMIN_API
     if is_admin and getattr(message, "tell_history", False) and len(message.groups) == 1:
         return await _tell_history(broker, request, message.groups[0])
-    told = 0
+    answered = 0
 
     async def described(group_id: str) -> Any:
-        nonlocal told
+        nonlocal answered
         try:
-            if told >= MAX_MEMBERS:
+            if answered >= MAX_MEMBERS:
                 raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
             group = await _read(broker, request, group_id)
         except KafkaError as error:
             return _failed(make, group_id, error)
-        told += len(group.membership.members)
+        answered += len(group.membership.members)
         return _described(broker, request, message, group)
 
     return make.DescribeGroupsResponse(groups=(described(each) for each in dict.fromkeys(message.groups)))

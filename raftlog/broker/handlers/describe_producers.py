@@ -26,13 +26,13 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     Each partition is reported once. When the response is full, the remaining partitions get an error.
     """
     make = response_builders(API_KEY, request.api_version)
-    told = 0
+    answered = 0
 
     def partition(topic: str, index: int) -> Any:
-        nonlocal told
+        nonlocal answered
         try:
             demand(broker, request, Operation.READ, TOPIC, topic)
-            if told >= MAX_PRODUCERS:
+            if answered >= MAX_PRODUCERS:
                 raise PolicyViolation(
                     f"an answer has {MAX_PRODUCERS} producers at most: ask for fewer partitions"
                 )
@@ -41,7 +41,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             return make.PartitionResponse(
                 partition_index=index, error_code=error.code, error_message=error.message, active_producers=()
             )
-        told += len(active)
+        answered += len(active)
         producers = (_producer(make, each) for each in active)
         return make.PartitionResponse(partition_index=index, error_code=NONE, active_producers=producers)
 

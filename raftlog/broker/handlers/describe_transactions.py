@@ -24,12 +24,12 @@ MAX_PARTITIONS: Final = 20_000
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Respond per transactional id. Once the response is full, the remaining ids get a retriable error."""
     make = response_builders(API_KEY, request.api_version)
-    told = 0
+    answered = 0
 
     async def described(transactional_id: str) -> Any:
-        nonlocal told
-        found = await _describe(broker, request, make, transactional_id, is_full=told >= MAX_PARTITIONS)
-        told += 1 + sum(len(topic.partitions) for topic in found.topics)
+        nonlocal answered
+        found = await _describe(broker, request, make, transactional_id, is_full=answered >= MAX_PARTITIONS)
+        answered += 1 + sum(len(topic.partitions) for topic in found.topics)
         return found
 
     ids = dict.fromkeys(message.transactional_ids)  # once, however often it is named
@@ -57,7 +57,7 @@ async def _describe(
     topics: defaultdict[str, list[int]] = defaultdict(list)
     await each_part(broker.env, found.partitions, lambda tp: topics[tp.topic].append(tp.partition))
     visible = sorted(await among(broker, request, Operation.DESCRIBE, TOPIC, topics))
-    told = await each_part(
+    visible_topics = await each_part(
         broker.env,
         visible,
         lambda name: make.TopicData(topic=name, partitions=tuple(sorted(topics[name]))),
@@ -69,7 +69,7 @@ async def _describe(
         transaction_start_time=found.start_ms,
         producer_id=found.producer.producer_id,
         producer_epoch=found.producer.epoch,
-        topics=tuple(told),
+        topics=tuple(visible_topics),
     )
 
 

@@ -38,7 +38,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def error_response(request: RequestContext, message: Any, error: KafkaError) -> Any:
     """Return the error for the whole request and for each partition, since version 0 has only the latter."""
     make = response_builders(API_KEY, request.api_version)
-    told = tuple(
+    results = tuple(
         make.ReplicaElectionResult(
             topic=topic.topic,
             partition_result=tuple(
@@ -48,7 +48,7 @@ def error_response(request: RequestContext, message: Any, error: KafkaError) -> 
         )
         for topic in message.topic_partitions or ()
     )
-    return make.ElectLeadersResponse(throttle_time=0, error_code=error.code, replica_election_results=told)
+    return make.ElectLeadersResponse(throttle_time=0, error_code=error.code, replica_election_results=results)
 
 
 async def _elected(
@@ -86,13 +86,13 @@ async def _response(
     make = response_builders(API_KEY, request.api_version)
     by_topic: defaultdict[str, list[ElectionResult]] = defaultdict(list)
     await each_part(broker.env, results, lambda each: by_topic[each.topic].append(each))
-    told = (
+    responses = (
         make.ReplicaElectionResult(
             topic=topic, partition_result=(_partition(make, each) for each in by_topic[topic])
         )
         for topic in by_topic
     )
-    return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=told)
+    return make.ElectLeadersResponse(throttle_time=0, error_code=code, replica_election_results=responses)
 
 
 def _partition(make: Any, result: ElectionResult) -> Any:

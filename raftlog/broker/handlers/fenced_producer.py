@@ -22,11 +22,11 @@ def producer_error_response(
     api_key: ApiKey, request: RequestContext, error: KafkaError, *, first_fenced_version: int
 ) -> Any:
     """Return the error response of an API with a producer's id and epoch in its response."""
-    told = error_for_version(error, request.api_version, first_fenced_version=first_fenced_version)
+    shown = error_for_version(error, request.api_version, first_fenced_version=first_fenced_version)
     return build_response(
         api_key,
         request.api_version,
-        error_code=told.code,
+        error_code=shown.code,
         producer_id=NO_PRODUCER_ID,
         producer_epoch=NO_EPOCH,
     )

@@ -65,7 +65,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     rows = OffsetRows(group, visible, stable=stable, count=OffsetCount())
     topics = (
         make.OffsetFetchResponseTopic(
-            name=key, partitions=rows.told(make.OffsetFetchResponsePartition, name, partitions)
+            name=key, partitions=rows.results(make.OffsetFetchResponsePartition, name, partitions)
         )
         for key, name, partitions in _asked(broker.image(), request, message.topics, group, visible)
     )
@@ -75,22 +75,22 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
 def _groups(broker: BrokerContext, request: RequestContext, message: Any) -> Iterator[Any]:
     """Return a group or topic only once if it is named twice."""
     make = response_builders(API_KEY, request.api_version)
-    told = OffsetCount()
+    count = OffsetCount()
     seen: set[Any] = set()
     for asked in message.groups:
         yield Weighed(None, 1 + len(asked.topics or ()))
         if asked in seen:
             continue
         seen.add(asked)
-        if told.offsets < MAX_OFFSETS:
-            yield _group(broker, request, message, asked, told)
+        if count.offsets < MAX_OFFSETS:
+            yield _group(broker, request, message, asked, count)
         else:
             code = CoordinatorLoadInProgress.code
             yield make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=code)
 
 
 async def _group(
-    broker: BrokerContext, request: RequestContext, message: Any, asked: Any, told: OffsetCount
+    broker: BrokerContext, request: RequestContext, message: Any, asked: Any, count: OffsetCount
 ) -> Any:
     make = response_builders(API_KEY, request.api_version)
     try:
@@ -103,10 +103,12 @@ async def _group(
     except KafkaError as error:
         return make.OffsetFetchResponseGroup(group_id=asked.group_id, topics=(), error_code=error.code)
     visible = partial(may, broker, request, Operation.DESCRIBE, TOPIC)
-    rows = OffsetRows(group, visible, stable=getattr(message, "require_stable", False), count=told)
+    rows = OffsetRows(group, visible, stable=getattr(message, "require_stable", False), count=count)
     topics = (
         make.OffsetFetchResponseTopics(
-            name=key, topic_id=key, partitions=rows.told(make.OffsetFetchResponsePartitions, name, partitions)
+            name=key,
+            topic_id=key,
+            partitions=rows.results(make.OffsetFetchResponsePartitions, name, partitions),
         )
         for key, name, partitions in _asked(broker.image(), request, asked.topics, group, visible)
     )
@@ -142,7 +144,7 @@ class OffsetRows:
             return partition, NOTHING_COMMITTED, UnstableOffsetCommit.code
         return partition, self._group.offsets.get(tp, NOTHING_COMMITTED), NONE
 
-    def told(self, make: Any, topic: str | None, partitions: Iterable[int]) -> Iterator[Weighed]:
+    def results(self, make: Any, topic: str | None, partitions: Iterable[int]) -> Iterator[Weighed]:
         """Yield the partitions of one topic, as entities that `make` builds."""
         for partition in partitions:
             self._count.offsets += 1

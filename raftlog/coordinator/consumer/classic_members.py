@@ -168,8 +168,8 @@ def sync_result(state: ConsumerMembership, request: SyncGroup, image: MetadataIm
 
 def assignment_of(partitions: Partitions, subscription: bytes, image: MetadataImage) -> bytes:
     """Encode partitions for the classic protocol, in the version of a member."""
-    told = read_subscription(subscription)
-    return write_assignment(by_name(partitions, image), version=told.version if told else 0)
+    parsed = read_subscription(subscription)
+    return write_assignment(by_name(partitions, image), version=parsed.version if parsed else 0)
 
 
 def by_id(partitions: PartitionsByTopic, image: MetadataImage) -> Partitions:

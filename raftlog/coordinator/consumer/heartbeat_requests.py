@@ -42,8 +42,8 @@ class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True):
     @property
     def is_full_request(self) -> bool:
         """Whether it has all fields, as after a join or a lost response: the response then has all too."""
-        told = self.rebalance_timeout_ms != -1 and self.topics is not None and self.owned is not None
-        return self.epoch == JOIN_GROUP_MEMBER_EPOCH or told
+        is_full = self.rebalance_timeout_ms != -1 and self.topics is not None and self.owned is not None
+        return self.epoch == JOIN_GROUP_MEMBER_EPOCH or is_full
 
 
 class ConsumerGroupHeartbeatResult(msgspec.Struct, frozen=True):

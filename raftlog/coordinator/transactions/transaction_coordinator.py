@@ -290,14 +290,14 @@ class TransactionCoordinator:
             time_out = partial(self._time_out, transactional_id, at)
             if self._try(TIMEOUTS, transactional_id, at.now, time_out) is None:
                 self._timeouts.set(transactional_id, at.now + FIRST_RETRY_S)
-        told = list(islice(self._unrecorded, most - len(due)))
-        for transactional_id in told:
+        unrecorded = list(islice(self._unrecorded, most - len(due)))
+        for transactional_id in unrecorded:
             self._try(
                 COMPLETION, transactional_id, at.now, partial(self._complete, transactional_id, at.now_ms)
             )
             if transactional_id in self._unrecorded:  # the others first
                 self._unrecorded[transactional_id] = self._unrecorded.pop(transactional_id)
-        return len(due) + len(told)
+        return len(due) + len(unrecorded)
 
     def _time_out(self, transactional_id: str, at: Moment) -> bool:
         abort = partial(decisions.decide_timeout, now_ms=at.now_ms)

@@ -91,7 +91,7 @@ class Summary(StreamSummary):
     malformed: int
     watermark: str
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return (
             f"{self.records:,} records, {self.windows:,} windows of {self.counted:,} records, "
             f"{self.open:,} in windows still open at {self.watermark or 'no watermark yet'}, {self.late:,} too late, "
@@ -247,7 +247,7 @@ def _dead_letters(parsed: DataFrame) -> DataFrame:
         return f.struct(f.lit(name).alias("key"), value.cast("binary").alias("value"))
 
     where = f.concat_ws("/", "topic", "partition", "offset")
-    told = f.array(header("raftlog.error.reason", f.col("reason")), header("raftlog.error.source", where))
+    reasons = f.array(header("raftlog.error.reason", f.col("reason")), header("raftlog.error.source", where))
     none = f.array().cast("array<struct<key:string,value:binary>>")
-    headers = f.concat(f.coalesce("headers", none), told)
+    headers = f.concat(f.coalesce("headers", none), reasons)
     return parsed.where("reason IS NOT NULL").select("key", "value", headers.alias("headers"))

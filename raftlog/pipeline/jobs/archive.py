@@ -43,7 +43,7 @@ class Summary(StreamSummary):
     files: int
     bytes: int
 
-    def told(self) -> str:
+    def describe(self) -> str:
         rate = self.rows / self.seconds if self.seconds else 0.0
         return f"{self.rows:,} records in {self.files:,} files ({self.bytes / 1e6:.1f} MB), {rate:,.0f} records/s"
 

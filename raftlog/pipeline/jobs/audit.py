@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.pipeline.jobs.audit_verdict import PartitionVerdict, Summary, Twice
 from raftlog.pipeline.jobs.common import SourceOptions, pairs
 from raftlog.pipeline.jobs.control import BatchDone, Control, JobError
-from raftlog.pipeline.jobs.failures import spark_errors, told
+from raftlog.pipeline.jobs.failures import job_error, spark_errors
 from raftlog.pipeline.jobs.settings import setting
 from raftlog.pipeline.offsets import TopicPartition, to_json
 
@@ -76,7 +76,7 @@ def audit(spark: SparkSession, options: AuditOptions, control: Control | None = 
         twice = _twice(frame, options.identity) if options.identity and frame is not None else Twice()
         straying = _straying(frame) if options.order and frame is not None else 0
     except spark_errors() as error:
-        raise told(error) from error
+        raise job_error(error) from error
     return Summary(
         partitions=tuple(verdicts),
         doubled=twice.doubled,

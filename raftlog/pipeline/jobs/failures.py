@@ -18,7 +18,7 @@ def spark_errors() -> tuple[type[Exception], ...]:
     return (PySparkException, Py4JJavaError)
 
 
-def told(error: BaseException) -> JobError:
+def job_error(error: BaseException) -> JobError:
     """Return an error as one line: how it begins, and the last cause."""
     if isinstance(error, JobError):
         return error

@@ -27,9 +27,9 @@ def parse_rows(records: DataFrame, schema: str, event_time: str) -> DataFrame:
         raise JobError(f"schema: {schema!r} is no list of columns: {str(error).splitlines()[0]}") from None
     if reserved := [each.name for each in fields if each.name.startswith("_")]:
         raise JobError(f"schema: names that begin with an underscore are reserved: {', '.join(reserved)}")
-    told = StructType([*fields.fields]).add(MALFORMED, StringType())
+    with_malformed = StructType([*fields.fields]).add(MALFORMED, StringType())
     text = f.col("value").cast("string")
-    parsed = f.from_json(text, told, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED})
+    parsed = f.from_json(text, with_malformed, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED})
     rows = records.withColumn("_row", parsed)
     try:
         timed = _with_time(rows, event_time)

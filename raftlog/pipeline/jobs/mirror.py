@@ -79,7 +79,7 @@ class Summary(StreamSummary):
     records: int
     skipped: int
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return f"{self.records:,} records copied, {self.skipped:,} were there already"
 
 

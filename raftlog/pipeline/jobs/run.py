@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from raftlog.pipeline.jobs.common import StreamOptions
 from raftlog.pipeline.jobs.control import BatchDone, Control
-from raftlog.pipeline.jobs.failures import spark_errors, told
+from raftlog.pipeline.jobs.failures import job_error, spark_errors
 from raftlog.pipeline.jobs.tally import Tally
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def started(
     try:
         query = writer.start()
     except spark_errors() as error:
-        raise told(error) from error
+        raise job_error(error) from error
     try:
         yield query
     finally:
@@ -128,10 +128,10 @@ def _ended(query: StreamingQuery, gate: Gate) -> bool:
             return True
     except StreamingQueryException as error:
         if gate.failure is not None:
-            raise told(gate.failure) from error
+            raise job_error(gate.failure) from error
         if gate.closed:
             return True
-        raise told(error) from error
+        raise job_error(error) from error
     # within a trigger Spark may be about to note the last batch as done; the next one ends at the gate
     if gate.control.stopping.is_set() and gate.close() and not query.status["isTriggerActive"]:
         query.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raftlog.pipeline.jobs.failures import spark_errors, told
+from raftlog.pipeline.jobs.failures import job_error, spark_errors
 from raftlog.pipeline.jobs.identity import has_batches
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def open_records(spark: SparkSession, query: Path) -> int:
     try:
         return _sum(spark, query)
     except spark_errors() as error:
-        raise told(error) from error
+        raise job_error(error) from error
 
 
 def _sum(spark: SparkSession, query: Path) -> int:

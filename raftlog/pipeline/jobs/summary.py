@@ -26,8 +26,8 @@ class StreamSummary(ABC):
 
     def as_text(self) -> str:
         end = "stopped after its batch" if self.stopped else "at the end of the log"
-        return f"{self.job}: {self.told()}, {self.batches} batches, {self.seconds:.1f} s; {end}"
+        return f"{self.job}: {self.describe()}, {self.batches} batches, {self.seconds:.1f} s; {end}"
 
     @abstractmethod
-    def told(self) -> str:
+    def describe(self) -> str:
         """Return what is particular to the job, in a phrase."""

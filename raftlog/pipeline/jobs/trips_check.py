@@ -69,7 +69,7 @@ def check_windows(folder: Path, expected: dict[tuple[str, int], Demand], not_tol
     """Compare a table of windows with the demand computed plainly; `not_told` trips are in open windows or late."""
     table = _read(folder)
     rows = table.to_pylist()
-    told = Counter((row["window_start"].strftime("%Y-%m-%dT%H"), row["zone"]) for row in rows)
+    written = Counter((row["window_start"].strftime("%Y-%m-%dT%H"), row["zone"]) for row in rows)
     wrong = sum(
         expected.get((row["window_start"].strftime("%Y-%m-%dT%H"), row["zone"]))
         != Demand(row["records"], row["fare_cents"])
@@ -81,7 +81,7 @@ def check_windows(folder: Path, expected: dict[tuple[str, int], Demand], not_tol
         trips=trips,
         fare_cents=sum(row["fare_cents"] for row in rows),
         wrong=wrong,
-        doubled=sum(count - 1 for count in told.values()),
+        doubled=sum(count - 1 for count in written.values()),
         unaccounted=abs(sum(each.trips for each in expected.values()) - trips - not_told),
     )
 

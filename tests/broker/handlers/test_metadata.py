@@ -170,6 +170,15 @@ async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
     assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 1
 
 
+async def test_a_fenced_broker_names_another_one_for_admin_requests() -> None:
+    """It is in no list of brokers, and its clients need one that is."""
+    image = cluster_image()
+    fenced = {**image.brokers, 1: broker_state(1, fenced=True)}
+    cluster = HandlerSetup(msgspec.structs.replace(image, brokers=fenced))
+    cluster.broker.in_touch = lambda controller_id: False
+    assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 2
+
+
 async def test_clients_hear_the_listener_they_came_by() -> None:
     """Endpoints are those of the client's listener; a leader without one there is LISTENER_NOT_FOUND (v6+)."""
     image = cluster_image()

@@ -1,4 +1,4 @@
-"""Measurements of an unharmed cluster, to be changed by tests, and a siege without a cluster."""
+"""Measurements of an unharmed cluster, to be changed by tests, and a session without a cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_node(node: int, **changes: Any) -> ClusterObservation:
 
 
 @dataclass
-class FakeSiege:
+class FakeSession:
     """Strikes with outcomes from a test, by attack and by the attacks before it."""
 
     seen_of: Callable[[Attack, list[str]], ClusterObservation]

@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pytest
 
 from raftlog_chaos.attacks.registry import Attack
-from raftlog_chaos.attacks.runner import ATTACKS_PER_SIEGE, Runner, groups_of
+from raftlog_chaos.attacks.runner import ATTACKS_PER_SESSION, Runner, groups_of
 from raftlog_chaos.attacks.session import Closing
 from raftlog_chaos.attacks.verdict import MIB, ClusterObservation, Outcome, Times
-from tests.chaos.attacks.kit import LIMITS, FakeSiege, an_attack, calm, with_node
+from tests.chaos.attacks.kit import LIMITS, FakeSession, an_attack, calm, with_node
 
 SeenOf = Callable[[Attack, list[str]], ClusterObservation]
 ABC = [an_attack("a"), an_attack("b"), an_attack("c")]
 
 
-class Sieges:
-    """Starts fake sieges and remembers them."""
+class Sessions:
+    """Starts fake sessions and remembers them."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class Sieges:
         *,
         attacks_in_time: int = 1_000,
     ) -> None:
-        self.all: list[FakeSiege] = []
+        self.all: list[FakeSession] = []
         self._seen_of = seen_of
         self._closing_of = closing_of
         self.runner = Runner(
@@ -34,8 +34,8 @@ class Sieges:
         )
         self.lines: list[str] = []
 
-    def _start(self, _shape: object) -> FakeSiege:
-        self.all.append(FakeSiege(self._seen_of, self._closing_of))
+    def _start(self, _shape: object) -> FakeSession:
+        self.all.append(FakeSession(self._seen_of, self._closing_of))
         return self.all[-1]
 
     @property
@@ -58,35 +58,37 @@ def statuses(outcomes: list[Outcome]) -> list[str]:
 
 def test_attacks_that_pass_share_a_cluster():
     """Starting one takes longer than most attacks."""
-    sieges = Sieges(lambda _attack, _before: calm())
-    assert statuses(sieges.runner.run(ABC)) == ["passed"] * 3
-    assert sieges.struck == [["a", "b", "c"]]
+    sessions = Sessions(lambda _attack, _before: calm())
+    assert statuses(sessions.runner.run(ABC)) == ["passed"] * 3
+    assert sessions.struck == [["a", "b", "c"]]
 
 
 def test_a_cluster_that_was_harmed_is_not_used_again():
     """The next attack would be judged by the effects of the one before."""
-    sieges = Sieges(lambda attack, _: with_node(1, ended="killed") if attack.name == "b" else calm())
-    assert statuses(sieges.runner.run(ABC)) == ["passed", "failed", "passed"]
-    assert sieges.struck == [["a", "b"], ["c"]]
+    sessions = Sessions(lambda attack, _: with_node(1, ended="killed") if attack.name == "b" else calm())
+    assert statuses(sessions.runner.run(ABC)) == ["passed", "failed", "passed"]
+    assert sessions.struck == [["a", "b"], ["c"]]
 
 
 def test_memory_that_one_attack_keeps_is_its_own():
     """It is run again on a cluster of its own, and fails there too."""
-    sieges = Sieges(lambda attack, _: with_node(1, rest_bytes=300 * MIB) if attack.name == "b" else calm())
-    outcomes = sieges.runner.run(ABC)
+    sessions = Sessions(
+        lambda attack, _: with_node(1, rest_bytes=300 * MIB) if attack.name == "b" else calm()
+    )
+    outcomes = sessions.runner.run(ABC)
     assert statuses(outcomes) == ["passed", "failed", "passed"]
-    assert sieges.struck == [["a", "b"], ["b"], ["c"]]
+    assert sessions.struck == [["a", "b"], ["b"], ["c"]]
     assert outcomes[1].faults == ["node 1 keeps 210 MiB above idle 60 s later"]
 
 
 def test_memory_that_several_attacks_add_up_to_names_them():
     """Alone the last one keeps nothing."""
-    sieges = Sieges(
+    sessions = Sessions(
         lambda _attack, before: with_node(1, rest_bytes=300 * MIB) if len(before) == 2 else calm()
     )
-    outcomes = sieges.runner.run(ABC)
+    outcomes = sessions.runner.run(ABC)
     assert statuses(outcomes) == ["passed", "passed", "failed"]
-    assert sieges.struck == [["a", "b", "c"], ["c"]]
+    assert sessions.struck == [["a", "b", "c"], ["c"]]
     assert outcomes[2].faults == ["only after a, b: node 1 keeps 210 MiB above idle 60 s later"]
 
 
@@ -96,19 +98,19 @@ SLOW = Times(500, 2.0, 3.0)
 def test_an_attack_that_only_made_bystanders_wait_is_run_again():
     """Once, and alone, whatever was struck before: the second run counts."""
     times = iter([SLOW, SLOW, SLOW, Times(500, 0.1, 0.1)])
-    sieges = Sieges(lambda attack, _: calm(sends=next(times)) if attack.name in "bc" else calm())
-    assert statuses(sieges.runner.run(ABC)) == ["passed", "failed", "passed"]
-    assert sieges.struck == [["a", "b"], ["b"], ["c"], ["c"]]
+    sessions = Sessions(lambda attack, _: calm(sends=next(times)) if attack.name in "bc" else calm())
+    assert statuses(sessions.runner.run(ABC)) == ["passed", "failed", "passed"]
+    assert sessions.struck == [["a", "b"], ["b"], ["c"], ["c"]]
 
 
 def test_lost_records_are_blamed_on_the_attack_that_loses_them():
-    """Lost records are known only at the end of a siege: each of its attacks is run alone."""
-    sieges = Sieges(
+    """Lost records are known only at the end of a session: each of its attacks is run alone."""
+    sessions = Sessions(
         lambda _attack, _before: calm(), lambda struck: Closing(["lost-write"] if "b" in struck else [], [])
     )
-    outcomes = sieges.runner.run(ABC)
+    outcomes = sessions.runner.run(ABC)
     assert statuses(outcomes) == ["passed", "failed", "passed"]
-    assert sieges.struck == [["a", "b", "c"], ["a"], ["b"], ["c"]]
+    assert sessions.struck == [["a", "b", "c"], ["a"], ["b"], ["c"]]
     assert outcomes[1].faults == ["lost-write"]
 
 
@@ -121,38 +123,38 @@ KEPT = ["node 1 keeps 90 MiB above idle 60 s later"]
 
 
 def test_memory_that_is_not_back_soon_does_not_hold_up_the_next_attack():
-    """It is back at the siege's end, so nothing is run again."""
-    sieges = Sieges(warm_after("a", "c"))
-    assert statuses(sieges.runner.run(ABC)) == ["passed"] * 3
-    assert sieges.struck == [["a", "b", "c"]]
+    """It is back at the session's end, so nothing is run again."""
+    sessions = Sessions(warm_after("a", "c"))
+    assert statuses(sessions.runner.run(ABC)) == ["passed"] * 3
+    assert sessions.struck == [["a", "b", "c"]]
 
 
 def test_memory_that_is_not_back_at_the_end_is_blamed_on_the_attack_that_keeps_it():
     """The suspects are run alone: attacks since the last one after which all was back."""
-    sieges = Sieges(warm_after("b", "c"), lambda struck: Closing([], KEPT if "b" in struck else []))
-    outcomes = sieges.runner.run(ABC)
+    sessions = Sessions(warm_after("b", "c"), lambda struck: Closing([], KEPT if "b" in struck else []))
+    outcomes = sessions.runner.run(ABC)
     assert statuses(outcomes) == ["passed", "failed", "passed"]
-    assert sieges.struck == [["a", "b", "c"], ["b"], ["c"]]
+    assert sessions.struck == [["a", "b", "c"], ["b"], ["c"]]
     assert outcomes[1].faults == KEPT
 
 
 def test_memory_at_the_end_that_no_attack_keeps_alone_names_all():
     """Several add up to it; the last suspect stands for them."""
-    sieges = Sieges(warm_after("b", "c"), lambda struck: Closing([], KEPT if len(struck) > 1 else []))
-    outcomes = sieges.runner.run(ABC)
+    sessions = Sessions(warm_after("b", "c"), lambda struck: Closing([], KEPT if len(struck) > 1 else []))
+    outcomes = sessions.runner.run(ABC)
     assert statuses(outcomes) == ["passed", "passed", "failed"]
     assert outcomes[2].faults == [f"only after a, b: {KEPT[0]}"]
 
 
-def test_memory_is_judged_even_if_a_later_attack_ends_the_siege():
+def test_memory_is_judged_even_if_a_later_attack_ends_the_session():
     """Otherwise an attack that leaves memory behind would hide behind the failure of the next."""
 
     def seen_of(attack: Attack, _before: list[str]) -> ClusterObservation:
         return with_node(1, ended="killed") if attack.name == "b" else calm(is_warm=attack.name == "a")
 
-    sieges = Sieges(seen_of, lambda struck: Closing([], KEPT if struck == ["a"] else []))
-    assert statuses(sieges.runner.run(ABC)) == ["failed", "failed", "passed"]
-    assert sieges.struck == [["a", "b"], ["a"], ["c"]]
+    sessions = Sessions(seen_of, lambda struck: Closing([], KEPT if struck == ["a"] else []))
+    assert statuses(sessions.runner.run(ABC)) == ["failed", "failed", "passed"]
+    assert sessions.struck == [["a", "b"], ["a"], ["c"]]
 
 
 def test_a_peak_on_top_of_memory_that_was_left_is_run_again():
@@ -165,23 +167,25 @@ def test_a_peak_on_top_of_memory_that_was_left_is_run_again():
             return seen
         return calm(is_warm=attack.name == "a")
 
-    sieges = Sieges(seen_of)
-    assert statuses(sieges.runner.run(ABC)) == ["passed"] * 3
-    assert sieges.struck == [["a", "b"], ["b"], ["a"], ["c"]]
+    sessions = Sessions(seen_of)
+    assert statuses(sessions.runner.run(ABC)) == ["passed"] * 3
+    assert sessions.struck == [["a", "b"], ["b"], ["a"], ["c"]]
 
 
 def test_a_run_that_is_out_of_time_begins_no_further_attack():
     """A left-over attack has no outcome, and the report says so."""
-    sieges = Sieges(lambda _attack, _before: calm(), attacks_in_time=2)
-    assert len(sieges.runner.run(ABC)) == 2
-    assert sieges.struck == [["a", "b"]]
+    sessions = Sessions(lambda _attack, _before: calm(), attacks_in_time=2)
+    assert len(sessions.runner.run(ABC)) == 2
+    assert sessions.struck == [["a", "b"]]
 
 
 def test_without_time_to_find_the_culprit_all_suspects_have_failed():
     """An outcome that is not known is no success."""
-    sieges = Sieges(lambda _attack, _before: calm(), lambda _: Closing(["lost-write"], []), attacks_in_time=3)
-    assert statuses(sieges.runner.run(ABC)) == ["failed"] * 3
-    assert sieges.struck == [["a", "b", "c"]]
+    sessions = Sessions(
+        lambda _attack, _before: calm(), lambda _: Closing(["lost-write"], []), attacks_in_time=3
+    )
+    assert statuses(sessions.runner.run(ABC)) == ["failed"] * 3
+    assert sessions.struck == [["a", "b", "c"]]
 
 
 def test_an_interruption_takes_the_cluster_down():
@@ -190,22 +194,22 @@ def test_an_interruption_takes_the_cluster_down():
     def interrupt(_attack: Attack, _before: list[str]) -> ClusterObservation:
         raise KeyboardInterrupt
 
-    sieges = Sieges(interrupt)
+    sessions = Sessions(interrupt)
     with pytest.raises(KeyboardInterrupt):
-        sieges.runner.run(ABC)
-    assert sieges.all[0].log == ["open", "abandon"]
+        sessions.runner.run(ABC)
+    assert sessions.all[0].log == ["open", "abandon"]
 
 
 def test_groups_are_of_one_shape_and_bounded():
     """A cluster is started for one kind of attack."""
-    many = [an_attack(str(number)) for number in range(ATTACKS_PER_SIEGE + 1)]
+    many = [an_attack(str(number)) for number in range(ATTACKS_PER_SESSION + 1)]
     groups = list(groups_of([an_attack("cold", "cold"), *many, an_attack("few", "few files")]))
-    assert [len(group) for group in groups] == [ATTACKS_PER_SIEGE, 1, 1, 1]
+    assert [len(group) for group in groups] == [ATTACKS_PER_SESSION, 1, 1, 1]
     assert [group[0].shape for group in groups] == ["usual", "usual", "cold", "few files"]
 
 
 def test_cold_attacks_find_a_cluster_that_was_asked_nothing():
-    """Its siege opens without the round of questions that loads everything."""
-    sieges = Sieges(lambda _attack, _before: calm())
-    sieges.runner.run([an_attack("cold", "cold")])
-    assert sieges.all[0].log == ["open cold", "cold", "close"]
+    """Its session opens without the round of questions that loads everything."""
+    sessions = Sessions(lambda _attack, _before: calm())
+    sessions.runner.run([an_attack("cold", "cold")])
+    assert sessions.all[0].log == ["open cold", "cold", "close"]

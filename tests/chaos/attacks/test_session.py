@@ -27,66 +27,69 @@ QUICK = Limits(settle_s=3.0, still_s=6.0)
 
 
 @pytest.fixture(scope="module")
-def siege() -> Iterator[AttackSession]:
-    """One siege for the harms of this module, in their order; the last one ends it."""
-    siege = AttackSession(ProcessGround("usual"), QUICK)
-    siege.open()
+def session() -> Iterator[AttackSession]:
+    """One session for the harms of this module, in their order; the last one ends it."""
+    session = AttackSession(ProcessGround("usual"), QUICK)
+    session.open()
     try:
-        yield siege
+        yield session
     finally:
-        siege.abandon()
+        session.abandon()
 
 
-def struck(siege: AttackSession, harm: Callable[[], object]) -> Outcome:
+def struck(session: AttackSession, harm: Callable[[], object]) -> Outcome:
     def run() -> str:
         harm()
         return ""
 
-    return siege.judge(an_attack(), run)
+    return session.judge(an_attack(), run)
 
 
-def quorum_leader(siege: AttackSession) -> int:
+def quorum_leader(session: AttackSession) -> int:
     """Return the node that decides who is fenced."""
-    return int(json.loads(facts.ask(siege.target.nodes[1], "/v1/quorum"))["leader_id"])
+    return int(json.loads(facts.ask(session.target.nodes[1], "/v1/quorum"))["leader_id"])
 
 
 def said(outcome: Outcome) -> str:
     return "\n".join(outcome.faults)
 
 
-def test_a_calm_cluster_passes(siege: AttackSession):
+def test_a_calm_cluster_passes(session: AttackSession):
     """Bystanders have worked meanwhile, so that it means something."""
     began = time.monotonic()
     outcome = struck(
-        siege, lambda: until(lambda: siege.acknowledged(began) > 100, "a hundred records are acknowledged")
+        session,
+        lambda: until(lambda: session.acknowledged(began) > 100, "a hundred records are acknowledged"),
     )
     assert said(outcome) == ""
     assert outcome.seen.sends.count > 50 and outcome.seen.reads.count > 50
 
 
-def test_connections_and_files_that_a_node_keeps_are_seen(siege: AttackSession):
+def test_connections_and_files_that_a_node_keeps_are_seen(session: AttackSession):
     """They are still open when the attack is over; once closed, the same cluster passes."""
     kept: list[socket.socket] = []
 
     def leave() -> None:
         for _ in range(QUICK.files + 8):
-            kept.append(socket.create_connection(siege.target.address("kafka"), source_address=(ATTACKER, 0)))
+            kept.append(
+                socket.create_connection(session.target.address("kafka"), source_address=(ATTACKER, 0))
+            )
             kept[-1].sendall(b"\0\0\0\xff")
 
-    outcome = struck(siege, leave)
+    outcome = struck(session, leave)
     for each in kept:
         each.close()
     assert f"node 1 holds {len(kept)} connections of the attacker at its kafka port" in said(outcome)
     assert "more files open" in said(outcome)
-    assert said(struck(siege, lambda: None)) == ""
+    assert said(struck(session, lambda: None)) == ""
 
 
-def test_a_node_that_stands_still_is_seen(siege: AttackSession):
+def test_a_node_that_stands_still_is_seen(session: AttackSession):
     """It is fenced, and bystanders wait for it. (The quorum's leader would be deposed instead.)"""
-    node = min(siege.target.nodes.keys() - {quorum_leader(siege)})
-    pid = siege.ground.pid(node)
+    node = min(session.target.nodes.keys() - {quorum_leader(session)})
+    pid = session.ground.pid(node)
 
-    others = {each: doors for each, doors in siege.target.nodes.items() if each != node}
+    others = {each: doors for each, doors in session.target.nodes.items() if each != node}
 
     def is_fenced() -> bool:
         why = json.loads(facts.ask(next(iter(others.values())), f"/v1/brokers/{node}/why"))
@@ -100,23 +103,23 @@ def test_a_node_that_stands_still_is_seen(siege: AttackSession):
             os.kill(pid, signal.SIGCONT)
 
     offset = facts.metadata_offset(others)
-    outcome = struck(siege, pause)
+    outcome = struck(session, pause)
     assert f"broker {node} was fenced" in said(outcome)
     assert "bystanders: p99 of acknowledgements" in said(outcome)
 
 
-def test_lost_records_and_a_node_that_ended_are_seen(siege: AttackSession):
+def test_lost_records_and_a_node_that_ended_are_seen(session: AttackSession):
     """Acknowledged records are deleted by hand, then a node is killed; the records are missed at the end."""
 
     def harm() -> None:
         make = request_builders(21, 2)
         partition = make.DeleteRecordsPartition(partition_index=0, offset=-1)
-        topic = make.DeleteRecordsTopic(name=siege.target.bystanders, partitions=(partition,))
-        for node in siege.target.nodes:  # whichever leads it now
-            with siege.target.line("kafka", node) as line:
+        topic = make.DeleteRecordsTopic(name=session.target.bystanders, partitions=(partition,))
+        for node in session.target.nodes:  # whichever leads it now
+            with session.target.line("kafka", node) as line:
                 line.ask(request(21, 2, "DeleteRecordsRequest", topics=(topic,), timeout=5000))
-        os.kill(siege.ground.pid(3), signal.SIGKILL)
+        os.kill(session.ground.pid(3), signal.SIGKILL)
 
-    assert "node 3 ended" in said(struck(siege, harm))
-    closing = siege.close()
-    assert any(f"{siege.target.bystanders}-0" in fault for fault in closing.lost), closing
+    assert "node 3 ended" in said(struck(session, harm))
+    closing = session.close()
+    assert any(f"{session.target.bystanders}-0" in fault for fault in closing.lost), closing

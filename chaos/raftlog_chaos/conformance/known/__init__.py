@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
+from collections.abc import Mapping
 from functools import cache
+from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
 
+SUBJECTS: Final[Mapping[str, str]] = {
+    "general": "In general",
+    "features": "Features and versions",
+    "topics": "Topics and partitions",
+    "produce": "Producing",
+    "idempotence": "Idempotent producers",
+    "transactions": "Transactions",
+    "fetch": "Fetching",
+    "list_offsets": "Offsets by time",
+    "delete_records": "Deleting records",
+    "offsets": "Committed offsets",
+    "groups": "Classic groups",
+    "consumer_groups": "Consumer groups (KIP-848)",
+    "describe": "Descriptions, elections and reassignments",
+    "configs": "Configs of topics, groups and client metrics",
+    "broker_configs": "Configs of brokers",
+    "acls": "ACLs",
+    "quotas": "Quotas",
+}
+"""Module → its heading on the page, in the page's order."""
+
 
 @cache
+def load_by_subject() -> Mapping[str, tuple[Known, ...]]:
+    """Return the known differences by heading."""
+    return {
+        heading: importlib.import_module(f"{__name__}.{module}").KNOWN for module, heading in SUBJECTS.items()
+    }
+
+
 def load() -> tuple[Known, ...]:
-    """Return all known differences; what no history shows comes first."""
-    names = sorted(
-        (each.name for each in pkgutil.iter_modules(__path__)), key=lambda name: (name != "general", name)
-    )
-    return tuple(known for name in names for known in importlib.import_module(f"{__name__}.{name}").KNOWN)
+    """Return all known differences."""
+    return tuple(known for some in load_by_subject().values() for known in some)

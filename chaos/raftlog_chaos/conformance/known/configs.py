@@ -172,4 +172,23 @@ KNOWN: Final = (
         kafka="(default)",
         raftlog="described",
     ),
+    Known(
+        "kafka's own fault",
+        UNKNOWN_OPERATION,
+        "generated/*",
+        step="IncrementalAlterConfigs*",
+        path="answer.responses.*.error_code",
+        kafka="UNKNOWN_SERVER_ERROR",
+        raftlog="INVALID_REQUEST",
+    ),
+    Known(
+        "by design",
+        "**Settings of a topic that is not there** are answered with UNKNOWN_TOPIC_OR_PARTITION, whatever they are. "
+        "Kafka looks at the values first.",
+        "generated/*",
+        step="IncrementalAlterConfigs*",
+        path="answer.responses.*.error_code",
+        kafka="INVALID_CONFIG",
+        raftlog="UNKNOWN_TOPIC_OR_PARTITION",
+    ),
 )

@@ -16,6 +16,11 @@ REPEATED: Final = (
     "be lost or come late. Kafka tells them once."
 )
 
+_LEFT_OVER: Final = (
+    "**A partition that is left over**, where members could have equally many, stays with the member that has it, "
+    "or goes to the first by name. In Kafka the order of a hash table decides."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -50,8 +55,9 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**An expression is resolved in the heartbeat that brings it**, so the first answer has its topics. Kafka "
-        "resolves it in the background, and begins another epoch then.",
+        "**A regular expression is resolved in the heartbeat that brings it**, so the first answer has its topics. "
+        "Kafka resolves it in the background, and begins another epoch then. A member that also names topics gets only "
+        "those first.",
         "consumer-groups/expression/* consumer-groups/an-expression-and-a-name",
         step="ConsumerGroup*",
         path="*",
@@ -93,6 +99,70 @@ KNOWN: Final = (
         path="answer.error_code",
         kafka="MEMBER_ID_REQUIRED",
         raftlog="INCONSISTENT_GROUP_PROTOCOL",
+        ends=True,
+    ),
+    Known(
+        "kafka's own fault",
+        "A static member that sends its first heartbeat again, because the answer was lost, is answered again. Kafka "
+        "answers UNRELEASED_INSTANCE_ID, and shuts the member out until its session ends.",
+        "generated/*",
+        step="ConsumerGroupHeartbeat*again with its instance*",
+        path="answer.error_code",
+        kafka="UNRELEASED_INSTANCE_ID",
+        raftlog="NONE",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        REPEATED,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*before it confirmed*",
+        path="answer.assignment*",
+        kafka="(default)",
+    ),
+    Known(
+        "by design",
+        GONE_GROUP,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*",
+        path="answer.error_code",
+        kafka="GROUP_ID_NOT_FOUND",
+        raftlog="UNKNOWN_MEMBER_ID",
+    ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in a group of several*",
+        path="answer.assignment*",
+        raftlog="(default)",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in a group of several*",
+        path="answer.assignment*",
+        kafka="(default)",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _LEFT_OVER,
+        "generated/*",
+        step="ConsumerGroupDescribe*in a group of several*",
+        path="answer.groups.*.members.*assignment",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A member that joined again** is in the epoch that it was told then. Kafka also takes the one before.",
+        "generated/*",
+        step="ConsumerGroupHeartbeat*in an epoch before it joined again*",
+        path="answer.error_code",
+        kafka="NONE",
+        raftlog="FENCED_MEMBER_EPOCH",
         ends=True,
     ),
 )

@@ -6,6 +6,11 @@ from typing import Final
 
 from raftlog_chaos.conformance.differences import Known
 
+_FORMER_TOPIC: Final = (
+    "**A fetch session that names a deleted topic by its id** is answered with UNKNOWN_TOPIC_ID. Kafka remembers the "
+    "name, and answers INCONSISTENT_TOPIC_ID or UNKNOWN_TOPIC_OR_PARTITION."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -68,5 +73,14 @@ KNOWN: Final = (
         path="answer.topics.*",
         kafka="[-0]*",
         raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        _FORMER_TOPIC,
+        "generated/*",
+        step="Fetch* in session-*",
+        path="answer.partitions.*.error_code",
+        kafka="*_TOPIC_*",
+        raftlog="UNKNOWN_TOPIC_ID",
     ),
 )

@@ -56,19 +56,8 @@ KNOWN: Final = (
     Known("by design", "**A reassignment can always be cancelled back** to where it began."),
     Known(
         "by design",
-        "**A pattern is resolved at once** for a member of the new group protocol that also names topics. "
-        "Kafka resolves it in the background, and such a member first gets the partitions of the named "
-        "topics only.",
-    ),
-    Known(
-        "by design",
         "**A waiting fetch is answered early** when another request follows it on its connection. Kafka "
         "lets that request wait until the fetch has what it asked for, or its time is over.",
-    ),
-    Known(
-        "by design",
-        "**Metadata that creates a topic answers with the topic.** Kafka answers "
-        "UNKNOWN_TOPIC_OR_PARTITION, and clients ask again.",
     ),
     Known(
         "by design",

@@ -28,6 +28,11 @@ WHILE_ASSIGNING: Final = (
     "when it begins. Kafka shows what they had before."
 )
 
+_NO_GROUP: Final = (
+    "**A group without members and offsets** is no group. In Kafka one is there until groups are cleaned the next "
+    "time, though its offsets went with their topic, or their transaction was aborted."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -99,5 +104,98 @@ KNOWN: Final = (
         "does not find the group.",
         "group-admin/delete/no?name",
         path="answer.results.0.error_code",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="OffsetCommit*",
+        path="answer.topics.*.error_code",
+        kafka="UNKNOWN_MEMBER_ID",
+        raftlog="GROUP_ID_NOT_FOUND",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="*OffsetCommit*",
+        path="answer.topics.*.error_code",
+        kafka="UNKNOWN_MEMBER_ID",
+        raftlog="ILLEGAL_GENERATION",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="OffsetDelete*",
+        path="answer.error_code",
+        kafka="NONE",
+        raftlog="GROUP_ID_NOT_FOUND",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="DeleteGroups*",
+        path="answer.results.*.error_code",
+        kafka="NONE",
+        raftlog="GROUP_ID_NOT_FOUND",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="DescribeGroups*Empty*",
+        path="a*",
+        kafka="*Empty",
+        raftlog="*Dead",
+    ),
+    Known(
+        "by design",
+        _NO_GROUP,
+        "generated/*",
+        step="DescribeGroups*Empty*",
+        path="answer.groups.*.error_code",
+        kafka="NONE",
+        raftlog="GROUP_ID_NOT_FOUND",
+    ),
+    Known(
+        "by design",
+        WHILE_ASSIGNING,
+        "generated/*",
+        step="DescribeGroups*CompletingRebalance*",
+        path="answer.groups.*.members.*.member_assignment",
+        raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        FENCED_JOIN,
+        "generated/*",
+        step="answer to JoinGroup*",
+        path="answer.member_id",
+        kafka="static-member-*",
+        raftlog="(default)",
+    ),
+    Known(
+        "by design",
+        "**A join with two faults**, a replaced member's id and protocols that do not fit, is refused for the first "
+        "of them. Kafka names the other one.",
+        "generated/*",
+        step="answer to JoinGroup*",
+        path="answer.error_code",
+        kafka="INCONSISTENT_GROUP_PROTOCOL",
+        raftlog="FENCED_INSTANCE_ID",
+    ),
+    Known(
+        "by design",
+        "**A leader that left a classic group** is followed by the member that joined next. In Kafka the order of a "
+        "hash table decides.",
+        "generated/*",
+        step="answer to JoinGroup*",
+        path="answer.leader",
+        kafka="member-*",
+        raftlog="member-*",
+        ends=True,
     ),
 )

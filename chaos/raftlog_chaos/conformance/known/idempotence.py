@@ -50,4 +50,26 @@ KNOWN: Final = (
         kafka="start*",
         raftlog="(default)",
     ),
+    Known(
+        "kafka's own fault",
+        "A producer's plain batches are judged by its last plain ones. Kafka also remembers a batch of a transaction "
+        "that its coordinator did not know, and refuses the second plain batch.",
+        "generated/*",
+        step="Produce*outside a transaction",
+        path="answer.responses.*.error_code",
+        kafka="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        raftlog="NONE",
+        ends=True,
+    ),
+    Known(
+        "kafka's own fault",
+        "A batch that is refused for an epoch which nobody gave out changes nothing for its producer. Kafka goes on "
+        "expecting that batch's sequence, and refuses the next right one.",
+        "generated/*",
+        step="Produce*after a made-up epoch*",
+        path="answer.responses.*.error_code",
+        kafka="OUT_OF_ORDER_SEQUENCE_NUMBER",
+        raftlog="NONE",
+        ends=True,
+    ),
 )

@@ -7,6 +7,12 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 from raftlog_chaos.conformance.known.groups import LONG_NAMES, NAMED_AGAIN
 
+_DELETED_TOPIC: Final = (
+    "**A commit for a topic that was deleted** minutes ago is answered with INVALID_TOPIC_EXCEPTION, which clients "
+    "take as final. Kafka answers UNKNOWN_TOPIC_OR_PARTITION, and they try again until they leave their group waiting "
+    "(KAFKA-13310)."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -20,8 +26,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A commit for a topic that was just deleted** is refused with INVALID_TOPIC_EXCEPTION, after which clients "
-        "stop repeating it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION.",
+        _DELETED_TOPIC,
         "offsets/a-topic-that-is-deleted/v9",
         path="answer.topics.0.partitions.0.error_code",
         raftlog="INVALID_TOPIC_EXCEPTION",
@@ -33,5 +38,14 @@ KNOWN: Final = (
         "offsets/read-by-a-consumer/no?member",
         path="answer.groups.0.error_code",
         kafka="UNKNOWN_SERVER_ERROR",
+    ),
+    Known(
+        "by design",
+        _DELETED_TOPIC,
+        "generated/*",
+        step="OffsetCommit*",
+        path="answer.topics.*.error_code",
+        kafka="UNKNOWN_TOPIC_OR_PARTITION",
+        raftlog="INVALID_TOPIC_EXCEPTION",
     ),
 )

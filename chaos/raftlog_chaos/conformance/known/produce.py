@@ -7,6 +7,11 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 from raftlog_chaos.conformance.known.groups import NO_PARTITIONS
 
+_TWO_FAULTS: Final = (
+    "**A batch with two faults** is refused for one of them, and it is not always the one that Kafka names: a size, a "
+    "sequence or a time that is wrong."
+)
+
 KNOWN: Final = (
     Known(
         "by design",
@@ -79,5 +84,32 @@ KNOWN: Final = (
         "A partition that a request names twice gets its first batch, and the second one is refused. Kafka stores the "
         "second one only, and answers once.",
         "produce/shape/a?partition?twice",
+    ),
+    Known(
+        "by design",
+        _TWO_FAULTS,
+        "generated/*",
+        step="Produce*",
+        path="answer.responses.*.error_code",
+        kafka="INVALID_*",
+        raftlog="MESSAGE_TOO_LARGE",
+    ),
+    Known(
+        "by design",
+        _TWO_FAULTS,
+        "generated/*",
+        step="Produce*",
+        path="answer.responses.*.error_code",
+        kafka="INVALID_TIMESTAMP",
+        raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
+    ),
+    Known(
+        "by design",
+        "**A refused batch of a transaction** is answered with the offset at which its log starts, as other refused "
+        "batches are. Kafka leaves it out where the transaction was asked about first.",
+        "generated/*",
+        step="Produce*",
+        path="answer.responses.*.log_start_offset",
+        kafka="(default)",
     ),
 )

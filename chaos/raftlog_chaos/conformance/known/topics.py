@@ -9,7 +9,8 @@ from raftlog_chaos.conformance.differences import Known
 KNOWN: Final = (
     Known(
         "by design",
-        "**A topic that Metadata creates** is in the first answer already. Kafka says that it does not know it yet.",
+        "**A topic that Metadata creates** is in the first answer already. Kafka answers UNKNOWN_TOPIC_OR_PARTITION, "
+        "and clients ask again.",
         "topics/answer-to-what-is-created/first",
         path="answer.topics.*",
         errors="UNKNOWN_TOPIC_OR_PARTITION=NONE",

@@ -88,4 +88,43 @@ KNOWN: Final = (
         raftlog="OUT_OF_ORDER_SEQUENCE_NUMBER",
         ends=True,
     ),
+    Known(
+        "kafka's own fault",
+        "InitProducerId with an epoch that is not in force is answered with PRODUCER_FENCED, and leaves an open "
+        "transaction alone. Kafka aborts that transaction first.",
+        "generated/*",
+        step="InitProducerId*claims*",
+        path="answer.*",
+        kafka="*",
+        raftlog="PRODUCER_FENCED",
+        ends=True,
+    ),
+    Known(
+        "by design",
+        "**A transaction without records** that follows another one leaves no marker, if both have the same epoch "
+        "(protocol 1): it ended nothing. Kafka writes the marker.",
+        "generated/*",
+        step="the partitions end after a transaction without records",
+        path="answer.ends.*",
+        ends=True,
+    ),
+    Known(
+        "kafka's own fault",
+        LATE_COMMIT,
+        "generated/*",
+        step="EndTxn*",
+        path="answer.error_code",
+        kafka="INVALID_TXN_STATE",
+        raftlog="PRODUCER_FENCED",
+    ),
+    Known(
+        "kafka's own fault",
+        "The end of a transaction is written whatever `max.message.bytes` is. Kafka refuses markers that are larger, "
+        "and the transaction never ends.",
+        "generated/*",
+        step="wait until no transaction is about to end",
+        kafka="not within*",
+        raftlog="it came",
+        ends=True,
+    ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from raftlog.controller.request_causes import causes_of
+from raftlog.controller.admin_requests import ADMIN_REQUESTS
+from raftlog.controller.requests import REQUESTS, causes_of
 from raftlog.metadata.causes import CAUSE_SENTENCES, Cause, describe_cause
 from raftlog.metadata.controller_api import (
     PREFERRED,
@@ -18,6 +19,7 @@ from raftlog.metadata.controller_api import (
     DeleteAcls,
     DrainBroker,
     ElectLeaders,
+    UnregisterBroker,
 )
 from raftlog.metadata.metadata_records import Batch, ControllerElected, decode_batch
 from tests.controller.controller_cluster import ControllerCluster
@@ -54,10 +56,18 @@ def test_cause_says_who_asked_if_that_is_known() -> None:
 
 
 def test_every_cause_has_a_sentence() -> None:
-    """Changes by clients are told in words, whatever they are."""
+    """Changes by clients are described in words, whatever they are."""
+    rows = (*REQUESTS.values(), *ADMIN_REQUESTS.values())
+    assert {row.cause for row in rows if isinstance(row.cause, str)} <= CAUSE_SENTENCES.keys()
     for kind in (CreateTopics, CreateAcls, DeleteAcls, AlterScramCredentials):
         (cause,) = causes_of(kind((), by="User:bob"))
         assert describe_cause(cause).startswith("User:bob ")
+
+
+def test_only_requests_about_another_broker_name_a_broker_that_does_not_send_them() -> None:
+    """A new request with a broker's id is the sender's own, unless its row says otherwise."""
+    rows = {**REQUESTS, **ADMIN_REQUESTS}
+    assert {each for each, row in rows.items() if row.about_another} == {UnregisterBroker, DrainBroker}
 
 
 def test_every_batch_of_a_failover_says_why() -> None:

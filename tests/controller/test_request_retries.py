@@ -14,6 +14,7 @@ from raftlog.base.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from raftlog.controller.requests import first_attempt_reply, make_idempotent
 from raftlog.metadata.controller_api import (
     AclDeletion,
     AclDeletions,
@@ -40,7 +41,6 @@ from raftlog.metadata.controller_api import (
     encode,
 )
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
-from raftlog.metadata.request_retries import first_attempt_reply, make_idempotent
 from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import ScramCredential
 from raftlog.security.tokens import DelegationToken
