@@ -150,3 +150,30 @@ def test_rot_is_seen_once_the_page_cache_lets_go() -> None:
     assert disk.rot("/data/b/x", 0, bit=1)
     disk.crash()
     assert disk.read_file("/data/b/x") == b"UHole"
+
+
+def _busy(seed: int) -> SimDisk:
+    """Return a disk with writes and names that were synced in part."""
+    disk = SimDisk(seed)
+    for number in range(6):
+        disk.write_file(f"/data/{number}", b"%d" % number * 900, sync=number % 2 == 0)
+    disk.rename("/data/0", "/data/6")
+    disk.rename("/data/6", "/data/7")
+    disk.open("/data/2").pwritev([b"new"], 100)
+    disk.remove("/data/4")
+    return disk
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_snapshot_is_what_a_power_loss_would_leave_and_the_disk_goes_on(seed: int) -> None:
+    """A copy with files of its own, in which a file that was renamed is still one file."""
+    disk, lost = _busy(seed), _busy(seed)
+    before = {name: disk.read_file(f"/data/{name}") for name in disk.listdir("/data")}
+    again = SimDisk()
+    again.restore(disk.snapshot(), "/data")
+    lost.crash()
+    assert again.listdir("/data") == lost.listdir("/data")
+    for name in again.listdir("/data"):
+        assert again.read_file(f"/data/{name}") == lost.read_file(f"/data/{name}")
+        again.open(f"/data/{name}").pwritev([b"changed"], 0)
+    assert {name: disk.read_file(f"/data/{name}") for name in disk.listdir("/data")} == before
