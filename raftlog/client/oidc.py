@@ -30,8 +30,8 @@ class Provider(NamedTuple):
 def fetch_token(provider: Provider) -> str:
     """Return an access token. Raise Refused if the provider does not return one, OSError if it does not answer."""
     fields = {"grant_type": "client_credentials", **({"scope": provider.scope} if provider.scope else {})}
-    quoted = [urllib.parse.quote(each, safe="") for each in (provider.client_id, provider.client_secret)]
-    secret = base64.b64encode(":".join(quoted).encode()).decode()
+    # As they are: KIP-768's clients do not encode them for URLs, unless they are told to.
+    secret = base64.b64encode(f"{provider.client_id}:{provider.client_secret}".encode()).decode()
     request = urllib.request.Request(  # noqa: S310 - the scheme is checked where the setting is read
         provider.url,
         data=urllib.parse.urlencode(fields).encode(),
