@@ -284,7 +284,7 @@ def main() -> None:
         ("metrics", metrics),
     ):
         (REFERENCE / f"{name}.md").write_text("\n".join(page()), encoding="utf-8")
-    (EXPLANATION / "kafka.md").write_text(differences.page(known.load()), encoding="utf-8")
+    (EXPLANATION / "kafka.md").write_text(differences.page(known.load_by_subject()), encoding="utf-8")
     (REFERENCE / "openapi.json").write_text(json.dumps(document(ROUTES), indent=1), encoding="utf-8")
 
 
