@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from raftlog.broker.handlers.fetch import PendingFetch
-from raftlog.broker.network.fetch_sessions import FetchSession
+from raftlog.broker.handlers.fetch_reader import FetchReader
+from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession
 from raftlog.protocol.fetch import FetchRequest
 from raftlog_chaos.scenarios.fetch_sessions import fetch_sessions
 from tests.planted.plant import Plant
@@ -39,6 +40,21 @@ def stay_dry_for_every_level(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FetchSession, "want", want_at_one_level)
 
 
+def park_once(patch: pytest.MonkeyPatch) -> None:
+    """A fetch without a session that was woken and found nothing is not woken again, and waits for its deadline."""
+    note = FetchReader._note_dry
+
+    def note_without_parking(reader: FetchReader, entry: Any, read: Any) -> None:
+        if reader.session.session_id != NO_SESSION or reader.session.fetch is None:
+            note(reader, entry, read)
+            return
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(FetchSession, "park", lambda session, each: None)
+            note(reader, entry, read)
+
+    patch.setattr(FetchReader, "_note_dry", note_without_parking)
+
+
 PLANTS = [
     Plant("session-looks-too-early", "KIP-227 a record missed", fetch_sessions, look_before_the_wake),
     Plant(
@@ -49,6 +65,16 @@ PLANTS = [
         test=(
             "tests/broker/network/test_fetch_sessions.py"
             "::test_another_isolation_level_has_all_partitions_read_again"
+        ),
+    ),
+    Plant(
+        "woken-once",
+        "fetch: a lost wake",
+        fetch_sessions,
+        park_once,
+        test=(
+            "tests/broker/handlers/test_fetch.py"
+            "::test_a_fetch_that_is_woken_without_records_for_it_is_woken_again"
         ),
     ),
 ]

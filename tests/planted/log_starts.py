@@ -25,7 +25,22 @@ def unstable_offset_below_the_log_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "first_unstable_offset", property(lambda log: log.producers.first_unstable_offset))
 
 
+def log_starts_wake_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A deletion that waits for a follower hears of its log start only with the next image."""
+    patch.setattr(Partition, "low_watermark_moved", lambda partition: None)
+
+
 PLANTS = [
     Plant("stable-below-log-start", "KIP-107 log start", log_starts, stable_offset_below_the_log_start),
     Plant("unstable-below-log-start", "KIP-107 log start", log_starts, unstable_offset_below_the_log_start),
+    Plant(
+        "log-starts-wake-nobody",
+        "KIP-107 a lost wake",
+        log_starts,
+        log_starts_wake_nobody,
+        test=(
+            "tests/replication/test_partition.py"
+            "::test_a_deletion_is_woken_when_a_followers_log_start_moves_and_when_the_role_changes"
+        ),
+    ),
 ]

@@ -9,6 +9,7 @@ import pytest
 
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.missing_replicas import MissingReplicas
+from raftlog.broker.replicas.replicas import Replicas
 from raftlog_chaos.scenarios.new_topics import new_topics
 from tests.planted.plant import Plant
 
@@ -37,9 +38,24 @@ def begun_is_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(MissingReplicas, "take", take_and_settle)
 
 
+def late_roles_wake_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator whose replica is made after the image waits for the next image."""
+    patch.setattr(Replicas, "_note_roles", lambda replicas, moved: replicas._timeline.log_roles(moved))
+
+
 HAZARD = "a topic that is answered for and not served"
 
 PLANTS = [
     Plant("answered-before-it-is-served", HAZARD, new_topics, answered_before_it_is_served),
     Plant("begun-is-made", HAZARD, new_topics, begun_is_made),
+    Plant(
+        "late-roles-wake-nobody",
+        "a lost wake",
+        new_topics,
+        late_roles_wake_nobody,
+        test=(
+            "tests/broker/replicas/test_missing_replicas.py"
+            "::test_every_replica_that_is_made_late_is_told_to_those_who_wait_for_its_role"
+        ),
+    ),
 ]
