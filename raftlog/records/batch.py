@@ -238,12 +238,13 @@ def _read_record(
     end = position + length
     if length < 1 or end > len(plain):
         raise CorruptMessage("a record is cut off")
-    timestamp_delta, position = read_varint(plain, position + 1)
-    offset_delta, position = read_varint(plain, position)
-    key, position = _read_bytes(plain, position, end)
-    value, position = _read_bytes(plain, position, end)
-    headers, position = _read_headers(plain, position, end)
-    if position != end:
+    body = bytes(plain[position:end])  # one copy: fields cut from it are bytes at once
+    timestamp_delta, position = read_varint(body, 1)
+    offset_delta, position = read_varint(body, position)
+    key, position = _read_bytes(body, position)
+    value, position = _read_bytes(body, position)
+    headers, position = _read_headers(body, position)
+    if position != length:
         raise CorruptMessage("a record's length does not fit its contents")
     timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
     if timestamp not in _TIMESTAMPS:
@@ -251,24 +252,27 @@ def _read_record(
     return Record(header.base_offset + offset_delta, timestamp, key, value, headers), end
 
 
-def _read_bytes(plain: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
-    size, position = read_varint(plain, position)
+def _read_bytes(body: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(body, position)
     if size < 0:
         return None, position
-    if position + size > end:
+    end = position + size
+    if end > len(body):
         raise CorruptMessage("a record's field is cut off")
-    return bytes(plain[position : position + size]), position + size
+    return body[position:end], end
 
 
-def _read_headers(plain: memoryview, position: int, end: int) -> tuple[Headers, int]:
-    count, position = read_varint(plain, position)
+def _read_headers(body: bytes, position: int) -> tuple[Headers, int]:
+    count, position = read_varint(body, position)
+    if not count:
+        return (), position
     # Each header takes two bytes at least: a false count is found before any allocation for it.
-    if not 0 <= count <= (end - position) // 2:
+    if not 0 < count <= (len(body) - position) // 2:
         raise CorruptMessage(f"a record cannot have {count} headers")
     headers = []
     for _ in range(count):
-        name, position = _read_bytes(plain, position, end)
-        value, position = _read_bytes(plain, position, end)
+        name, position = _read_bytes(body, position)
+        value, position = _read_bytes(body, position)
         if name is None:
             raise CorruptMessage("a record's header has no name")
         headers.append((_decode_name(name), value))
