@@ -6,7 +6,7 @@ Thousands of partitions are visited in slices; the image is immutable, so the co
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,6 +20,10 @@ SLICE: Final = 1_000
 KEY: Final = "min.insync.replicas"
 MOST_NAMED: Final = 20
 """Partitions that are named of each kind; all are counted."""
+
+
+MOST_RISKS_NAMED: Final = 100
+"""Partitions that are named of each risk of a restart; all are counted."""
 
 
 class Kind:
@@ -77,6 +81,24 @@ class Survey:
             self.reassigning.add(topic, partition)
 
 
+class BrokerRisks:
+    """What the restart of one broker would do to its partitions: counted by code, the first of each code named."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.counts: Counter[str] = Counter()
+        self.names: defaultdict[str, list[str]] = defaultdict(list)
+        self.replicas = 0
+        self.behind: set[TopicPartition] = set()
+        """Its replicas that are not in sync, but for the ones that a reassignment adds."""
+
+    def add(self, code: str, name: TopicPartition) -> None:
+        """Count a partition."""
+        self.counts[code] += 1
+        if self.counts[code] <= MOST_RISKS_NAMED:
+            self.names[code].append(f"{name.topic}-{name.partition}")
+
+
 class PartitionHealths:
     """The health of the partitions of one image.
 
@@ -91,13 +113,17 @@ class PartitionHealths:
 
     def of(self, topic: str, state: PartitionState) -> PartitionHealth:
         """Return the health of a partition of a topic."""
+        return partition_health(state, self.min_insync_of(topic, state))
+
+    def min_insync_of(self, topic: str, state: PartitionState) -> int:
+        """Return min.insync.replicas in force for a partition of a topic."""
         overrides = self._image.config("topic", topic)
         if KEY in overrides:
-            return partition_health(state, self._min_insync(state.leader, overrides))
+            return self._min_insync(state.leader, overrides)
         usual = self._usual.get(state.leader)
         if usual is None:
             usual = self._usual[state.leader] = self._min_insync(state.leader, {})
-        return partition_health(state, usual)
+        return usual
 
     def _min_insync(self, leader: int, overrides: Mapping[str, str]) -> int:
         brokers = self._image.broker_configs(leader)

@@ -24,7 +24,7 @@ from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
-    from raftlog.admin.cluster_summary import Survey
+    from raftlog.admin.cluster_summary import BrokerRisks, Survey
     from raftlog.admin.samples import Samples
     from raftlog.admin.streams import Streams
     from raftlog.security.authorizer import Authorizer
@@ -171,8 +171,17 @@ class NodeView:
     """The faults that a node with --enable-faults can do to itself; None without."""
     transactions: TransactionPort | None = None
     """Transactions of the whole cluster; None without the broker role."""
+    started_ms: int = field(init=False)
+    """Unix time at which this was made, when the node started."""
+    has_caught_up: bool = False
+    """Whether every replica here has been in sync since the start; see `native.restarts`."""
+    restart_risks: dict[tuple[int, int], BrokerRisks] = field(default_factory=dict)
+    """The newest by broker and margin; see `native.restarts`."""
     surveyed: Survey | None = None
     """The newest survey; ask `survey_of`."""
+
+    def __post_init__(self) -> None:
+        self.started_ms = int(self.wall_clock_ms())
 
     async def survey_of(self, image: MetadataImage) -> Survey:
         """Return all partitions in numbers. Pages and metrics ask; only another image is surveyed anew."""

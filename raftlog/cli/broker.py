@@ -12,6 +12,7 @@ from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
+from raftlog.cli.node import Margin, line_of
 from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
 from raftlog.cli.target import Target
@@ -88,6 +89,19 @@ def drain(
     print(
         f"broker {number} may lead again" if undo else f"broker {number} leads nothing that others can lead"
     )
+
+
+@http_verb(broker, "restart-risks", prints_rows=True)
+def restart_risks(api: HttpApi, number: Id, *, margin: Margin = 0, form: Form) -> int:
+    """Show what a broker's restart would bring now. Exit code 7 when it would stop somebody: wait, or look why."""
+    found = api.ask("GET", f"/v1/brokers/{number}/restart-risks?margin={margin}")
+    rows = [
+        {"blocking": blocking, "risk": each["code"], "count": each["count"], "message": line_of(each)}
+        for blocking, name in ((True, "blocking"), (False, "notes"))
+        for each in found[name]
+    ]
+    print_rows(rows, form, ("blocking", "risk", "count", "message"), fold=True)
+    return exits.OK if found["safe"] else exits.UNHEALTHY
 
 
 def _brokers(target: Target) -> list[dict[str, Any]]:

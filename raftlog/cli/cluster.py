@@ -15,11 +15,14 @@ from raftlog.cli.exits import Failure
 from raftlog.cli.feature_levels import MetadataLevels, metadata_levels, upgrade_metadata
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
+from raftlog.cli.node import Margin, Wait
 from raftlog.cli.partition_view import partitions_in
-from raftlog.cli.rows import Form, print_object, print_table
+from raftlog.cli.rows import Form, print_object, print_rows, print_table
 from raftlog.cli.target import Target
 
 LOOK_EVERY_S: Final = 1.0
+RESTART_WAIT_S: Final = 1800.0
+"""For a node to catch up, which may have much to copy."""
 GREEN: Final = "green"
 SHOWN: Final = 3
 """Partitions named in a reason."""
@@ -101,6 +104,39 @@ def upgrade(
     if level > before.finalized:
         upgrade_metadata(target, level, dry_run=dry_run)
     print_object({"before": before.finalized, "after": level, "dry_run": dry_run}, form)
+
+
+@http_verb(cluster, "restart", prints_rows=True)
+def restart(
+    api: HttpApi,
+    *,
+    each: Annotated[
+        str,
+        typer.Option(
+            "--each", metavar="COMMAND", help="restarts node {id}, as 'ssh n{id} …'; run by the shell"
+        ),
+    ],
+    margin: Margin = 0,
+    wait: Wait = RESTART_WAIT_S,
+    since: Annotated[
+        int, typer.Option("--since", metavar="MS", min=0, help="resume: leave nodes alone that started since")
+    ] = 0,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-d", help="print the order and the risks, and restart nothing")
+    ] = False,
+    form: Form,
+) -> None:
+    """Restart all brokers, one after the other: drained, only when it is safe, and the next when it has caught up.
+
+    It stops where it is not safe within --wait, as when a second node is lost, and prints how to resume.
+    """
+    from raftlog.cli.rolling_restart import RollingRestart, now_ms
+
+    run = RollingRestart(api, each, margin, wait, since or now_ms())
+    if dry_run:
+        print_rows(run.plan(), form, ("node", "safe", "blocking", "notes"))
+    else:
+        run.run()
 
 
 @http_verb(cluster, "health", prints_rows=True)

@@ -26,7 +26,7 @@ TABLE: Final = (
     (EXISTS, "exists already"),
     (DENIED, "not authorized; chaos --strict: this machine can't inject a fault"),
     (UNREACHABLE, "no answer within --timeout"),
-    (UNHEALTHY, "cluster health: not healthy"),
+    (UNHEALTHY, "not healthy; a restart is not safe"),
     (VERIFICATION_FAILED, "demo, pipeline, log verify: records are lost or damaged"),
     (INTERRUPTED, "interrupted by Ctrl-C"),
 )

@@ -153,8 +153,20 @@ def test_probes_ask_the_admin_api_as_it_speaks() -> None:
         container = Release(render(values)).container
         asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
         assert {each["scheme"] for each in asked.values()} == {scheme}
-        assert asked["liveness"]["path"] == asked["startup"]["path"] == "/v1/live"
-        assert asked["readiness"]["path"] == "/v1/ready"
+        paths = {name: each["path"] for name, each in asked.items()}
+        assert paths == {"startup": "/v1/caught-up", "liveness": "/v1/live", "readiness": "/v1/ready"}
+
+
+def test_a_pod_is_stopped_only_when_it_is_safe() -> None:
+    """Whoever stops it waits: a rolling update, an eviction, a person. The grace period covers the wait as well."""
+    for values, scheme in (({}, "http"), ({"tls": TLS}, "https")):
+        release = Release(render(values))
+        command = release.container["lifecycle"]["preStop"]["exec"]["command"]
+        assert command == ["raftlog", "node", "wait-safe", "--wait=300", f"--http={scheme}://localhost:9644"]
+        assert release.template["terminationGracePeriodSeconds"] > 300 + CONTROLLED_SHUTDOWN_S + STOP_S
+    hurried = Release(render({"waitSafeSeconds": 0}))
+    assert "lifecycle" not in hurried.container
+    assert hurried.template["terminationGracePeriodSeconds"] == 90
 
 
 def test_the_rack_is_the_pods_zone() -> None:

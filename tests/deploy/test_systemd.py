@@ -81,6 +81,10 @@ def test_the_example_is_a_config_without_warnings() -> None:
 def test_a_stop_has_time_for_a_controlled_shutdown_and_a_wrong_config_is_not_tried_again() -> None:
     """The supervisor of several brokers stops them itself, so only it gets the signal."""
     assert int(settings("TimeoutStopSec")[0]) > CONTROLLED_SHUTDOWN_S + STOP_S
+    (waits_first,) = settings("ExecStop")
+    program, _, wait_s = waits_first.rpartition(" ")
+    assert program == "-/opt/raftlog/bin/raftlog node wait-safe --wait", "a failure is no reason not to stop"
+    assert int(wait_s) < int(settings("TimeoutStopSec")[0]), "the limit counts for each command"
     assert settings("RestartPreventExitStatus") == [str(exits.USAGE)]
     assert settings("KillMode") == ["mixed"]
 

@@ -17,6 +17,8 @@ class Alive(msgspec.Struct):
     status: str
     version: str
     node_id: int
+    started_ms: int
+    """Unix time at which the node started."""
 
 
 class Readiness(msgspec.Struct):
@@ -29,7 +31,7 @@ class Readiness(msgspec.Struct):
 
 
 async def get_live(call: Call) -> Alive:
-    return Alive("alive", __version__, call.node.config.node_id)
+    return Alive("alive", __version__, call.node.config.node_id, call.node.started_ms)
 
 
 async def get_ready(call: Call) -> tuple[int, Readiness]:

@@ -1,0 +1,80 @@
+"""`raftlog node …`: one node, asked over its HTTP API."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
+
+import typer
+
+from raftlog.cli import exits
+from raftlog.cli.cluster_command import noun
+from raftlog.cli.exits import Failure
+from raftlog.cli.http_api import HttpApi
+from raftlog.cli.http_command import http_verb
+
+UNAVAILABLE: Final = 503
+PAUSE_S: Final = 0.5
+WAIT_S: Final = 300.0
+
+node = noun("Wait until a node may be stopped without harm.")
+
+node.callback()(lambda: None)  # else typer takes a group of one command for that command
+
+Margin = Annotated[
+    int,
+    typer.Option(
+        "--margin", min=0, max=10, help="replicas that must stay in sync beyond min.insync.replicas"
+    ),
+]
+Wait = Annotated[
+    float, typer.Option("--wait", metavar="S", min=0, max=86400, help="how long, before exit code 7")
+]
+
+
+@http_verb(node, "wait-safe")
+def wait_safe(api: HttpApi, *, margin: Margin = 0, wait: Wait = WAIT_S) -> int:
+    """Wait until the node has caught up, and its restart stops nobody from reading or writing: before it is stopped.
+
+    For a preStop hook, an ExecStop line, or a person. What waiting cannot change, as a topic with one replica, is no
+    reason to wait. A node that does not answer is not waited for.
+    """
+    api.believes_this_machine = True
+    wait_until(lambda: [*not_caught_up(api), *risks_of(api, "/v1/restart-risks", margin)], wait)
+    return exits.OK
+
+
+def not_caught_up(api: HttpApi) -> list[str]:
+    """Return why a node has not caught up since its start; none if it has. Raise Failure."""
+    found = api.ask("GET", "/v1/caught-up", accepted=UNAVAILABLE)
+    return [] if found["caught_up"] else list(found["reasons"])
+
+
+def risks_of(api: HttpApi, path: str, margin: int) -> list[str]:
+    """Return the blocking risks of a restart, as lines. Raise Failure."""
+    found = api.ask("GET", f"{path}?margin={margin}")
+    return [line_of(each) for each in found["blocking"]]
+
+
+def line_of(risk: dict[str, Any], shown: int = 3) -> str:
+    """Return a risk as a line, with the first of its partitions."""
+    if risk["code"] in ("no_controller", "quorum_majority", "few_voters"):
+        return str(risk["message"])
+    names = risk["partitions"][:shown]
+    more = f" and {risk['count'] - len(names)} more" if names and risk["count"] > len(names) else ""
+    return f"{risk['count']} partitions: {risk['message']}" + (f": {', '.join(names)}{more}" if names else "")
+
+
+def wait_until(reasons: Callable[[], Sequence[str]], wait_s: float, prefix: str = "") -> None:
+    """Wait until there are no reasons to; print them when they change. Raise Failure after `wait_s` seconds."""
+    deadline = time.monotonic() + wait_s
+    printed: Sequence[str] = ()
+    while found := reasons():
+        if time.monotonic() >= deadline:
+            raise Failure(f"{prefix}not safe after {wait_s:g} s", exits.UNHEALTHY, details=found)
+        if found != printed:
+            print(f"{prefix}waiting: {'; '.join(found)}", file=sys.stderr, flush=True)
+            printed = found
+        time.sleep(PAUSE_S)

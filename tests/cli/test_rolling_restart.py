@@ -1,0 +1,124 @@
+"""`raftlog cluster restart` and `raftlog node wait-safe`, at nodes that restart."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.testing.cluster import AdminCluster
+from tests.cli.live import invoke
+from tests.kit.waits import ended, until
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[AdminCluster]:
+    """Three nodes, and a topic that has two replicas to spare."""
+    with AdminCluster(3) as found:
+        found.create_topic("rides", partitions=2)
+        found.wait_until_healthy()
+        yield found
+
+
+def raftlog(*arguments: str, cluster: AdminCluster, node_id: int = 1) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "raftlog", *arguments, "--http", cluster.admin_url(node_id)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+class Operator:
+    """Restarts the nodes that a command asks for: it writes a number to one pipe, and waits at the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.wanted, self.done = folder / "wanted", folder / "done"
+        for each in (self.wanted, self.done):
+            os.mkfifo(each)
+        self.command = f"echo {{id}} > {self.wanted}; read code < {self.done}; exit $code"
+
+    def next(self) -> int:
+        return int(self.wanted.read_text())
+
+    def answer(self, code: int = 0) -> None:
+        self.done.write_text(f"{code}\n")
+
+
+def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
+    cluster: AdminCluster, tmp_path: Path
+) -> None:
+    """Each only when the one before is in every ISR again."""
+    operator, restarted = Operator(tmp_path), []
+    leader = cluster.controller_id()
+    running = raftlog("cluster", "restart", "--each", operator.command, "--wait", "60", cluster=cluster)
+    for _ in range(3):
+        node_id = operator.next()
+        restarted.append(node_id)
+        partitions = cluster.partitions("rides").values()
+        assert all(sorted(each.isr) == [1, 2, 3] for each in partitions), "the one before has not caught up"
+        assert all(each.leader != node_id for each in partitions), "it is drained"
+        cluster.stop(node_id)
+        cluster.restart(node_id, wait=False)
+        operator.answer()
+    assert ended(running) == 0, running.stderr and running.stderr.read()
+    assert running.stderr is not None and running.stdout is not None
+    said = running.stderr.read().splitlines()
+    running.stderr.close()
+    running.stdout.close()
+    assert sorted(restarted) == [1, 2, 3]
+    assert restarted[-1] == leader
+    assert [line for line in said if "caught up" in line and "waiting" not in line] == [
+        f"node {each}: caught up" for each in restarted
+    ]
+    cluster.wait_until_healthy()
+
+
+def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluster) -> None:
+    """The node is not left drained, and those that started since are left alone."""
+    url = cluster.admin_url(1)
+    code, _, errors = invoke("cluster", "restart", "--each", "exit 3 # {id}", "--http", url)
+    assert code == exits.FAILED
+    assert "ended with exit code 3; the others are not restarted. To resume: --since " in errors
+    code, printed, _ = invoke(
+        "cluster", "restart", "--each", "true {id}", "--since", "1", "--dry-run", "-o", "jsonl", "--http", url
+    )
+    assert (code, printed) == (0, ""), "all have started since 1970"
+    code, _, errors = invoke("cluster", "restart", "--each", "true", "--http", url)
+    assert (code, errors) == (exits.USAGE, "raftlog: --each: say {id} where the node's number belongs\n")
+    cluster.wait_until_healthy()
+
+
+def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) -> None:
+    """With one node down, another's stop would leave one voter and one replica; it is safe once that one is back."""
+    cluster.kill(3)
+    until(
+        lambda: all(3 not in each.isr for each in cluster.partitions("rides").values()),
+        "node 3 is out of the ISR",
+    )
+    url = cluster.admin_url(2)
+    code, _, errors = invoke("node", "wait-safe", "--wait", "0", "--http", url)
+    assert code == exits.UNHEALTHY
+    assert "only 1 of 3 voters would keep up" in errors
+    waiting = raftlog("node", "wait-safe", "--wait", "60", cluster=cluster, node_id=2)
+    assert waiting.stderr is not None and waiting.stdout is not None
+    assert waiting.stderr.readline().startswith("waiting: only 1 of 3 voters")
+    assert waiting.poll() is None
+    cluster.restart(3)
+    assert ended(waiting) == 0, waiting.stderr.read()
+    for stream in (waiting.stdout, waiting.stderr):
+        stream.close()
+    rows = invoke("cluster", "restart", "--each", "true {id}", "--dry-run", "-o", "jsonl", "--http", url)
+    assert rows[1].count('"safe":true') == 3 or rows[1].count('"safe": true') == 3, rows
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for(cluster: AdminCluster) -> None:
+    """It holds nobody up: whoever stops it may go on."""
+    cluster.stop(3)
+    code, _, errors = invoke("node", "wait-safe", "--wait", "60", "--http", cluster.admin_url(3))
+    assert code == exits.UNREACHABLE
+    assert "nobody answers" in errors
+    cluster.restart(3)
