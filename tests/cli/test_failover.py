@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import CommandLine
-from tests.kit.waits import ended
+from tests.kit.waits import ended, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -38,13 +40,32 @@ def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
+@contextmanager
+def closed_at_the_end(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
+            for stream in (each.stdin, each.stdout, each.stderr):
+                if stream is not None:
+                    stream.close()
+
+
+def bytes_of(cluster: Cluster, node_id: int) -> int:
+    """Return how many bytes of the partition are in a node's segments."""
+    folders = map(Path, cluster.nodes[node_id].folders())
+    return sum(each.stat().st_size for folder in folders for each in folder.glob("rides-0/*.log"))
+
+
 def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(cluster: Cluster) -> None:
     """Written by one process and followed by another, both from before the kill to after it."""
     cluster.create_topic("rides", partitions=1)
     lines = [b"%d\n" % number for number in range(2 * HALF)]
     reader = start(cluster, "consume", "-t", "rides", "-c", str(len(lines)), "-u", "-q")
     writer = start(cluster, "produce", "-t", "rides")
-    try:
+    with closed_at_the_end(reader, writer):
         assert writer.stdin is not None and reader.stdout is not None
         writer.stdin.write(b"".join(lines[:HALF]))
         writer.stdin.flush()
@@ -55,12 +76,28 @@ def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(clust
         assert ended(writer) == 0, writer.stderr and writer.stderr.read()
         read += reader.stdout.readlines()
         assert ended(reader) == 0, reader.stderr and reader.stderr.read()
-    finally:
-        for each in (reader, writer):
-            each.kill()
-            each.wait()
-            for stream in (each.stdin, each.stdout, each.stderr):
-                if stream is not None:
-                    stream.close()
     assert read == lines
+    assert CommandLine(cluster.bootstrap_servers)("consume", "-t", "rides", "-e").out == b"".join(lines)
+
+
+def test_a_batch_that_the_next_leader_has_is_not_written_again(cluster: Cluster) -> None:
+    """The leader dies between replicating and acknowledging it, because a third replica does not follow meanwhile."""
+    cluster.create_topic("rides", partitions=1)
+    leader, successor, third = cluster.partitions("rides")[0].replicas
+    lines = [b"%d\n" % number for number in range(HALF)]
+    writer = start(cluster, "produce", "-t", "rides")
+    with closed_at_the_end(writer):
+        assert writer.stdin is not None
+        cluster.pause(third)
+        writer.stdin.write(b"".join(lines))
+        writer.stdin.close()
+        until(
+            lambda: 0 < bytes_of(cluster, leader) == bytes_of(cluster, successor),
+            "the successor has the batch",
+            seen=lambda: bytes_of(cluster, successor),
+        )
+        assert writer.poll() is None, "it was acknowledged without the third replica"
+        cluster.kill(leader)
+        cluster.resume(third)
+        assert ended(writer) == 0, writer.stderr and writer.stderr.read()
     assert CommandLine(cluster.bootstrap_servers)("consume", "-t", "rides", "-e").out == b"".join(lines)
