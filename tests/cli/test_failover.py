@@ -55,7 +55,7 @@ def closed_at_the_end(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def bytes_of(cluster: Cluster, node_id: int) -> int:
     """Return how many bytes of the partition are in a node's segments."""
-    folders = map(Path, cluster.nodes[node_id].folders())
+    folders = map(Path, cluster.nodes[node_id].folders)
     return sum(each.stat().st_size for folder in folders for each in folder.glob("rides-0/*.log"))
 
 
