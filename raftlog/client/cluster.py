@@ -6,6 +6,7 @@ does no harm: it may have been carried out although its response got lost.
 
 from __future__ import annotations
 
+import math
 import ssl
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +35,10 @@ Build = Callable[[Any], Any]
 
 RETRY_S: Final = 0.1
 CONNECT_S: Final = 2.0
-"""How long to try one broker: its partitions and groups may be elsewhere by then."""
+"""How long to try one broker: its partitions and groups may be elsewhere by then. Where any broker will do, the first
+try is as long, and each further one twice as long: a broker may hang, or all may be slow."""
+ANSWER_S: Final = 5.0
+"""How long the first response may take where another broker can be asked; each further one twice as long."""
 REFUSED_FOR_S: Final = 1.0
 """Logins may fail this long before they count as refused: a new user is not known to every broker at once."""
 GROUP_KEY: Final = 0
@@ -124,10 +128,11 @@ class Cluster:
         fails before the request is sent. Without `check`, a response with an error is returned.
         """
         deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        patience_s = ANSWER_S if broker is None and api_key in REPEATABLE else math.inf
         while True:
             connection = self.connection(broker, deadline)
             try:
-                connection.set_timeout(deadline - time.monotonic())
+                connection.set_timeout(min(deadline - time.monotonic(), patience_s))
                 version = connection.version_of(api_key)
                 exchange = connection.ask if check else connection.exchange
                 return exchange(api_key, version, build(request_builders(api_key, version)))
@@ -138,6 +143,7 @@ class Cluster:
                 self._ask_why_closed(error)
                 if api_key not in REPEATABLE or _is_late(deadline):
                     raise Unreachable(_reason(error)) from None
+                patience_s *= 2
             time.sleep(RETRY_S)
 
     def metadata(self, topics: Iterable[str] | None = None, *, create: bool = False) -> Metadata:
@@ -304,17 +310,23 @@ class Cluster:
             raise Refused(",".join(f"{host}:{port}" for host, port in self._servers), reason)
 
     def _first_server(self, deadline: float) -> Connection:
-        """Return a connection to the first server that accepts it; each gets its share of the time."""
+        """Return a connection to the first server that accepts it. Raise the last OSError if all refuse it at once."""
         last: OSError = ConnectionError("none is named")
         known = [(each.host, each.port) for each in self._brokers.values()]
         servers = list(dict.fromkeys((*self._servers, *known)))
-        for number, (host, port) in enumerate(servers):
-            share_s = (deadline - time.monotonic()) / (len(servers) - number)
-            try:
-                return self._dial(host, port, time.monotonic() + share_s)
-            except OSError as error:
-                last = error
-        raise last
+        patience_s = CONNECT_S
+        while True:
+            is_hanging = False
+            for host, port in servers:
+                try:
+                    return self._dial(host, port, min(deadline, time.monotonic() + patience_s))
+                except TimeoutError as error:
+                    last, is_hanging = error, True
+                except OSError as error:
+                    last = error
+            if not is_hanging or _is_late(deadline):
+                raise last
+            patience_s *= 2
 
     def _dial(self, host: str, port: int, deadline: float) -> Connection:
         address = f"{host}:{port}"

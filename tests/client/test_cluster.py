@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from raftlog.client.connection import Dialer
 from raftlog.client.errors import NotConnected, Refused, Unreachable
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
-from tests.client.scripted_broker import ScriptedBroker
+from tests.client.scripted_broker import SILENT, ScriptedBroker
 
 
 def lost_once(answer: Any) -> Any:
@@ -51,6 +52,41 @@ def test_the_first_server_that_answers_is_asked() -> None:
         servers = [("127.0.0.1", closed_port()), (broker.host, broker.port)]
         with Cluster(servers, Dialer(), timeout_s=5) as cluster:
             assert list(cluster.metadata().brokers) == [1]
+
+
+def test_a_server_that_hangs_costs_seconds_and_not_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It accepts connections and says nothing. Later rounds are longer, for a cluster that is slow as a whole."""
+    waited: list[float] = []
+    clock = [0.0]
+
+    class Hanging(Dialer):
+        def connect(self, host: str, port: int, timeout_s: float) -> socket.socket:
+            if host == "hangs" or len(waited) < 3:
+                waited.append(timeout_s)
+                clock[0] += timeout_s
+                raise TimeoutError("timed out")
+            return super().connect(host, port, timeout_s)
+
+    time = SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _seconds: None)
+    monkeypatch.setattr("raftlog.client.cluster.time", time)
+    with ScriptedBroker(nothing) as broker:
+        servers = [("hangs", 1), (broker.host, broker.port)]
+        with Cluster(servers, Hanging(), timeout_s=60) as cluster:
+            cluster.metadata()
+    assert waited == [2.0, 2.0, 4.0]
+
+
+def test_a_broker_that_stops_answering_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For requests that may be repeated, where any broker will do."""
+    monkeypatch.setattr("raftlog.client.cluster.ANSWER_S", 0.05)
+    silent = [SILENT]
+
+    def answer(api_key: int, version: int, request: Any) -> Any:
+        return silent.pop() if silent else nothing(api_key, version, request)
+
+    with ScriptedBroker(answer) as broker, broker.cluster() as cluster:
+        cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
+        assert broker.asked == [ApiKey.LIST_GROUPS] * 2
 
 
 def test_no_server_at_all_is_told_with_the_last_reason() -> None:
