@@ -10,9 +10,10 @@ import msgspec
 
 from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import check, of_kafka
-from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, made_of, page_of
+from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import SecurityDisabled
+from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -148,7 +149,7 @@ async def list_acls(call: Call) -> AclList:
         raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
     found = sorted((acl for acl in image.acls if asked.matches(acl)), key=msgspec.structs.astuple)
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls", key=msgspec.structs.astuple)
-    return AclList(metadata=metadata, data=await made_of(call, shown, partial(_told, call, image)))
+    return AclList(metadata=metadata, data=await each_part(call, shown, partial(_told, call, image)))
 
 
 async def create_acl(call: Call) -> None:

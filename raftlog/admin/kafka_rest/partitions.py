@@ -17,11 +17,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
     topic_of,
 )
 from raftlog.admin.route import Call, Route, of_topic
+from raftlog.base.turns import each_part
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.security.acls import Operation
@@ -111,7 +111,7 @@ async def list_partitions(call: Call) -> PartitionList:
     parts = ("clusters", image.cluster_id, "topics", topic.name, "partitions")
     shown, metadata = page_of(call, range(len(topic.partitions)), *parts)
     return PartitionList(
-        metadata=metadata, data=await made_of(call, shown, partial(_partition, call, image, topic.name))
+        metadata=metadata, data=await each_part(call, shown, partial(_partition, call, image, topic.name))
     )
 
 

@@ -21,11 +21,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
     topic_of,
 )
 from raftlog.admin.route import Call, Route
+from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -187,13 +187,13 @@ async def _under_way(call: Call, image: MetadataImage, topics: Sequence[str]) ->
         states = image.topics[topic].partitions
         return [(topic, index) for index, state in enumerate(states) if state.is_reassigned]
 
-    return list(chain.from_iterable(await made_of(call, topics, moving)))
+    return list(chain.from_iterable(await each_part(call, topics, moving)))
 
 
 async def _page(call: Call, image: MetadataImage, found: list[Where], *parts: object) -> ReassignmentList:
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, *parts, "reassignment")
     return ReassignmentList(
-        metadata=metadata, data=await made_of(call, shown, partial(_reassignment, call, image))
+        metadata=metadata, data=await each_part(call, shown, partial(_reassignment, call, image))
     )
 
 

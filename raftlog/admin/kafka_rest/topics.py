@@ -16,11 +16,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
     topic_of,
 )
 from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
+from raftlog.base.turns import each_part
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -93,7 +93,7 @@ async def list_topics(call: Call) -> TopicList:
     image = image_of(call)
     seen = sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
     shown, metadata = page_of(call, seen, "clusters", image.cluster_id, "topics")
-    return TopicList(metadata=metadata, data=await made_of(call, shown, partial(_topic, call, image)))
+    return TopicList(metadata=metadata, data=await each_part(call, shown, partial(_topic, call, image)))
 
 
 async def get_topic(call: Call) -> Topic:
