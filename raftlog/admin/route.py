@@ -12,7 +12,8 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import msgspec
@@ -158,8 +159,6 @@ class Route:
     path: str
     handler: Handler
     summary: str
-    answer: Any = None
-    """The type of the answer's body; None: there is none."""
     body: Any = None
     query: Any = None
     status: int = 200
@@ -172,10 +171,23 @@ class Route:
     """Further statuses that are no errors, with the type of their bodies."""
     unavailable: Any = None
     """The body of a 503 where it is not an Error."""
+    answer: Any = None
+    """The type of the answer's body, where the handler writes it by itself. Else the handler's own type says it."""
     streams: bool = False
     """The handler reads the body by itself, as it comes; `body` is the type of each document in it."""
     rights: Needs = field(kw_only=True)
     """The rights that a user needs; a right's `field` is a parameter of the path."""
+
+    @property
+    def returns(self) -> Any:
+        """The type of the answer's body; None: there is none."""
+        if self.answer is not None:
+            return self.answer
+        kind = get_type_hints(self.handler)["return"]
+        if get_origin(kind) is tuple:  # with the status
+            kind = get_args(kind)[1]
+        bodies = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+        return next((each for each in bodies if each is not NoneType), None)
 
     @property
     def needs(self) -> Role:

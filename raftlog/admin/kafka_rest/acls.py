@@ -250,7 +250,7 @@ def _told(call: Call, image: MetadataImage, acl: Acl) -> AclData:
 
 BASE: Final = "/v3/clusters/{cluster_id}/acls"
 ROUTES: Final = (
-    Route("GET", BASE, list_acls, "List access rules", AclList, query=AclQuery, rights=DESCRIBE_CLUSTER),
+    Route("GET", BASE, list_acls, "List access rules", query=AclQuery, rights=DESCRIBE_CLUSTER),
     Route("POST", BASE, create_acl, "Create an access rule", body=NewAcl, status=201, rights=ALTER_CLUSTER),
     Route(
         "POST",
@@ -266,7 +266,6 @@ ROUTES: Final = (
         BASE,
         delete_acls,
         "Delete the access rules that are asked for",
-        DeletedAcls,
         query=AclDeletionQuery,
         rights=ALTER_CLUSTER,
     ),

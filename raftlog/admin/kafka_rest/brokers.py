@@ -106,14 +106,13 @@ async def list_broker_replicas(call: Call) -> ReplicaList:
 
 BASE: Final = "/v3/clusters/{cluster_id}/brokers"
 ROUTES: Final = (
-    Route("GET", BASE, list_brokers, "List the brokers", BrokerList, query=Page, rights=NO_RIGHTS),
-    Route("GET", f"{BASE}/{{broker_id:int}}", get_broker, "Describe a broker", Broker, rights=NO_RIGHTS),
+    Route("GET", BASE, list_brokers, "List the brokers", query=Page, rights=NO_RIGHTS),
+    Route("GET", f"{BASE}/{{broker_id:int}}", get_broker, "Describe a broker", rights=NO_RIGHTS),
     Route(
         "GET",
         f"{BASE}/{{broker_id:int}}/partition-replicas",
         list_broker_replicas,
         "List the replicas that a broker holds",
-        ReplicaList,
         query=Page,
         rights=FILTERED,
     ),

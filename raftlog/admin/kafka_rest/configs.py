@@ -310,8 +310,8 @@ def _routes(
     listed, described, put, reset, altered = summaries
     reads, alters = right(Operation.DESCRIBE_CONFIGS), right(Operation.ALTER_CONFIGS)
     return (
-        Route("GET", path, list_configs, listed, ConfigList, query=Page, rights=reads),
-        Route("GET", f"{path}/{{name}}", get_config, described, Config, rights=reads),
+        Route("GET", path, list_configs, listed, query=Page, rights=reads),
+        Route("GET", f"{path}/{{name}}", get_config, described, rights=reads),
         Route("PUT", f"{path}/{{name}}", put_config, put, body=NewValue, status=204, rights=alters),
         Route("DELETE", f"{path}/{{name}}", reset_config, reset, status=204, rights=alters),
         Route("POST", f"{path}:alter", alter_configs, altered, body=Changes, status=204, rights=alters),
@@ -325,7 +325,6 @@ ROUTES: Final = (
         f"{CLUSTER}/topics/-/configs",
         list_all_topic_configs,
         "List what topics set",
-        ConfigList,
         query=Page,
         rights=FILTERED,
     ),

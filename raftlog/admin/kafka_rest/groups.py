@@ -503,31 +503,22 @@ ONE: Final = f"{BASE}/{{consumer_group_id}}"
 MEMBER: Final = f"{ONE}/consumers/{{consumer_id}}"
 LAG: Final = f"{ONE}/lags/{{topic_name}}/partitions/{{partition_id:int}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_groups, "List the consumer groups", GroupList, query=Page, rights=FILTERED),
-    Route("GET", ONE, get_group, "Describe a consumer group", Group, rights=of_group(Operation.DESCRIBE)),
+    Route("GET", BASE, list_groups, "List the consumer groups", query=Page, rights=FILTERED),
+    Route("GET", ONE, get_group, "Describe a consumer group", rights=of_group(Operation.DESCRIBE)),
     Route(
         "GET",
         f"{ONE}/consumers",
         list_consumers,
         "List a group's members",
-        ConsumerList,
         query=Page,
         rights=of_group(Operation.DESCRIBE),
     ),
-    Route(
-        "GET",
-        MEMBER,
-        get_consumer,
-        "Describe a group's member",
-        Consumer,
-        rights=of_group(Operation.DESCRIBE),
-    ),
+    Route("GET", MEMBER, get_consumer, "Describe a group's member", rights=of_group(Operation.DESCRIBE)),
     Route(
         "GET",
         f"{MEMBER}/assignments",
         list_assignments,
         "List what a member reads",
-        AssignmentList,
         query=Page,
         rights=of_group(Operation.DESCRIBE),
     ),
@@ -536,7 +527,6 @@ ROUTES: Final = (
         f"{ONE}/lag-summary",
         get_lag_summary,
         "Tell how far a group is behind",
-        LagSummary,
         rights=of_group(Operation.DESCRIBE),
     ),
     Route(
@@ -544,7 +534,6 @@ ROUTES: Final = (
         f"{ONE}/lags",
         list_lags,
         "List how far a group is behind where",
-        LagList,
         query=Page,
         rights=of_group(Operation.DESCRIBE),
     ),
@@ -553,7 +542,6 @@ ROUTES: Final = (
         LAG,
         get_lag,
         "Tell how far a group is behind in a partition",
-        Lag,
         rights=Demanded((*of_group(Operation.DESCRIBE).rights, *of_topic(Operation.DESCRIBE).rights)),
     ),
 )

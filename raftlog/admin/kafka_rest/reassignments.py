@@ -217,20 +217,13 @@ ALL: Final = f"{TOPICS}/-/partitions/-/reassignment"
 ONE: Final = f"{TOPICS}/{{topic_name}}/partitions/{{partition_id:int}}/reassignment"
 ROUTES: Final = (
     Route(
-        "GET",
-        ALL,
-        list_reassignments,
-        "List all that is being moved",
-        ReassignmentList,
-        query=Page,
-        rights=DESCRIBE_CLUSTER,
+        "GET", ALL, list_reassignments, "List all that is being moved", query=Page, rights=DESCRIBE_CLUSTER
     ),
     Route(
         "POST",
         f"{ALL}:alter",
         alter_reassignments,
         "Move partitions, or take that back",
-        MoveResults,
         body=Moves,
         status=207,
         rights=ALTER_CLUSTER,
@@ -240,24 +233,15 @@ ROUTES: Final = (
         f"{TOPICS}/{{topic_name}}/partitions/-/reassignment",
         list_topic_reassignments,
         "List what is being moved of a topic",
-        ReassignmentList,
         query=Page,
         rights=DESCRIBE_CLUSTER,
     ),
-    Route(
-        "GET",
-        ONE,
-        get_reassignment,
-        "Tell how a partition is being moved",
-        Reassignment,
-        rights=DESCRIBE_CLUSTER,
-    ),
+    Route("GET", ONE, get_reassignment, "Tell how a partition is being moved", rights=DESCRIBE_CLUSTER),
     Route(
         "PUT",
         ONE,
         put_reassignment,
         "Move a partition to other brokers",
-        Reassignment,
         body=Target,
         status=202,
         also={204: None},

@@ -219,27 +219,20 @@ async def delete_topic(call: Call) -> None:
 BASE: Final = "/v3/clusters/{cluster_id}/topics"
 ONE: Final = f"{BASE}/{{topic_name}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_topics, "List the topics", TopicList, query=Page, rights=FILTERED),
+    Route("GET", BASE, list_topics, "List the topics", query=Page, rights=FILTERED),
     Route(
         "POST",
         BASE,
         create_topic,
         "Create a topic",
-        Topic,
         body=NewTopic,
         status=201,
         also={200: Topic},
         rights=ASKED_BY_HANDLER,
     ),
-    Route("GET", ONE, get_topic, "Describe a topic", Topic, rights=of_topic(Operation.DESCRIBE)),
+    Route("GET", ONE, get_topic, "Describe a topic", rights=of_topic(Operation.DESCRIBE)),
     Route(
-        "PATCH",
-        ONE,
-        grow_topic,
-        "Add partitions to a topic",
-        Topic,
-        body=Growth,
-        rights=of_topic(Operation.ALTER),
+        "PATCH", ONE, grow_topic, "Add partitions to a topic", body=Growth, rights=of_topic(Operation.ALTER)
     ),
     Route(
         "DELETE",

@@ -414,11 +414,6 @@ def _list(ids: Iterable[int]) -> str:
 
 ROUTES: Final = (
     Route(
-        "GET",
-        "/v1/health",
-        get_health,
-        "Green, yellow or red, and why, in words",
-        Health,
-        rights=DESCRIBE_CLUSTER,
+        "GET", "/v1/health", get_health, "Green, yellow or red, and why, in words", rights=DESCRIBE_CLUSTER
     ),
 )

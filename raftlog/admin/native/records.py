@@ -304,7 +304,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/records",
         read_records,
         "Read a few records of a partition, uncommitted and aborted ones too",
-        Records,
         query=RecordsQuery,
         rights=of_topic(Operation.READ),
     ),

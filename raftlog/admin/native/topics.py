@@ -225,13 +225,12 @@ async def trim_partition(call: Call) -> Trimmed:
 
 ONE: Final = "/v1/topics/{topic_name}"
 ROUTES: Final = (
-    Route("GET", "/v1/topics", list_topic_lines, "List the topics, a line each", TopicLines, rights=FILTERED),
+    Route("GET", "/v1/topics", list_topic_lines, "List the topics, a line each", rights=FILTERED),
     Route(
         "GET",
         f"{ONE}/replicas",
         list_topic_replicas,
         "List a topic's partitions with their replicas, offsets and sizes",
-        TopicReplicas,
         query=Window,
         rights=of_topic(Operation.DESCRIBE),
     ),
@@ -240,7 +239,6 @@ ROUTES: Final = (
         f"{ONE}/partitions/{{partition_id:int}}/trim",
         trim_partition,
         "Delete a partition's records below an offset",
-        Trimmed,
         body=Trim,
         rights=of_topic(Operation.DELETE),
     ),

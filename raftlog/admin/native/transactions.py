@@ -97,20 +97,12 @@ async def abort_hanging_transaction(call: Call) -> Hanging:
 
 
 ROUTES: Final = (
-    Route(
-        "GET",
-        "/v1/transactions",
-        list_transactions,
-        "List transactional ids",
-        TransactionalIds,
-        rights=FILTERED,
-    ),
+    Route("GET", "/v1/transactions", list_transactions, "List transactional ids", rights=FILTERED),
     Route(
         "GET",
         "/v1/transactions/{transactional_id}",
         describe_transaction,
         "Describe a transactional id and its transaction",
-        DescribedId,
         rights=Demanded((Right(Operation.DESCRIBE, TRANSACTIONAL_ID, "transactional_id"),)),
     ),
     Route(
@@ -118,7 +110,6 @@ ROUTES: Final = (
         "/v1/hanging-transactions",
         find_hanging_transactions,
         "Find transactions that nobody will end",
-        HangingTransactions,
         query=Wanted,
         rights=FILTERED,
     ),
@@ -127,7 +118,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/abort",
         abort_hanging_transaction,
         "Abort a transaction that nobody will end",
-        Hanging,
         body=StartOffset,
         rights=ALTER_CLUSTER,
     ),
