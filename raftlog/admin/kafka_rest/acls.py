@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -26,6 +26,7 @@ from raftlog.security.acls import (
     PatternType,
     Permission,
     ResourceType,
+    read_acl,
 )
 
 MOST_RULES: Final = 1_000
@@ -193,37 +194,13 @@ async def delete_acls(call: Call) -> DeletedAcls:
     """No match is no error."""
     image, asked = image_of(call), filter_of(call.query)
     make = builders_for(ApiKey.DELETE_ACLS)
-    request = make.DeleteAclsRequest(
-        filters=(
-            make.DeleteAclsFilter(
-                resource_type_filter=int(asked.resource_type),
-                resource_name_filter=asked.resource_name,
-                pattern_type_filter=int(asked.pattern_type),
-                principal_filter=asked.principal,
-                host_filter=asked.host,
-                operation=int(asked.operation),
-                permission_type=int(asked.permission),
-            ),
-        )
-    )
+    request = make.DeleteAclsRequest(filters=(make.DeleteAclsFilter(**asked.fields()),))
     response = await call.asker.ask(ApiKey.DELETE_ACLS, request)
     (result,) = response.filter_results
     check(result.error_code, result.error_message)
-    gone = [_acl_of(each) for each in result.matching_acls]
+    gone = [read_acl(each, each) for each in result.matching_acls]
     tell_parts(call, [str(acl) for acl in gone], ())
     return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=msgspec.structs.astuple)])
-
-
-def _acl_of(matching: Any) -> Acl:
-    return Acl(
-        ResourceType(matching.resource_type),
-        matching.resource_name,
-        PatternType(matching.pattern_type),
-        matching.principal,
-        matching.host,
-        Operation(matching.operation),
-        Permission(matching.permission_type),
-    )
 
 
 def _written(wanted: NewAcl) -> str:
