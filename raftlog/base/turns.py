@@ -98,9 +98,9 @@ class TurnCounter:
 
     __slots__ = ("_at_once", "_done", "_turns")
 
-    def __init__(self, of: HasTurns, at_once: int = PARTS_AT_ONCE) -> None:
+    def __init__(self, of: HasTurns, at_once: int | None = None) -> None:
         self._turns = of.turns
-        self._at_once = at_once
+        self._at_once = at_once or PARTS_AT_ONCE
         self._done = 0
 
     async def did(self, parts: int = 1) -> None:
