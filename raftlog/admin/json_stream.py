@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from raftlog.admin.errors import ApiError, no_room_for_bodies
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
 from raftlog.base.memory import Account
+from raftlog.base.turns import Turns
 
 AT_ONCE: Final = 256
 """Objects that are handed over in one round, if so many have arrived."""
@@ -114,16 +115,16 @@ class Objects:
 
 
 async def rounds(
-    content: Chunks, kind: Any, limits: Limits, bodies: Account, *, turn: Callable[[], Awaitable[None]]
+    content: Chunks, kind: Any, limits: Limits, bodies: Account, *, turns: Turns
 ) -> AsyncGenerator[Sequence[Any], None]:
     """Yield the arrived objects: a `kind` for each, an ApiError in place of each invalid object.
 
     A last ApiError ends the stream if the text is no JSON at all, comes too slowly, lasts too long or finds no room in
-    `bodies`. `turn` waits for a turn of the loop.
+    `bodies`.
     """
     objects = Objects(limits.record_bytes, bodies)
     try:
-        async with aclosing(_rounds(content, kind, limits, objects, turn=turn)) as arriving:
+        async with aclosing(_rounds(content, kind, limits, objects, turns=turns)) as arriving:
             async for each in arriving:
                 yield each
     finally:
@@ -131,7 +132,7 @@ async def rounds(
 
 
 async def _rounds(
-    content: Chunks, kind: Any, limits: Limits, objects: Objects, *, turn: Callable[[], Awaitable[None]]
+    content: Chunks, kind: Any, limits: Limits, objects: Objects, *, turns: Turns
 ) -> AsyncGenerator[Sequence[Any], None]:
     clock = asyncio.get_running_loop().time
     over_at = clock() + limits.stream_s
@@ -145,9 +146,9 @@ async def _rounds(
         except ApiError as error:  # a newer stream needed this stream's place
             yield [error]
             return
-        texts = await _cut(objects, chunk, turn)
+        texts = await _cut(objects, chunk, turns)
         for start in range(0, len(texts), AT_ONCE):
-            found = [await _read(each, kind, turn) for each in texts[start : start + AT_ONCE]]
+            found = [await _read(each, kind, turns) for each in texts[start : start + AT_ONCE]]
             bad = next((number for number, each in enumerate(found) if _ends_all(each)), None)
             yield found if bad is None else found[: bad + 1]
             if bad is not None:
@@ -168,20 +169,20 @@ async def _chunk(content: Chunks, until: float, clock: Callable[[], float]) -> b
         return await content.readany()
 
 
-async def _cut(objects: Objects, chunk: bytes, turn: Callable[[], Awaitable[None]]) -> list[bytes]:
+async def _cut(objects: Objects, chunk: bytes, turns: Turns) -> list[bytes]:
     """Return the objects that are complete with a chunk."""
     texts = objects.feed(chunk[:CUT_AT_ONCE])
     for start in range(CUT_AT_ONCE, len(chunk), CUT_AT_ONCE):
         if objects.fault is not None:
             break
-        await turn()
+        await turns.next()
         texts += objects.feed(chunk[start : start + CUT_AT_ONCE])
     return texts
 
 
-async def _read(text: bytes, kind: Any, turn: Callable[[], Awaitable[None]]) -> Any:
+async def _read(text: bytes, kind: Any, turns: Turns) -> Any:
     try:
-        return await read_json(text, kind, what="record", turn=turn)
+        return await read_json(text, kind, what="record", turns=turns)
     except ApiError as error:
         return error
 

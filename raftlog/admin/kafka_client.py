@@ -24,7 +24,7 @@ from raftlog.security.acls import ADMIN_CLIENT
 
 CONNECT_S: Final = 2.0
 ANSWER_S: Final = 15.0
-MOST_AT_ONCE: Final = 32
+MAX_CONCURRENT: Final = 32
 """Requests to one broker, each on a connection of its own; more wait."""
 MOST_IDLE: Final = 4
 """Connections to one broker that are kept for the next request; after a burst the others are closed."""
@@ -69,7 +69,9 @@ class Asker:
         `at_once`: skip the queue, to check whether the broker answers. `by`: the represented client.
         """
         target = self._anyone() if broker_id is None else broker_id
-        turns = nullcontext() if at_once else self._turns.setdefault(target, asyncio.Semaphore(MOST_AT_ONCE))
+        turns = (
+            nullcontext() if at_once else self._turns.setdefault(target, asyncio.Semaphore(MAX_CONCURRENT))
+        )
         try:
             async with asyncio.timeout(ANSWER_S), turns:
                 return await self._ask_alone(target, api_key, message, by)

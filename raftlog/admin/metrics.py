@@ -99,7 +99,7 @@ ROUTES: Final = (
         "/metrics",
         get_metrics,
         "This node's numbers, for Prometheus",
-        str,
+        answer=str,
         query=WhichMetrics,
         media_type="text/plain",
         rights=DESCRIBE_CLUSTER,

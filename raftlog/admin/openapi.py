@@ -105,7 +105,7 @@ class _Schemas:
 def _schemas(routes: Iterable[Route]) -> _Schemas:
     types: dict[str, Any] = {repr(Error): Error}
     for route in routes:
-        for kind in (route.answer, route.body, route.unavailable, *route.also.values()):
+        for kind in (route.returns, route.body, route.unavailable, *route.also.values()):
             if kind is not None:
                 types[repr(kind)] = kind
     return _Schemas(types.values())
@@ -177,7 +177,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.method != "GET":
         failures = failures | OF_CHANGES
     responses = {str(status): json_of(Error, text) for status, text in failures.items()}
-    responses[str(route.status)] = json_of(route.answer, "done", route.media_type)
+    responses[str(route.status)] = json_of(route.returns, "done", route.media_type)
     for status, kind in route.also.items():
         responses[str(status)] = json_of(kind, "done, with what the body tells")
     if route.unavailable is not None:

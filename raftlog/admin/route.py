@@ -11,13 +11,16 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from functools import partial
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 import msgspec
 
 from raftlog.admin.caller import Caller, Role
 from raftlog.admin.errors import FORBIDDEN, UNAUTHENTICATED, ApiError
+from raftlog.base.turns import Turns, each_part
 from raftlog.security.acls import (
     CLUSTER_NAME,
     Demanded,
@@ -44,9 +47,6 @@ TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
 
 PARAMETER: Final = re.compile(r"\{(\w+)(:int)?\}")
 """A parameter in a template of a path."""
-
-NAMES_AT_ONCE: Final = 500
-"""Authorization checks between two turns of the loop, some 3 µs each if not cached."""
 
 NO_RIGHTS: Final = NoRights()
 """Every user may call it, without authorization."""
@@ -110,11 +110,9 @@ class Call:
         if asyncio.get_running_loop().time() >= self.caller.expires_at:
             raise ApiError(401, "your token has expired: send another", code=UNAUTHENTICATED)
 
-    async def take_turn(self) -> None:
-        """Wait for a turn of the loop (`NodeView.turns`). Raises ConnectionResetError if the client has left."""
-        await self.node.turns.next()
-        if self.raw.transport is None or self.raw.transport.is_closing():
-            raise ConnectionResetError("the client left")
+    @property
+    def turns(self) -> Turns:
+        return _TurnsOfClient(self)
 
     async def among(
         self, operation: Operation, resource_type: ResourceType, names: Iterable[str]
@@ -123,17 +121,24 @@ class Call:
         wanted = list(names)  # others may change what they are from
         if self.node.authorizer is None or not self.caller.principal:
             return set(wanted)
-        allowed = set()
-        for number, name in enumerate(wanted, 1):
-            if self.may(operation, resource_type, name):
-                allowed.add(name)
-            if number % NAMES_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return allowed
+        answers = await each_part(self.node, wanted, partial(self.may, operation, resource_type))
+        return {name for name, is_allowed in zip(wanted, answers, strict=True) if is_allowed}
 
     def link(self, *parts: object) -> str:
         """Return the URL of a resource below /v3."""
         return "/".join([f"{self.base_url}/v3", *(quote(str(each), safe=":") for each in parts)])
+
+
+class _TurnsOfClient(NamedTuple):
+    """The turns of the loop (`NodeView.turns`) as long as the client is there."""
+
+    call: Call
+
+    async def next(self) -> None:
+        """Wait for a turn. Raises ConnectionResetError if the client has left."""
+        await self.call.node.turns.next()
+        if self.call.raw.transport is None or self.call.raw.transport.is_closing():
+            raise ConnectionResetError("the client left")
 
 
 class Denied(ApiError):
@@ -154,8 +159,6 @@ class Route:
     path: str
     handler: Handler
     summary: str
-    answer: Any = None
-    """The type of the answer's body; None: there is none."""
     body: Any = None
     query: Any = None
     status: int = 200
@@ -168,10 +171,23 @@ class Route:
     """Further statuses that are no errors, with the type of their bodies."""
     unavailable: Any = None
     """The body of a 503 where it is not an Error."""
+    answer: Any = None
+    """The type of the answer's body, where the handler writes it by itself. Else the handler's own type says it."""
     streams: bool = False
     """The handler reads the body by itself, as it comes; `body` is the type of each document in it."""
     rights: Needs = field(kw_only=True)
     """The rights that a user needs; a right's `field` is a parameter of the path."""
+
+    @property
+    def returns(self) -> Any:
+        """The type of the answer's body; None: there is none."""
+        if self.answer is not None:
+            return self.answer
+        kind = get_type_hints(self.handler)["return"]
+        if get_origin(kind) is tuple:  # with the status
+            kind = get_args(kind)[1]
+        bodies = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+        return next((each for each in bodies if each is not NoneType), None)
 
     @property
     def needs(self) -> Role:

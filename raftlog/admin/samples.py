@@ -18,8 +18,8 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from raftlog.admin.facts import Facts
-from raftlog.base.env import TurnQueue
 from raftlog.base.errors import KafkaError
+from raftlog.base.turns import TurnQueue
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, changed_partitions
 from raftlog.metadata.partition_health import is_under_replicated

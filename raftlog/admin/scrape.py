@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 
 from raftlog.admin.cluster_summary import PartitionHealths, Survey
@@ -14,12 +15,11 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.log import get_logger
+from raftlog.base.turns import each_part
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.partition_health import PartitionHealth
 
-SLICE: Final = 200
-"""Partitions in one slice: about a millisecond."""
 GROUPS_S: Final = 1.0
 """Longest wait for the groups: what they are is known once a majority has it."""
 
@@ -64,16 +64,8 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
     image = node.image()
     found = await node.survey_of(image)
     tells = image.controller_id == node.config.node_id
-    rows: list[Row] = []
-    ends: dict[tuple[str, int], int] = {}
-    healths = PartitionHealths(node.config, image)
-    for number, name in enumerate(facts.partition_names(), 1):
-        row = _row(image, healths, facts, name)
-        if row is not None:
-            rows.append(row)
-            ends[name] = row.facts.high_watermark
-        if number % SLICE == 0:
-            await node.turns.next()
+    row_of = partial(_row, image, PartitionHealths(node.config, image), facts)
+    rows = [each for each in await each_part(node, facts.partition_names(), row_of) if each is not None]
     return Scrape(
         node,
         facts,
@@ -83,7 +75,7 @@ async def gather(node: NodeView, facts: Facts, lag: LoopLag) -> Scrape:
         await _groups(facts),
         lag,
         tells,
-        ends,
+        {each.name: each.facts.high_watermark for each in rows},
     )
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 from raftlog.admin.facts import AccountFacts, Facts
 from raftlog.admin.loop_lag import LoopLag
 from raftlog.base.config import NodeConfig
-from raftlog.base.env import Offload, ThreadOffload, TurnQueue
+from raftlog.base.env import Offload, ThreadOffload
 from raftlog.base.faults import NodeFault
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import LogState, log_state
 from raftlog.base.memory import USUAL_MAX_BYTES, Account, account_of_bodies
 from raftlog.base.record_ages import Ages
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
+from raftlog.base.turns import TurnQueue
 from raftlog.base.types import TopicPartition
 from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage

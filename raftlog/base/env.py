@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
-from contextvars import Context, ContextVar, copy_context
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil, floor
 from queue import SimpleQueue
 from random import Random, SystemRandom
 from threading import Thread
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from raftlog.base.disk import Disk, RealDisk
 from raftlog.base.lateness import Lateness
 from raftlog.base.record_ages import Ages
+from raftlog.base.turns import TurnQueue
 
 T = TypeVar("T")
 
@@ -153,65 +153,6 @@ class ThreadOffload:
                 future.set_exception(error)
         if self._idle is not None and not self._open:
             self._idle.set()
-
-
-SERVES_A_BROKER: Final = ContextVar("SERVES_A_BROKER", default=False)
-"""Set in the tasks that answer another broker: replication does not queue behind the long work of many clients."""
-
-
-def context_of_task(*, serves_a_broker: bool) -> Context:
-    """Return a context for a task: a broker's fetch may wake clients' fetches, so the caller's context may be wrong."""
-    context = copy_context()
-    context.run(SERVES_A_BROKER.set, serves_a_broker)
-    return context
-
-
-class TurnQueue:
-    """Slices of long work, one in each turn of the event loop, in the order of the requests.
-
-    However many requests and tasks have long work, all together add one slice to a turn. While both wait, responses to
-    brokers (SERVES_A_BROKER) have every other slice.
-    """
-
-    __slots__ = ("_later", "_next")
-
-    def __init__(self) -> None:
-        self._next = _Slices(of_brokers=True, waiting=deque())
-        self._later = _Slices(of_brokers=False, waiting=deque())
-
-    async def next(self) -> None:
-        """Wait for a turn of the loop in which no other slice runs. The slice ends where the caller awaits again."""
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        if not self._next.waiting and not self._later.waiting:
-            loop.call_soon(self._give, loop)
-        mine = self._next if self._next.of_brokers is SERVES_A_BROKER.get() else self._later
-        mine.waiting.append(turn)
-        await turn
-
-    def _give(self, loop: asyncio.AbstractEventLoop) -> None:
-        first, second = self._next, self._later
-        self._next, self._later = second, first
-        if not first.give():
-            second.give()
-        if first.waiting or second.waiting:
-            loop.call_soon(self._give, loop)
-
-
-class _Slices(NamedTuple):
-    """The waiting slices, for brokers' work and for all other."""
-
-    of_brokers: bool
-    waiting: deque[asyncio.Future[None]]
-
-    def give(self) -> bool:
-        """Give the first waiter a slice; return whether there was a waiter."""
-        while self.waiting:
-            turn = self.waiting.popleft()
-            if not turn.done():  # else the waiter was cancelled
-                turn.set_result(None)
-                return True
-        return False
 
 
 @dataclass(slots=True)

@@ -89,12 +89,20 @@ class Account:
 class MemoryBudget:
     """The accounts of one broker.
 
-    The rule: responses get a quarter of the whole, requests three sixteenths. Batches that are not appended yet,
-    decompression and connections get an eighth each; fetch sessions and the objects of requests a sixteenth each. The
-    last sixteenth is for the bodies of requests to the admin API (`account_of_bodies`).
+    Each has a rule of its own for what happens without room. That is why they are not one account:
+
+    | account | part of the whole | without room |
+    |---|---|---|
+    | requests | 3/16 | connections that send a large frame are read one after the other |
+    | answers | 4/16 | requests other than Produce wait; the slowest readers are closed |
+    | unappended | 4/16 | batches are refused, and producers send them again |
+    | objects | 1/16 | large requests are handled one after the other |
+    | connections | 2/16 | only brokers get a place |
+    | sessions | 1/16 | sessions are evicted, and consumers fetch without a session |
+    | bodies (`account_of_bodies`) | 1/16 | HTTP requests get 503 |
     """
 
-    __slots__ = ("answers", "connections", "decompression", "objects", "requests", "sessions", "unappended")
+    __slots__ = ("answers", "connections", "objects", "requests", "sessions", "unappended")
 
     def __init__(self, max_bytes: int, *, requests: int = -1, answers: int = -1) -> None:
         """`requests` and `answers` in bytes, if an operator set them; otherwise by the rule."""
@@ -104,10 +112,9 @@ class MemoryBudget:
         """Ready and not taken by the client (raftlog.answers.max.bytes)."""
         self.objects = Account("objects", max_bytes // 16)
         """The decoded objects of large requests."""
-        self.unappended = Account("unappended", max_bytes // 8)
-        """Produced batches that wait for a transaction's verification, or for a check of their keys."""
-        self.decompression = Account("decompression", max_bytes // 8)
-        """Batches that are decompressed for validation."""
+        self.unappended = Account("unappended", max_bytes // 4)
+        """Produced batches that wait for a transaction's verification, or for a check of their records; and the
+        decompressed bytes of the one that is checked."""
         self.connections = Account("connections", max_bytes // 8)
         """The memory of an idle connection, for all connections."""
         self.sessions = Account("sessions", max_bytes // 16)

@@ -45,9 +45,6 @@ MAX_SERIES_PER_CLIENT: Final = 500
 MAX_POINTS: Final = 1_000
 """The maximum number of points read from one push, about ten microseconds each."""
 
-POINTS_AT_ONCE: Final = 100
-"""Points that are labelled between two pauses."""
-
 MAX_FIELDS_PER_S: Final = 30_000
 """Fields of metrics that are read for one client address each second, some 2 µs each. Clients make up instance ids, so
 the push interval of an instance bounds no client."""
@@ -340,8 +337,6 @@ class ClientTelemetry:
                     break
                 key = _shown_name(point), _labels(resource, point.attributes)
                 found.append(LabelledPoint(key, point.kind, point.delta, point.value))
-                if len(found) % POINTS_AT_ONCE == 0:
-                    yield
         except (CorruptMessage, InvalidRecord) as error:
             raise self._refused(InvalidRecord(error.message)) from error
         rate.use(reader.fields_read - counted, now)

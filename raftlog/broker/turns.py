@@ -1,7 +1,4 @@
-"""Long work in slices, so that other requests get the event loop meanwhile.
-
-All slices of a node wait in the same queue (`Env.turns`), a slice for each turn of the loop. An `await` of a completed
-result does not yield to the loop; the functions of this module do.
+"""Requests and responses of many parts in slices of the event loop (`base.turns`).
 
 Handlers do not count turns. They put a generator of parts in place of an array of their response, which `completed`
 draws, or pass a function to `each_part`. Parts that wait for a commit are begun `together`.
@@ -12,30 +9,42 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import cache
-from itertools import count, islice
+from itertools import islice
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError
 from raftlog.base.memory import Account
+from raftlog.base.turns import TurnCounter, batches, each_part, run_steps
 from raftlog.protocol.codec import encode_response_incrementally
-from raftlog.protocol.reader import IncrementalRead
 
 if TYPE_CHECKING:
     from raftlog.protocol.codec import RequestHeader
 
+__all__ = [
+    "CallQueue",
+    "Weighed",
+    "batches",
+    "completed",
+    "count_parts",
+    "decoded",
+    "drawn",
+    "each_part",
+    "encoded",
+    "is_incomplete",
+    "partitions_by_topic",
+    "run_steps",
+    "together",
+]
+
 Part = TypeVar("Part")
-Result = TypeVar("Result")
 Key = TypeVar("Key")
 
-PARTS_AT_ONCE: Final = 100
-"""Parts of a request (groups, members, keys; some 20 µs each) between two turns of the loop."""
-
 PIECES_AT_ONCE: Final = 1_000
-"""Parts of a request that are decoded between two turns of the loop, some 4 µs each."""
+"""Parts of a request, or records, that are decoded between two turns of the loop, some 4 µs each."""
 
 PARTS_TOGETHER: Final = 1_000
 """Parts of a request that wait for one commit together; fewer than the machine lets wait."""
@@ -72,54 +81,11 @@ class CallQueue:
             asyncio.get_running_loop().call_soon(self._run)
 
 
-class TurnCounter:
-    """Counts the parts of a request where these have parts themselves, and yields to the loop."""
-
-    __slots__ = ("_at_once", "_done", "_turns")
-
-    def __init__(self, env: Env, at_once: int | None = None) -> None:
-        self._turns = env.turns
-        self._at_once = at_once or PARTS_AT_ONCE
-        self._done = 0
-
-    async def did(self, parts: int = 1) -> None:
-        """Note that so many parts are done; wait for a turn of the loop after every `at_once`."""
-        self._done += parts
-        if self._done >= self._at_once:
-            self._done = 0
-            await self._turns.next()
-
-
 class Weighed(NamedTuple):
     """A part of a response that takes as much work as `size` parts."""
 
     part: Any
     size: int
-
-
-async def each_part(
-    env: Env,
-    parts: Iterable[Part],
-    answer: Callable[[Part], Result | Awaitable[Result]],
-    *,
-    size_of: Callable[[Part], int] = lambda part: 1,
-    at_once: int | None = None,
-) -> list[Result]:
-    """Return what `answer` returns for each part, in their order, and yield to the loop between.
-
-    `size_of` returns the size of a part. `at_once`: parts between two turns, PARTS_AT_ONCE unless it is given.
-    """
-    pace, results = TurnCounter(env, at_once), []
-    for part in parts:
-        result = answer(part)
-        results.append(await result if inspect.isawaitable(result) else result)
-        await pace.did(size_of(part))
-    return results
-
-
-def batches(parts: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
-    """Yield the parts as slices of so many."""
-    return (parts[first : first + size] for first in range(0, len(parts), size))
 
 
 async def count_parts(env: Env, parts: Iterable[Key]) -> Counter[Key]:
@@ -203,27 +169,8 @@ def _arrays(kind: Hashable) -> tuple[str, ...]:
     return tuple(each.name for each in fields.values() if "tuple" in str(each.type))
 
 
-async def run_steps(
-    env: Env, steps: Iterator[Any], *, at_once: int, goes_on: Callable[[], bool] = lambda: True
-) -> Any:
-    """Run a generator to its end and return its value. Yield to the loop after every `at_once` steps.
-
-    Return None as soon as it no longer `goes_on` after such a turn.
-    """
-    for number in count(1):
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
-        if number % at_once == 0:
-            await env.turns.next()
-            if not goes_on():
-                break
-    return None
-
-
-async def decoded(env: Env, pieces: IncrementalRead) -> Any:
-    """Return a message that is decoded in turns (`codec.decode_request_incrementally`). Raises InvalidRequest.
+async def decoded(env: Env, pieces: Iterator[Any]) -> Any:
+    """Return what is decoded piece by piece, in turns. Raises what the generator raises.
 
     It runs on the loop rather than in a thread. A thread holds the interpreter for 5 ms at each system call of the
     loop. Other requests then waited four times as long, and less was decoded.

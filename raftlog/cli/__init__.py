@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-_CAN_END_AT_ONCE = frozenset({"broker", "cluster", "config", "group", "partition", "quorum", "topic"})
+_MAY_SKIP_CLEANUP = frozenset({"broker", "cluster", "config", "group", "partition", "quorum", "topic"})
 """Commands without clean-up. They wait in C, where Python's own way to end at Ctrl-C comes late."""
 
 
@@ -32,7 +32,7 @@ def main() -> None:
         return
     if (
         sys.argv[1:2]
-        and sys.argv[1] in _CAN_END_AT_ONCE
+        and sys.argv[1] in _MAY_SKIP_CLEANUP
         and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     ):
         signal.signal(signal.SIGINT, signal.SIG_DFL)

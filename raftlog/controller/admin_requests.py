@@ -5,10 +5,12 @@ A node imports this with the first such request, to start faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
+from raftlog.base.config import NodeConfig
 from raftlog.base.errors import DelegationTokenNotFound, NoReassignmentInProgress, ResourceNotFound
+from raftlog.base.machine import Decision
 from raftlog.controller import (
     acls,
     client_quotas,
@@ -18,7 +20,7 @@ from raftlog.controller import (
     scram_users,
     tokens,
 )
-from raftlog.controller.request_row import ControllerRequest
+from raftlog.controller.request_row import ControllerRequest, same_reply
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     UNCLEAN,
@@ -101,6 +103,18 @@ def _credentials_altered(request: AlterScramCredentials, reply: Reply, before: M
     )
 
 
+def _of_tokens(
+    decide: Callable[[MetadataImage, Any, NodeConfig, int], Decision],
+    after_retry: Callable[[Any, Any, MetadataImage], Reply] = same_reply,
+) -> ControllerRequest:
+    return ControllerRequest(
+        lambda image, request, given: decide(image, request, given.config, given.wall_clock_ms()),
+        "tokens_asked",
+        since=1,
+        after_retry=after_retry,
+    )
+
+
 ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     CreateAcls: ControllerRequest(
         lambda image, request, given: acls.decide_create_acls(image, request, given.config),
@@ -126,28 +140,9 @@ ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
         "quotas_altered",
         since=1,
     ),
-    CreateToken: ControllerRequest(
-        lambda image, request, given: tokens.decide_create_token(
-            image, request, given.config, given.wall_clock_ms()
-        ),
-        "tokens_asked",
-        since=1,
-    ),
-    RenewToken: ControllerRequest(
-        lambda image, request, given: tokens.decide_renew_token(
-            image, request, given.config, given.wall_clock_ms()
-        ),
-        "tokens_asked",
-        since=1,
-    ),
-    ExpireToken: ControllerRequest(
-        lambda image, request, given: tokens.decide_expire_token(
-            image, request, given.config, given.wall_clock_ms()
-        ),
-        "tokens_asked",
-        since=1,
-        after_retry=_token_expired,
-    ),
+    CreateToken: _of_tokens(tokens.decide_create_token),
+    RenewToken: _of_tokens(tokens.decide_renew_token),
+    ExpireToken: _of_tokens(tokens.decide_expire_token, after_retry=_token_expired),
     ElectLeaders: ControllerRequest(
         lambda image, request, given: elections.decide_elect_leaders(image, request, given.availability),
         lambda request: Cause("unclean_asked" if request.election_type == UNCLEAN else "preferred_asked"),

@@ -49,7 +49,7 @@ from raftlog.coordinator.group import (
     Member,
     Membership,
 )
-from raftlog.coordinator.group_memory import GroupMemory
+from raftlog.coordinator.group_memory import OFFERED_SHARE, GroupMemory, max_generation_bytes
 from raftlog.coordinator.group_requests import (
     JoinGroup,
     JoinGroupResult,
@@ -57,12 +57,7 @@ from raftlog.coordinator.group_requests import (
     MemberRef,
     SyncGroup,
 )
-from raftlog.coordinator.member_protocols import (
-    OFFERED_SHARE,
-    MemberProtocols,
-    ProtocolsByMember,
-    max_generation_bytes,
-)
+from raftlog.coordinator.member_protocols import MemberProtocols, ProtocolsByMember
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.pending_rebalance import ParkedJoin, PendingRebalance
 from raftlog.coordinator.timer import CoordinatorTimer

@@ -35,7 +35,7 @@ MAX_TOPIC_CHARS: Final = 249
 EVENT_BYTES: Final = 400
 """The memory of an event beside its texts."""
 
-GROUP_BYTES: Final = 400
+ENTRY_BYTES: Final = 400
 """The memory of a group's entry beside its name and events."""
 
 SAME_IN_A_ROW: Final = 5
@@ -68,7 +68,7 @@ class _Events:
         self.owner = owner
         self.events: list[GroupEvent] = []
         self.forgotten = 0
-        self.bytes = GROUP_BYTES + 4 * len(group_id)
+        self.bytes = ENTRY_BYTES + 4 * len(group_id)
 
 
 class HistoryMemory:

@@ -1,4 +1,4 @@
-"""About how many bytes the groups of one partition take in memory, and whether there is room for more.
+"""About how many bytes the groups of one partition take, in memory and in their records, and the limits of both.
 
 Counting costs as much as the change: a commit into a group with a million offsets costs what it commits. One setting
 has two limits. Beyond `raftlog.group.max.bytes` new groups, and offsets of partitions without offsets, are refused.
@@ -10,14 +10,13 @@ Loaded groups are counted and never refused: a node always starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import PolicyViolation
 from raftlog.coordinator.consumer.consumer_membership import (
     ConsumerMembership,
-    ConsumerRecord,
     CurrentAssignment,
     CurrentAssignmentChanged,
     MemberChanged,
@@ -27,11 +26,11 @@ from raftlog.coordinator.consumer.consumer_membership import (
     ResolvedRegex,
     TargetAssignmentChanged,
 )
-from raftlog.coordinator.consumer.subscription_bytes import NAME_BYTES, member_bytes
 from raftlog.coordinator.group import (
     CommittedOffset,
     Group,
     GroupRecord,
+    Member,
     Membership,
     OffsetCommitted,
     TransactionalOffsetCommitted,
@@ -48,14 +47,38 @@ OFFSET_BYTES: Final = 400
 MEMBER_BYTES: Final = 500
 """The memory of a classic member beside its names and bytes."""
 
+PROTOCOL_BYTES: Final = 150
+"""The memory of a classic member's protocol beside its name and bytes."""
+
+NAME_BYTES: Final = 60
+"""The memory of a name in a consumer group beside its characters."""
+
+ASSIGNED_TOPIC_BYTES: Final = 300
+"""The memory of an assigned topic of a consumer group beside its partitions."""
+
 PARTITION_BYTES: Final = 40
 """The memory of a partition that is assigned to a member of a consumer group."""
 
-ASSIGNED_TOPIC_BYTES: Final = 300
-"""The memory of an assigned topic beside its partitions."""
+RECORDED_MEMBER_BYTES: Final = 28
+"""The size of a classic member in its group's record beside its names and bytes."""
 
 HARD_LIMIT_FACTOR: Final = 2
 """Any growth is refused beyond this multiple of `raftlog.group.max.bytes`."""
+
+MAX_SUBSCRIPTION_BYTES: Final = 64 * 1024 * 1024
+"""For all members of a consumer group together, about half a million names of topics. Each has a record of its own, so
+`message.max.bytes` does not bound them.
+"""
+
+SUBSCRIPTIONS_SHARE: Final = 0.75
+"""Share of a classic group's record of message.max.bytes; the rest is for assignments. A single member's bytes must not
+fail all joins.
+"""
+
+OFFERED_SHARE: Final = 3
+"""The memory of all members' protocols, as a multiple of their limit in a record. Clients offer one to three protocols
+of about equal size; a record holds only the chosen protocol.
+"""
 
 HasMemoryFor = Callable[[int, int], bool]
 """Whether this broker's groups may take this many more bytes, up to a total."""
@@ -83,7 +106,7 @@ class GroupMemory:
         """Count a loaded group."""
         self.bytes += group_bytes(group)
 
-    def measure(self, before: Group, after: Group, records: Iterable[GroupRecord]) -> None:
+    def measure(self, before: Group, after: Group, records: Collection[GroupRecord]) -> None:
         """Measure how much a group grows by these records."""
         self._growth = _growth(before, after, records)
         self._is_new = self._growth > 0 and _is_new(before, records)
@@ -111,33 +134,140 @@ class GroupMemory:
         self.bytes, self._growth = self.bytes + self._growth, 0
 
 
+class SubscriptionBytes:
+    """The bytes of a consumer group's recorded members. An update costs only what has changed."""
+
+    __slots__ = ("_members", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._members: Mapping[str, MemberMetadata] = {}
+
+    def update(self, members: Mapping[str, MemberMetadata]) -> None:
+        """Update to the present members."""
+        self.total, self._members = self.total_with(members), members
+
+    def total_with(self, members: Mapping[str, MemberMetadata]) -> int:
+        """Return the bytes with these members."""
+        had = self._members
+        if members is had:
+            return self.total
+        changed = [each for each in had.keys() | members.keys() if had.get(each) is not members.get(each)]
+        return self.total + sum(
+            _entry_bytes(members, each, subscriber_bytes) - _entry_bytes(had, each, subscriber_bytes)
+            for each in changed
+        )
+
+
 def group_bytes(group: Group) -> int:
     """Return about how many bytes a group takes, without its classic members' protocols."""
     found = GROUP_BYTES if group.exists else 0
-    found += sum(map(_of_offset, group.offsets.values()))
+    found += sum(map(_offset_bytes, group.offsets.values()))
     found += sum(
-        _of_offset(each.committed) for offsets in group.pending.values() for each in offsets.values()
+        _offset_bytes(each.committed) for offsets in group.pending.values() for each in offsets.values()
     )
-    found += _of_membership(group.membership)
-    state = group.consumer
-    if state is not None:
-        found += sum(member_bytes(member_id, it) for member_id, it in state.members.items())
-        found += sum(map(_of_assigned, state.target_assignments.values()))
-        found += sum(map(_of_current, state.current_assignments.values()))
-        found += sum(map(_of_resolved, state.regexes.values()))
+    found += _membership_bytes(group.membership)
+    for name, weigh in _ENTRIES.values():
+        found += sum(weigh(*each) for each in _entries(group.consumer, name).items())
     return found
 
 
-def _growth(before: Group, after: Group, records: Iterable[GroupRecord]) -> int:
+def protocols_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
+    """Return about how many bytes a classic member's protocols take in memory."""
+    return sum(PROTOCOL_BYTES + len(name) + len(subscription) for name, subscription in protocols)
+
+
+def member_record_bytes(member: Member, protocols: Iterable[tuple[str, bytes]]) -> int:
+    """Return a classic member's largest size in a generation's record, with its largest subscription."""
+    names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
+    largest = max((len(subscription) for _, subscription in protocols), default=0)
+    return RECORDED_MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)
+
+
+def max_generation_bytes(message_max_bytes: int) -> int:
+    """Return how many bytes a group's names and subscriptions may take in the record of a generation."""
+    return int(message_max_bytes * SUBSCRIPTIONS_SHARE)
+
+
+def subscriber_bytes(member_id: str, subscriber: MemberMetadata) -> int:
+    """Return about how many bytes a consumer group's member takes, beside its assignments."""
+    protocols = subscriber.classic.protocols if subscriber.classic else ()
+    names = (
+        member_id,
+        subscriber.instance_id or "",
+        subscriber.rack_id or "",
+        subscriber.client_id,
+        subscriber.client_host,
+        subscriber.regex or "",
+        *subscriber.topics,
+    )
+    return (
+        NAME_BYTES * (len(names) + len(protocols))
+        + sum(map(len, names))
+        + sum(len(name) + len(subscription) for name, subscription in protocols)
+    )
+
+
+def _assignment_bytes(_member_id: str, partitions: Partitions) -> int:
+    count = sum(map(len, partitions.values()))
+    return NAME_BYTES + ASSIGNED_TOPIC_BYTES * len(partitions) + PARTITION_BYTES * count
+
+
+def _current_bytes(member_id: str, current: CurrentAssignment) -> int:
+    of_epochs = (partitions for _, partitions in current.since)
+    return sum(
+        _assignment_bytes(member_id, each) for each in (current.assigned, current.revoking, *of_epochs)
+    )
+
+
+def _regex_bytes(_regex: str, resolved: ResolvedRegex) -> int:
+    return NAME_BYTES * (1 + len(resolved.topics))
+
+
+_ENTRIES: Final[Mapping[type, tuple[str, Callable[[str, Any], int]]]] = {
+    MemberChanged: ("members", subscriber_bytes),
+    TargetAssignmentChanged: ("target_assignments", _assignment_bytes),
+    CurrentAssignmentChanged: ("current_assignments", _current_bytes),
+    RegexResolved: ("regexes", _regex_bytes),
+}
+"""The entries of a consumer group: the record that changes one, the map it is in, and its size by key and value."""
+
+
+def _entries(state: ConsumerMembership | None, name: str) -> Mapping[str, Any]:
+    return {} if state is None else getattr(state, name)
+
+
+def _entry_bytes(entries: Mapping[str, Any], key: str, weigh: Callable[[str, Any], int]) -> int:
+    return weigh(key, entries[key]) if key in entries else 0
+
+
+def _growth(before: Group, after: Group, records: Collection[GroupRecord]) -> int:
     found = GROUP_BYTES * (after.exists - before.exists)
     if after.membership is not before.membership:
-        found += _of_membership(after.membership) - _of_membership(before.membership)
+        found += _membership_bytes(after.membership) - _membership_bytes(before.membership)
     found += OFFSET_BYTES * (after.offset_count - before.offset_count)
     if after.consumer is not before.consumer:
-        consumer = [each for each in records if isinstance(each, ConsumerRecord)]
-        found += _consumer_growth(before.consumer, after.consumer, consumer)
+        found += _consumer_growth(before.consumer, after.consumer, records)
     topic_partitions = set(_with_text(before, records))
-    return found + sum(_text_at(after, tp) - _text_at(before, tp) for tp in topic_partitions)
+    return found + sum(_text_bytes(after, tp) - _text_bytes(before, tp) for tp in topic_partitions)
+
+
+def _consumer_growth(
+    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[GroupRecord]
+) -> int:
+    changed = {
+        (type(each), each.regex if isinstance(each, RegexResolved) else each.member_id)
+        for each in records
+        if isinstance(
+            each, MemberChanged | TargetAssignmentChanged | CurrentAssignmentChanged | RegexResolved
+        )
+    }
+    found = 0
+    for kind, key in changed:
+        name, weigh = _ENTRIES[kind]
+        found += _entry_bytes(_entries(after, name), key, weigh)
+        found -= _entry_bytes(_entries(before, name), key, weigh)
+    return found
 
 
 def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[PartitionKey]:
@@ -157,34 +287,6 @@ def _with_text(before: Group, records: Iterable[GroupRecord]) -> Iterator[Partit
             yield from before.pending.get(record.producer_id, ())
 
 
-def _consumer_growth(
-    before: ConsumerMembership | None, after: ConsumerMembership | None, records: Iterable[ConsumerRecord]
-) -> int:
-    had, has = before or ConsumerMembership(), after or ConsumerMembership()
-    touched: dict[tuple[type, str], ConsumerRecord] = {}
-    for record in records:
-        if isinstance(record, RegexResolved):
-            touched[RegexResolved, record.regex] = record
-        elif isinstance(record, MemberChanged | TargetAssignmentChanged | CurrentAssignmentChanged):
-            touched[type(record), record.member_id] = record
-    return sum(_of_entry(has, *key) - _of_entry(had, *key) for key in touched)
-
-
-def _of_entry(state: ConsumerMembership, kind: type, key: str) -> int:
-    if kind is MemberChanged:
-        subscriber: MemberMetadata | None = state.members.get(key)
-        return 0 if subscriber is None else member_bytes(key, subscriber)
-    if kind is TargetAssignmentChanged:
-        return _sized(state.target_assignments, key, _of_assigned)
-    if kind is CurrentAssignmentChanged:
-        return _sized(state.current_assignments, key, _of_current)
-    return _sized(state.regexes, key, _of_resolved)
-
-
-def _sized(entries: Mapping[str, Any], key: str, size: Callable[[Any], int]) -> int:
-    return size(entries[key]) if key in entries else 0
-
-
 def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
     """Whether records create a group, or an offset of a partition without offsets."""
     if not before.exists:
@@ -197,7 +299,7 @@ def _is_new(before: Group, records: Iterable[GroupRecord]) -> bool:
     )
 
 
-def _text_at(group: Group, tp: PartitionKey) -> int:
+def _text_bytes(group: Group, tp: PartitionKey) -> int:
     """The memory of the texts of a group's offsets of one partition, pending offsets included."""
     committed = group.offsets.get(tp)
     found = 0 if committed is None else len(committed.metadata)
@@ -206,11 +308,11 @@ def _text_at(group: Group, tp: PartitionKey) -> int:
     )
 
 
-def _of_offset(committed: CommittedOffset) -> int:
+def _offset_bytes(committed: CommittedOffset) -> int:
     return OFFSET_BYTES + len(committed.metadata)
 
 
-def _of_membership(membership: Membership) -> int:
+def _membership_bytes(membership: Membership) -> int:
     return sum(
         MEMBER_BYTES
         + len(each.member_id)
@@ -221,17 +323,3 @@ def _of_membership(membership: Membership) -> int:
         + len(each.assignment)
         for each in membership.members.values()
     )
-
-
-def _of_assigned(partitions: Partitions) -> int:
-    count = sum(map(len, partitions.values()))
-    return NAME_BYTES + ASSIGNED_TOPIC_BYTES * len(partitions) + PARTITION_BYTES * count
-
-
-def _of_current(current: CurrentAssignment) -> int:
-    before = sum(_of_assigned(partitions) for _, partitions in current.since)
-    return _of_assigned(current.assigned) + _of_assigned(current.revoking) + before
-
-
-def _of_resolved(resolved: ResolvedRegex) -> int:
-    return NAME_BYTES * (1 + len(resolved.topics))

@@ -1,4 +1,4 @@
-"""The protocols that the members of a group offer, and their size in a generation's record and in memory.
+"""The protocols that the members of a group offer to choose from, and their sums of bytes (`group_memory`).
 
 Soft: records keep only the chosen protocol. Sizes are kept as sums, so that admitting a member does not visit all
 others.
@@ -9,28 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
-from typing import Final
 
 from raftlog.coordinator.group import Member
+from raftlog.coordinator.group_memory import member_record_bytes, protocols_bytes
 
 Protocols = tuple[tuple[str, bytes], ...]
 """A member's protocols, best first: (name, subscription)."""
-
-PROTOCOL_BYTES: Final = 150
-"""The memory of a protocol beside its name and bytes."""
-
-MEMBER_BYTES: Final = 28
-"""The size of a member in a record beside its names and bytes."""
-
-SUBSCRIPTIONS_SHARE: Final = 0.75
-"""Share of a record of message.max.bytes; the rest is for assignments. A single member's bytes must not fail all
-joins.
-"""
-
-OFFERED_SHARE: Final = 3
-"""The memory of all members' protocols, as a multiple of their limit in a record. Clients offer one to three protocols
-of about equal size; a record holds only the chosen protocol.
-"""
 
 ProtocolNames = frozenset[str]
 
@@ -69,7 +53,7 @@ class MemberProtocols:
         self._offers[member_id] = protocols
         self._sizes[member_id] = size = member_record_bytes(member, protocols)
         self._total_size += size
-        self._grow(_bytes_of(protocols))
+        self._grow(protocols_bytes(protocols))
         self._names[_names_of(protocols)] += 1
 
     def _grow(self, growth: int) -> None:
@@ -88,7 +72,7 @@ class MemberProtocols:
             return
         self._recorded.discard(member_id)
         self._total_size -= self._sizes.pop(member_id)
-        self._grow(-_bytes_of(protocols))
+        self._grow(-protocols_bytes(protocols))
         names = _names_of(protocols)
         self._names[names] -= 1
         if not self._names[names]:
@@ -125,23 +109,7 @@ class MemberProtocols:
 
     def growth_with(self, member_id: str, protocols: Protocols) -> int:
         """Return by how many bytes of memory all protocols grow if a member joins (again) with these."""
-        return _bytes_of(protocols) - _bytes_of(self._offers.get(member_id, ()))
-
-
-def max_generation_bytes(message_max_bytes: int) -> int:
-    """Return how many bytes a group's names and subscriptions may take in the record of a generation."""
-    return int(message_max_bytes * SUBSCRIPTIONS_SHARE)
-
-
-def member_record_bytes(member: Member, protocols: Protocols) -> int:
-    """Return a member's largest size in a generation's record, with its largest subscription."""
-    names = (member.member_id, member.group_instance_id or "", member.client_id, member.client_host)
-    largest = max((len(subscription) for _, subscription in protocols), default=0)
-    return MEMBER_BYTES + largest + sum(len(each.encode()) for each in names)
-
-
-def _bytes_of(protocols: Protocols) -> int:
-    return sum(PROTOCOL_BYTES + len(name) + len(subscription) for name, subscription in protocols)
+        return protocols_bytes(protocols) - protocols_bytes(self._offers.get(member_id, ()))
 
 
 def _names_of(protocols: Protocols) -> ProtocolNames:

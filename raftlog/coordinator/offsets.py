@@ -13,7 +13,6 @@ from raftlog.base.errors import (
     GroupSubscribedToTopic,
     IllegalGeneration,
     NonEmptyGroup,
-    OffsetMetadataTooLarge,
     RebalanceInProgress,
     UnknownMemberId,
     UnsupportedVersion,
@@ -34,14 +33,18 @@ from raftlog.coordinator.group import (
     GroupRecord,
     OffsetCommitted,
 )
-from raftlog.coordinator.group_records import is_metadata_too_large
-from raftlog.coordinator.group_requests import CommitOffsets, DeleteOffsets
+from raftlog.coordinator.group_requests import CommitOffsets, DeleteOffsets, OffsetCommit
 from raftlog.coordinator.pending_deletion import (
     TOMBSTONE_BATCH_BYTES,
     group_tombstones,
     next_tombstone_batch,
 )
-from raftlog.coordinator.transactional_offsets import check_commit_epoch, is_unstable, stale_epoch
+from raftlog.coordinator.transactional_offsets import (
+    check_commit_epoch,
+    is_unstable,
+    record_commits,
+    stale_epoch,
+)
 
 
 def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadata_max: int) -> Decision:
@@ -51,15 +54,11 @@ def decide_commit(group: Group, request: CommitOffsets, *, shown: Group, metadat
     RebalanceInProgress.
     """
     check_commit(shown, request)
-    records = []
-    codes = []
-    for commit in request.commits:
-        if is_metadata_too_large(commit.committed.metadata, metadata_max):
-            codes.append(OffsetMetadataTooLarge.code)
-            continue
-        codes.append(NONE)
-        records.append(OffsetCommitted(group.group_id, commit.topic, commit.partition, commit.committed))
-    return Decision(tuple(records), tuple(codes))
+
+    def record(commit: OffsetCommit) -> GroupRecord:
+        return OffsetCommitted(group.group_id, commit.topic, commit.partition, commit.committed)
+
+    return record_commits(request.commits, record, metadata_max=metadata_max)
 
 
 def check_commit(group: Group, request: CommitOffsets) -> None:

@@ -6,6 +6,7 @@ offsets get UNSTABLE_OFFSET_COMMIT: a consumer that began before them would repr
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from raftlog.base.errors import (
@@ -20,9 +21,9 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.coordinator.classic_rules import check_member
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
-from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, TransactionalOffsetCommitted
+from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, GroupRecord, TransactionalOffsetCommitted
 from raftlog.coordinator.group_records import KeyValue, is_metadata_too_large
-from raftlog.coordinator.group_requests import CommitOffsets, TxnOffsetCommit, WriteTxnMarker
+from raftlog.coordinator.group_requests import CommitOffsets, OffsetCommit, TxnOffsetCommit, WriteTxnMarker
 from raftlog.coordinator.partition_map import PartitionKey
 
 
@@ -58,16 +59,26 @@ def decide_commit_in_transaction(
     `shown` is the group with a running rebalance. Raise UnknownMemberId, IllegalGeneration, FencedInstanceId.
     """
     _check(shown, request)
-    records = []
-    codes = []
-    for commit in request.commits:
+    producer = (request.producer_id, request.producer_epoch)
+
+    def record(commit: OffsetCommit) -> GroupRecord:
+        tp = (commit.topic, commit.partition)
+        return TransactionalOffsetCommitted(group.group_id, *tp, commit.committed, *producer)
+
+    return record_commits(request.commits, record, metadata_max=metadata_max)
+
+
+def record_commits(
+    commits: Iterable[OffsetCommit], record: Callable[[OffsetCommit], GroupRecord], *, metadata_max: int
+) -> Decision:
+    """Record each offset whose text is not too large; the reply is one error code per commit."""
+    records, codes = [], []
+    for commit in commits:
         if is_metadata_too_large(commit.committed.metadata, metadata_max):
             codes.append(OffsetMetadataTooLarge.code)
-            continue
-        codes.append(NONE)
-        tp = (commit.topic, commit.partition)
-        producer = (request.producer_id, request.producer_epoch)
-        records.append(TransactionalOffsetCommitted(group.group_id, *tp, commit.committed, *producer))
+        else:
+            codes.append(NONE)
+            records.append(record(commit))
     return Decision(tuple(records), tuple(codes))
 
 

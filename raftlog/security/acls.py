@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -92,6 +92,18 @@ class Acl(msgspec.Struct, frozen=True, array_like=True):
     operation: Operation
     permission: Permission
 
+    def creation_fields(self) -> dict[str, Any]:
+        """Return the fields of the ACL in CreateAcls."""
+        return {
+            "resource_type": int(self.resource_type),
+            "resource_name": self.resource_name,
+            "resource_pattern_type": int(self.pattern_type),
+            "principal": self.principal,
+            "host": self.host,
+            "operation": int(self.operation),
+            "permission_type": int(self.permission),
+        }
+
     def concerns(self, name: str) -> bool:
         """Whether this ACL applies to a resource of its type, by the resource's name."""
         if self.pattern_type is PatternType.PREFIXED:
@@ -110,6 +122,19 @@ class Acl(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+def read_acl(resource: Any, rule: Any) -> Acl:
+    """Return an ACL of a response. DescribeAcls names the resource apart from its rules, DeleteAcls with each."""
+    return Acl(
+        ResourceType(resource.resource_type),
+        resource.resource_name,
+        PatternType(resource.pattern_type),
+        rule.principal,
+        rule.host,
+        Operation(rule.operation),
+        Permission(rule.permission_type),
+    )
+
+
 class AclFilter(NamedTuple):
     """A filter for ACLs; None matches every name, principal or host."""
 
@@ -120,6 +145,18 @@ class AclFilter(NamedTuple):
     host: str | None
     operation: Operation
     permission: Permission
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the filter in DescribeAcls and DeleteAcls."""
+        return {
+            "resource_type_filter": int(self.resource_type),
+            "resource_name_filter": self.resource_name,
+            "pattern_type_filter": int(self.pattern_type),
+            "principal_filter": self.principal,
+            "host_filter": self.host,
+            "operation": int(self.operation),
+            "permission_type": int(self.permission),
+        }
 
     def matches(self, acl: Acl) -> bool:
         """Whether the filter matches an ACL."""

@@ -16,8 +16,8 @@ from raftlog.base.errors import CorruptMessage
 from raftlog.records.header import known_max_timestamp
 from raftlog.storage.segment import Segment
 
-HEADERS_AT_ONCE: Final = 1_000
-HEADERS_AT_ONCE_BYTES: Final = 1024 * 1024
+MAX_SCANNED_HEADERS: Final = 1_000
+MAX_SCAN_BYTES: Final = 1024 * 1024
 """Bytes of batches that are scanned in one step: some milliseconds of the event loop.
 
 Retention continues with its next call (`bytes_looked_at`).
@@ -55,12 +55,12 @@ def bytes_looked_at(segments: Iterable[Segment]) -> int:
 def _look_for_untimed(segment: Segment) -> None:
     begin = segment.timed_until
     try:
-        for position, header in islice(segment.iter_headers(begin), HEADERS_AT_ONCE):
+        for position, header in islice(segment.iter_headers(begin), MAX_SCANNED_HEADERS):
             if known_max_timestamp(header) < 0:
                 segment.has_untimed = True
                 return
             segment.timed_until = position + header.length
-            if segment.timed_until - begin >= HEADERS_AT_ONCE_BYTES:
+            if segment.timed_until - begin >= MAX_SCAN_BYTES:
                 break
     except CorruptMessage:  # a reader will find and report it; meanwhile the safe answer counts
         segment.has_untimed = True

@@ -35,6 +35,7 @@ from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
 from raftlog.base.histogram import Histogram
 from raftlog.base.recurring_failures import Failure
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.base.types import TopicPartition
 from raftlog.broker.audit import Audit
 from raftlog.broker.client_telemetry import (
@@ -153,7 +154,7 @@ def test_text_is_what_prometheus_reads() -> None:
 
 
 async def test_thousands_of_partitions_are_gathered_in_slices() -> None:
-    """The loop runs others after SLICE partitions at most, however many there are."""
+    """The loop runs others after PARTS_AT_ONCE partitions at most, however many there are."""
     node = Node()
     most, seen, running = 0, 0, True
 
@@ -168,7 +169,7 @@ async def test_thousands_of_partitions_are_gathered_in_slices() -> None:
     running = False
     await watching
     assert node.asked == PARTITIONS == len(found.rows)
-    assert 0 < most <= scraping.SLICE
+    assert 0 < most <= PARTS_AT_ONCE
     assert SLICE < PARTITIONS
 
 

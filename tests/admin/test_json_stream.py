@@ -57,7 +57,7 @@ def read(body: Dripping, limits: Limits | None = None, bodies: Account | None = 
     """Return all rounds, in virtual time."""
 
     async def scenario(_: object) -> list[Any]:
-        arriving = rounds(body, Numbered, limits or Limits(), bodies or ROOM, turn=Turns().take)
+        arriving = rounds(body, Numbered, limits or Limits(), bodies or ROOM, turns=Turns())
         return [list(each) async for each in arriving]
 
     return simulate(scenario)
@@ -69,13 +69,13 @@ class Turns:
     def __init__(self) -> None:
         self.taken = 0
 
-    async def take(self) -> None:
+    async def next(self) -> None:
         self.taken += 1
 
 
 def read_body(text: bytes, turns: Turns | None = None) -> Numbered:
     """Return a body that is an object with a number."""
-    found = asyncio.run(read_json(text, Numbered, what="body", turn=(turns or Turns()).take))
+    found = asyncio.run(read_json(text, Numbered, what="body", turns=turns or Turns()))
     assert isinstance(found, Numbered)
     return found
 
@@ -252,11 +252,12 @@ def test_quotes_without_an_end_behind_a_number_are_looked_at_once(rest: bytes) -
 def test_turn_that_fails_ends_the_reading_of_a_body() -> None:
     """A client that left is not read for."""
 
-    async def leave() -> None:
-        raise ConnectionResetError("the client left")
+    class NoTurns:
+        async def next(self) -> None:
+            raise ConnectionResetError("the client left")
 
     with pytest.raises(ConnectionResetError):
-        asyncio.run(read_json(b'{"n": 2.0}', Numbered, what="body", turn=leave))
+        asyncio.run(read_json(b'{"n": 2.0}', Numbered, what="body", turns=NoTurns()))
 
 
 @pytest.mark.parametrize("each", [b"[", b'""', b"{}", b'"a",'])
@@ -266,7 +267,7 @@ def test_brackets_and_quotes_of_a_stream_are_looked_at_in_turns(each: bytes) -> 
 
     async def scenario(_: object) -> list[Any]:
         body = Dripping([b'{"n": 1, "data": [' + each * 50_000])
-        arriving = rounds(body, Numbered, Limits(), ROOM, turn=turns.take)
+        arriving = rounds(body, Numbered, Limits(), ROOM, turns=turns)
         return [found async for found in arriving]
 
     simulate(scenario)

@@ -91,7 +91,7 @@ async def take_stream(call: Call) -> web.StreamResponse:
     """A route that wants a stream; it answers in a line for each round."""
     answer = web.StreamResponse()
     await answer.prepare(call.raw)
-    async for found in rounds(call.raw.content, dict, call.limits, call.node.bodies, turn=call.take_turn):
+    async for found in rounds(call.raw.content, dict, call.limits, call.node.bodies, turns=call.turns):
         await answer.write(f"{[str(each) for each in found]}\n".encode())
     return answer
 
@@ -100,8 +100,17 @@ async def take_stream(call: Call) -> web.StreamResponse:
 def routes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two more routes: /v1/take and /v1/stream."""
     more = (
-        Route("POST", "/v1/take", take, "Take", str, body=dict, rights=NO_RIGHTS),
-        Route("POST", "/v1/stream", take_stream, "Take many", str, body=dict, streams=True, rights=NO_RIGHTS),
+        Route("POST", "/v1/take", take, "Take", body=dict, rights=NO_RIGHTS),
+        Route(
+            "POST",
+            "/v1/stream",
+            take_stream,
+            "Take many",
+            answer=str,
+            body=dict,
+            streams=True,
+            rights=NO_RIGHTS,
+        ),
     )
     monkeypatch.setattr(server, "ROUTES", (*server.ROUTES, *more))
 
@@ -211,9 +220,7 @@ def test_connection_that_is_busy_is_not_idle(monkeypatch: pytest.MonkeyPatch) ->
         swept.set()
         return await slow
 
-    monkeypatch.setattr(
-        server, "ROUTES", (Route("GET", "/v1/long", wait_long, "Wait", str, rights=NO_RIGHTS),)
-    )
+    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/long", wait_long, "Wait", rights=NO_RIGHTS),))
     assert served(scenario, Limits(idle_s=SOON_S, sweep_s=SOON_S / 5)).endswith(b'"at last"')
 
 
@@ -283,7 +290,9 @@ def test_client_that_does_not_read_is_cut_and_no_failure_of_the_node(
             del seen[0].answers[404]
         writer.close()
 
-    monkeypatch.setattr(server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", str, rights=NO_RIGHTS),))
+    monkeypatch.setattr(
+        server, "ROUTES", (Route("GET", "/v1/pour", pour, "Pour", answer=str, rights=NO_RIGHTS),)
+    )
     served(scenario, Limits(chunk_s=SOON_S), seen=seen)
     assert set(seen[0].answers) == {server.CLIENT_LEFT}
     assert "admin_request_failed" not in "".join(capsys.readouterr())

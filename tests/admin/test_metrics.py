@@ -127,7 +127,6 @@ def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
         ("answers",),
         ("bodies",),
         ("connections",),
-        ("decompression",),
         ("objects",),
         ("requests",),
         ("sessions",),

@@ -12,10 +12,9 @@ import pytest
 
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import records
-from raftlog.admin.native.records import MOST_RECORD_BYTES, shown
+from raftlog.admin.native.records import MOST_RECORD_BYTES, SLICE_BYTES, STEP_BYTES, shown
 from raftlog.base.env import ThreadOffload
 from raftlog.records.batch import (
-    SKIPPED_AT_ONCE,
     EndTransactionMarker,
     Record,
     build_batch,
@@ -27,19 +26,26 @@ from raftlog.records.compression import NONE, ZSTD
 LARGE_BATCH = build_batch([new_record(None, b"v", timestamp=5) for _ in range(20_000)], codec=ZSTD)
 
 
+class CountedTurns:
+    """The turns of a client that leaves after `patience` of them."""
+
+    def __init__(self, patience: int) -> None:
+        self.taken = 0
+        self._patience = patience
+
+    async def next(self) -> None:
+        self.taken += 1
+        await asyncio.sleep(0)
+        if self.taken > self._patience:
+            raise ConnectionResetError("the client left")
+
+
 class FakeCall:
     """The part of a request that reading records needs. Its client leaves after `patience` turns of the loop."""
 
     def __init__(self, node: Any = None, *, patience: int = 1_000_000) -> None:
         self.node = node or SimpleNamespace(reading_records=asyncio.Lock(), offload=ThreadOffload())
-        self.turns = 0
-        self._patience = patience
-
-    async def take_turn(self) -> None:
-        self.turns += 1
-        await asyncio.sleep(0)
-        if self.turns > self._patience:
-            raise ConnectionResetError("the client left")
+        self.turns = CountedTurns(patience)
 
 
 async def read(call: Any, content: bytes, *, start: int = 0, most: int = 10, **more: int) -> dict[str, Any]:
@@ -99,7 +105,7 @@ async def test_passing_over_many_records_lets_other_work_go_on() -> None:
     call = FakeCall()
     answer = await read(call, LARGE_BATCH, start=19_999)
     assert offsets(answer) == [19_999]
-    assert call.turns >= 19_999 // SKIPPED_AT_ONCE
+    assert call.turns.taken >= 19_999 * STEP_BYTES // SLICE_BYTES
 
 
 async def test_a_walk_ends_when_its_client_has_left() -> None:
@@ -107,7 +113,7 @@ async def test_a_walk_ends_when_its_client_has_left() -> None:
     call = FakeCall(patience=3)
     with pytest.raises(ConnectionResetError):
         await read(call, LARGE_BATCH, start=19_999)
-    assert call.turns == 4
+    assert call.turns.taken == 4
     assert not call.node.reading_records.locked()
 
 
@@ -116,11 +122,11 @@ async def test_one_request_walks_at_a_time() -> None:
     first = FakeCall()
     second = FakeCall(first.node)
     walk = asyncio.ensure_future(read(first, LARGE_BATCH, start=19_999))
-    while not first.turns:
+    while not first.turns.taken:
         await asyncio.sleep(0)
     other = asyncio.ensure_future(read(second, LARGE_BATCH, start=19_999))
     await walk
-    assert second.turns == 0
+    assert second.turns.taken == 0
     assert offsets(await other) == [19_999]
 
 
@@ -135,7 +141,7 @@ async def test_encoding_large_records_lets_other_work_go_on() -> None:
     """JSON of a megabyte takes milliseconds."""
     call = FakeCall()
     assert len((await read(call, batch_of(*[b"\x01" * 500_000] * 6)))["records"]) == 6
-    assert call.turns == 6
+    assert call.turns.taken == 6
 
 
 async def test_a_record_beyond_the_limit_is_refused_with_its_offset_and_hides_no_earlier_one() -> None:
@@ -153,8 +159,8 @@ async def test_a_record_beyond_the_limit_is_refused_with_its_offset_and_hides_no
 
 async def test_very_many_small_batches_let_other_work_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four megabytes can be 60,000 markers."""
-    monkeypatch.setattr(records, "HEADERS_AT_ONCE", 10)
+    monkeypatch.setattr(records, "SLICE_BYTES", 10 * STEP_BYTES)
     marker = build_end_marker(7, 0, marker=EndTransactionMarker(commit=True, coordinator_epoch=0))
     call = FakeCall()
     await read(call, marker * 100)
-    assert call.turns == 10
+    assert call.turns.taken == 10

@@ -11,10 +11,11 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from raftlog.admin.caller import Caller
 from raftlog.admin.limits import Limits
-from raftlog.admin.route import NAMES_AT_ONCE, Call
+from raftlog.admin.route import Call
 from raftlog.admin.server import ROUTES
 from raftlog.admin.view import NodeView
 from raftlog.base.config import NodeConfig
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from raftlog.security.authorizer import Authorizer
@@ -38,7 +39,7 @@ async def test_what_a_caller_may_see_of_very_many_is_asked_in_turns(caller: Call
     names = {f"t{number}": None for number in range(3_000)}
     found, turns = await count_loop_turns(call_of(caller).among(Operation.DESCRIBE, TOPIC, names))
     assert len(found) == seen
-    assert turns >= (len(names) // NAMES_AT_ONCE if caller.principal else 0)
+    assert turns >= (len(names) // PARTS_AT_ONCE if caller.principal else 0)
 
 
 @pytest.mark.parametrize(

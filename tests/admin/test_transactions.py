@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from types import SimpleNamespace as Answer
 from typing import Any
 
-from raftlog.admin.native.transactions import SLICE, list_transactions
+from raftlog.admin.native.transactions import list_transactions
 from raftlog.base.transaction_listing import TransactionalId
+from raftlog.base.turns import PARTS_AT_ONCE, TurnQueue
 from raftlog.security.acls import Operation, ResourceType
 
 
@@ -31,8 +32,8 @@ async def among(_operation: Operation, _kind: ResourceType, names: Iterable[str]
 
 async def test_very_many_ids_are_told_in_turns() -> None:
     """With when they began, and their timeouts, where a transaction is open."""
-    count, turns = 5 * SLICE, 0
-    call: Any = Answer(node=Answer(transactions=Listed(count)), among=among)
+    count, turns = 5 * PARTS_AT_ONCE, 0
+    call: Any = Answer(node=Answer(transactions=Listed(count)), among=among, turns=TurnQueue())
     asked = asyncio.ensure_future(list_transactions(call))
     while not asked.done():
         turns += 1
@@ -40,4 +41,4 @@ async def test_very_many_ids_are_told_in_turns() -> None:
     data = asked.result().data
     assert [each.transactional_id for each in data] == [f"x{number}" for number in range(count)]
     assert [(each.start_ms, each.timeout_ms) for each in data[:2]] == [(5, 9), (-1, -1)]
-    assert turns > count // SLICE
+    assert turns > count // PARTS_AT_ONCE

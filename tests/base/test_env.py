@@ -13,7 +13,8 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raftlog.base.env import SERVES_A_BROKER, SHARED_S, Env, ThreadOffload, TurnQueue, shared_time, timer_time
+from raftlog.base.env import SHARED_S, Env, ThreadOffload, shared_time, timer_time
+from raftlog.base.turns import SERVES_A_BROKER, TurnQueue
 from tests.kit.examples import examples
 from tests.kit.waits import PATIENCE_S
 

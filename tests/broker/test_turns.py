@@ -12,11 +12,11 @@ import pytest
 from raftlog.base.env import Env
 from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.memory import Account
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.broker.context import RequestContext
 from raftlog.broker.turns import (
     BYTES_AT_ONCE,
     CALLS_AT_ONCE,
-    PARTS_AT_ONCE,
     PARTS_TOGETHER,
     CallQueue,
     Weighed,
@@ -159,12 +159,12 @@ async def test_parts_of_a_request_are_answered_in_their_order_and_in_turns() -> 
         return 2 * part
 
     assert await each_part(Env(), range(3), double) == [0, 2, 4]
-    for at_once, size in ((None, 1), (10, 1), (10, 5)):
+    for at_once, size in ((PARTS_AT_ONCE, 1), (10, 1), (10, 5)):
         found, turns = await count_loop_turns(
             each_part(Env(), range(1_000), str, size_of=lambda _, size=size: size, at_once=at_once)
         )
         assert found == list(map(str, range(1_000)))
-        assert turns >= 1_000 * size // (at_once or PARTS_AT_ONCE) - 1
+        assert turns >= 1_000 * size // at_once - 1
 
 
 async def test_steps_are_run_to_their_end_or_until_nobody_waits_for_it() -> None:

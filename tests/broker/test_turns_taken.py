@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.env import TurnQueue
 from raftlog.base.errors import InvalidTopic, UnknownMemberId
+from raftlog.base.turns import PARTS_AT_ONCE, TurnQueue
 from raftlog.broker.audit import Audit
 from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import delete_topics, leave_group, list_config_resources
-from raftlog.broker.turns import PARTS_AT_ONCE, completed
+from raftlog.broker.turns import completed
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders, response_builders
 

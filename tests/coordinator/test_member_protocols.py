@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.coordinator.group import Member
-from raftlog.coordinator.member_protocols import MemberProtocols, Protocols, member_record_bytes
+from raftlog.coordinator.group_memory import member_record_bytes
+from raftlog.coordinator.member_protocols import MemberProtocols, Protocols
 
 IDS = st.sampled_from("abc")
 PROTOCOLS = st.lists(

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from raftlog.base.errors import GroupMaxSizeReached
-from raftlog.coordinator.consumer import consumer_group, subscription_bytes
+from raftlog.coordinator import group_memory
+from raftlog.coordinator.consumer import consumer_group
 from raftlog.coordinator.consumer.consumer_membership import ClassicProtocols, MemberMetadata
 from raftlog.coordinator.consumer.heartbeat_requests import ConsumerGroupHeartbeatResult
-from raftlog.coordinator.consumer.subscription_bytes import SubscriptionBytes, member_bytes
+from raftlog.coordinator.group_memory import SubscriptionBytes, subscriber_bytes
 from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, image_of
 
 
@@ -20,7 +21,7 @@ def test_the_sum_is_that_of_all_members():
     a, b = MemberMetadata(topics=("t", "uu")), MemberMetadata(regex="x.*")
     c = MemberMetadata(classic=ClassicProtocols(1, (("range", b"12345"),)))
     for members in ({"a": a}, {"a": a, "b": b, "c": c}, {"a": b, "c": c}, {"c": c}, {}):
-        expected = sum(member_bytes(*each) for each in members.items())
+        expected = sum(subscriber_bytes(*each) for each in members.items())
         assert sums.total_with(members) == expected
         sums.update(members)
         assert sums.total == sums.total_with(members) == expected
@@ -32,12 +33,12 @@ def test_only_who_has_changed_is_weighed(monkeypatch: pytest.MonkeyPatch):
 
     def noting(member_id: str, subscriber: MemberMetadata) -> int:
         weighed.append(subscriber)
-        return member_bytes(member_id, subscriber)
+        return subscriber_bytes(member_id, subscriber)
 
     sums = SubscriptionBytes()
     members: dict[str, Any] = {str(number): MemberMetadata(topics=(str(number),)) for number in range(1_000)}
     sums.update(members)
-    monkeypatch.setattr(subscription_bytes, "member_bytes", noting)
+    monkeypatch.setattr(group_memory, "subscriber_bytes", noting)
     more = {**members, "new": MemberMetadata(topics=("t",))}
     sums.total_with(more)
     sums.update(more)
@@ -46,10 +47,10 @@ def test_only_who_has_changed_is_weighed(monkeypatch: pytest.MonkeyPatch):
 
 def test_all_that_a_member_says_of_itself_counts():
     """Ids, rack and address are as long as a client likes."""
-    least = member_bytes("", MemberMetadata())
-    assert member_bytes("x" * 100, MemberMetadata()) == least + 100
+    least = subscriber_bytes("", MemberMetadata())
+    assert subscriber_bytes("x" * 100, MemberMetadata()) == least + 100
     for name in ("instance_id", "rack_id", "client_id", "client_host", "regex"):
-        assert member_bytes("", MemberMetadata(**{name: "x" * 100})) == least + 100, name
+        assert subscriber_bytes("", MemberMetadata(**{name: "x" * 100})) == least + 100, name
 
 
 def test_who_says_too_much_is_refused_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch):

@@ -82,7 +82,7 @@ CORE = frozenset(
 PORTS = frozenset(
     {
         f"raftlog/base/{port}.py"
-        for port in ("audit_file", "disk", "env", "forks", "kernel_syncs", "log", "log_output")
+        for port in ("audit_file", "disk", "env", "forks", "kernel_syncs", "log", "log_output", "turns")
     }
 )
 """The places where base touches the world, so that nobody else in the core has to."""

@@ -203,7 +203,7 @@ def test_old_records_that_came_late_go_all_the_same(machine: Machine) -> None:
         assert machine.retain(log) == begin + 1
 
 
-@pytest.mark.parametrize("bound", ["HEADERS_AT_ONCE", "HEADERS_AT_ONCE_BYTES"])
+@pytest.mark.parametrize("bound", ["MAX_SCANNED_HEADERS", "MAX_SCAN_BYTES"])
 def test_headers_are_looked_at_a_part_at_a_time_and_once(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
@@ -214,7 +214,7 @@ def test_headers_are_looked_at_a_part_at_a_time_and_once(
     each = log.active_segment.size // 10
     log.close(clean=True)
     log = machine.open()
-    monkeypatch.setattr(segment_age, bound, 4 if bound == "HEADERS_AT_ONCE" else 4 * each)
+    monkeypatch.setattr(segment_age, bound, 4 if bound == "MAX_SCANNED_HEADERS" else 4 * each)
     seen = []
     for _ in range(3):
         seen.append((machine.retain(log), segment_age.bytes_looked_at(log.segments)))

@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from msgspec.structs import astuple
+
 from raftlog.base.errors import ResourceNotFound
-from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
+from raftlog.security.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from raftlog.security.scram import MIN_ITERATIONS, NUMBERS, ScramCredential, from_salted
 from raftlog_chaos.checkers.rights import CredentialKey, Rights, RightsBook
 from raftlog_chaos.workloads.guest import GROUPS
@@ -147,18 +149,7 @@ class RightsAdmin:
         )
         make = shapes(CREATE_ACLS)
         request = make.CreateAclsRequest(
-            creations=tuple(
-                make.AclCreation(
-                    resource_type=int(each.resource_type),
-                    resource_name=each.resource_name,
-                    resource_pattern_type=int(each.pattern_type),
-                    principal=each.principal,
-                    host=each.host,
-                    operation=int(each.operation),
-                    permission_type=int(each.permission),
-                )
-                for each in (*rules, note)
-            )
+            creations=tuple(make.AclCreation(**each.creation_fields()) for each in (*rules, note))
         )
         newest = self._book.newest
         await self._reach(
@@ -171,25 +162,10 @@ class RightsAdmin:
     async def _delete(self, rule: Acl, *, all_of_user: bool) -> None:
         """Delete one rule, or all about its principal."""
         make = shapes(DELETE_ACLS)
+        asked = AclFilter(*astuple(rule))
         if all_of_user:
-            asked = make.DeleteAclsFilter(
-                resource_type_filter=int(ResourceType.TOPIC),
-                resource_name_filter=None,
-                pattern_type_filter=int(PatternType.ANY),
-                principal_filter=rule.principal,
-                host_filter=None,
-                operation=int(Operation.ANY),
-                permission_type=int(Permission.ANY),
-            )
-        else:
-            asked = make.DeleteAclsFilter(
-                resource_type_filter=int(rule.resource_type),
-                resource_name_filter=rule.resource_name,
-                pattern_type_filter=int(rule.pattern_type),
-                principal_filter=rule.principal,
-                host_filter=rule.host,
-                operation=int(rule.operation),
-                permission_type=int(rule.permission),
+            asked = AclFilter(
+                ResourceType.TOPIC, None, PatternType.ANY, rule.principal, None, Operation.ANY, Permission.ANY
             )
         newest = self._book.newest
         gone = {
@@ -200,7 +176,7 @@ class RightsAdmin:
         await self._reach(
             newest._replace(rules=newest.rules - gone),
             DELETE_ACLS,
-            make.DeleteAclsRequest(filters=(asked,)),
+            make.DeleteAclsRequest(filters=(make.DeleteAclsFilter(**asked.fields()),)),
             codes=lambda answer: answer.filter_results,
         )
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from raftlog.admin.audit import tell_parts
 from raftlog.admin.errors import check, of_kafka
-from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, made_of, page_of
+from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import SecurityDisabled
+from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -25,6 +26,7 @@ from raftlog.security.acls import (
     PatternType,
     Permission,
     ResourceType,
+    read_acl,
 )
 
 MOST_RULES: Final = 1_000
@@ -148,7 +150,7 @@ async def list_acls(call: Call) -> AclList:
         raise of_kafka(SecurityDisabled("no authorizer is configured: set authorizer.class.name"))
     found = sorted((acl for acl in image.acls if asked.matches(acl)), key=msgspec.structs.astuple)
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, "acls", key=msgspec.structs.astuple)
-    return AclList(metadata=metadata, data=await made_of(call, shown, partial(_told, call, image)))
+    return AclList(metadata=metadata, data=await each_part(call, shown, partial(_told, call, image)))
 
 
 async def create_acl(call: Call) -> None:
@@ -192,37 +194,13 @@ async def delete_acls(call: Call) -> DeletedAcls:
     """No match is no error."""
     image, asked = image_of(call), filter_of(call.query)
     make = builders_for(ApiKey.DELETE_ACLS)
-    request = make.DeleteAclsRequest(
-        filters=(
-            make.DeleteAclsFilter(
-                resource_type_filter=int(asked.resource_type),
-                resource_name_filter=asked.resource_name,
-                pattern_type_filter=int(asked.pattern_type),
-                principal_filter=asked.principal,
-                host_filter=asked.host,
-                operation=int(asked.operation),
-                permission_type=int(asked.permission),
-            ),
-        )
-    )
+    request = make.DeleteAclsRequest(filters=(make.DeleteAclsFilter(**asked.fields()),))
     response = await call.asker.ask(ApiKey.DELETE_ACLS, request)
     (result,) = response.filter_results
     check(result.error_code, result.error_message)
-    gone = [_acl_of(each) for each in result.matching_acls]
+    gone = [read_acl(each, each) for each in result.matching_acls]
     tell_parts(call, [str(acl) for acl in gone], ())
     return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=msgspec.structs.astuple)])
-
-
-def _acl_of(matching: Any) -> Acl:
-    return Acl(
-        ResourceType(matching.resource_type),
-        matching.resource_name,
-        PatternType(matching.pattern_type),
-        matching.principal,
-        matching.host,
-        Operation(matching.operation),
-        Permission(matching.permission_type),
-    )
 
 
 def _written(wanted: NewAcl) -> str:
@@ -249,7 +227,7 @@ def _told(call: Call, image: MetadataImage, acl: Acl) -> AclData:
 
 BASE: Final = "/v3/clusters/{cluster_id}/acls"
 ROUTES: Final = (
-    Route("GET", BASE, list_acls, "List access rules", AclList, query=AclQuery, rights=DESCRIBE_CLUSTER),
+    Route("GET", BASE, list_acls, "List access rules", query=AclQuery, rights=DESCRIBE_CLUSTER),
     Route("POST", BASE, create_acl, "Create an access rule", body=NewAcl, status=201, rights=ALTER_CLUSTER),
     Route(
         "POST",
@@ -265,7 +243,6 @@ ROUTES: Final = (
         BASE,
         delete_acls,
         "Delete the access rules that are asked for",
-        DeletedAcls,
         query=AclDeletionQuery,
         rights=ALTER_CLUSTER,
     ),

@@ -17,10 +17,10 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
 )
 from raftlog.admin.route import FILTERED, NO_RIGHTS, TOPIC, Call, Route
+from raftlog.base.turns import each_part
 from raftlog.metadata.image import BrokerState, MetadataImage
 from raftlog.security.acls import Operation
 
@@ -59,7 +59,7 @@ async def list_brokers(call: Call) -> BrokerList:
     image = image_of(call)
     shown, metadata = page_of(call, sorted(image.brokers), "clusters", image.cluster_id, "brokers")
     found = (image.brokers[each] for each in shown)
-    return BrokerList(metadata=metadata, data=await made_of(call, found, partial(_broker, call, image)))
+    return BrokerList(metadata=metadata, data=await each_part(call, found, partial(_broker, call, image)))
 
 
 async def get_broker(call: Call) -> Broker:
@@ -94,26 +94,25 @@ async def list_broker_replicas(call: Call) -> ReplicaList:
         states = image.topics[topic].partitions
         return [(topic, index) for index, state in enumerate(states) if broker_id in state.replicas]
 
-    found = list(chain.from_iterable(await made_of(call, names, held)))
+    found = list(chain.from_iterable(await each_part(call, names, held)))
     parts = ("clusters", image.cluster_id, "brokers", broker_id, "partition-replicas")
     shown, metadata = page_of(call, found, *parts)
 
     def replica(where: tuple[str, int]) -> Replica:
         return replica_at(call, image, *where, broker_id)
 
-    return ReplicaList(metadata=metadata, data=await made_of(call, shown, replica))
+    return ReplicaList(metadata=metadata, data=await each_part(call, shown, replica))
 
 
 BASE: Final = "/v3/clusters/{cluster_id}/brokers"
 ROUTES: Final = (
-    Route("GET", BASE, list_brokers, "List the brokers", BrokerList, query=Page, rights=NO_RIGHTS),
-    Route("GET", f"{BASE}/{{broker_id:int}}", get_broker, "Describe a broker", Broker, rights=NO_RIGHTS),
+    Route("GET", BASE, list_brokers, "List the brokers", query=Page, rights=NO_RIGHTS),
+    Route("GET", f"{BASE}/{{broker_id:int}}", get_broker, "Describe a broker", rights=NO_RIGHTS),
     Route(
         "GET",
         f"{BASE}/{{broker_id:int}}/partition-replicas",
         list_broker_replicas,
         "List the replicas that a broker holds",
-        ReplicaList,
         query=Page,
         rights=FILTERED,
     ),

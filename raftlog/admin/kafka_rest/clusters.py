@@ -78,9 +78,8 @@ ROUTES: Final = (
         "/v3/clusters",
         list_clusters,
         "List the clusters known here: one",
-        ClusterList,
         query=Page,
         rights=NO_RIGHTS,
     ),
-    Route("GET", "/v3/clusters/{cluster_id}", get_cluster, "Describe the cluster", Cluster, rights=NO_RIGHTS),
+    Route("GET", "/v3/clusters/{cluster_id}", get_cluster, "Describe the cluster", rights=NO_RIGHTS),
 )

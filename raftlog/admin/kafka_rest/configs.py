@@ -47,7 +47,7 @@ SOURCES: Final = {
 DEFAULT_CONFIG: Final = 5
 OPERATIONS: Final = {"SET": 0, "DELETE": 1, "APPEND": 2, "SUBTRACT": 3}
 MOST_CHANGES: Final = 1000
-TOPICS_AT_ONCE: Final = 100
+TOPICS_PER_REQUEST: Final = 100
 """Topics in one request: a broker answers it in one go, while others wait."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
@@ -273,7 +273,7 @@ async def list_all_topic_configs(call: Call) -> ConfigList:
 
 def _pieces(wanted: Mapping[str, Sequence[str]]) -> Iterator[dict[str, Sequence[str]]]:
     rest = iter(wanted.items())
-    while some := dict(islice(rest, TOPICS_AT_ONCE)):
+    while some := dict(islice(rest, TOPICS_PER_REQUEST)):
         yield some
 
 
@@ -310,8 +310,8 @@ def _routes(
     listed, described, put, reset, altered = summaries
     reads, alters = right(Operation.DESCRIBE_CONFIGS), right(Operation.ALTER_CONFIGS)
     return (
-        Route("GET", path, list_configs, listed, ConfigList, query=Page, rights=reads),
-        Route("GET", f"{path}/{{name}}", get_config, described, Config, rights=reads),
+        Route("GET", path, list_configs, listed, query=Page, rights=reads),
+        Route("GET", f"{path}/{{name}}", get_config, described, rights=reads),
         Route("PUT", f"{path}/{{name}}", put_config, put, body=NewValue, status=204, rights=alters),
         Route("DELETE", f"{path}/{{name}}", reset_config, reset, status=204, rights=alters),
         Route("POST", f"{path}:alter", alter_configs, altered, body=Changes, status=204, rights=alters),
@@ -325,7 +325,6 @@ ROUTES: Final = (
         f"{CLUSTER}/topics/-/configs",
         list_all_topic_configs,
         "List what topics set",
-        ConfigList,
         query=Page,
         rights=FILTERED,
     ),

@@ -22,11 +22,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
 )
 from raftlog.admin.route import CLUSTER, FILTERED, GROUP, TOPIC, Call, Route, of_group, of_topic
 from raftlog.base.errors import CoordinatorLoadInProgress, GroupIdNotFound, UnknownTopicOrPartition
+from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -272,7 +272,7 @@ async def list_consumers(call: Call) -> ConsumerList:
     parts = ("clusters", image.cluster_id, "consumer-groups", found.group_id, "consumers")
     shown, metadata = page_of(call, members, *parts, key=attrgetter("member_id"))
     return ConsumerList(
-        metadata=metadata, data=await made_of(call, shown, partial(_consumer, call, image, found.group_id))
+        metadata=metadata, data=await each_part(call, shown, partial(_consumer, call, image, found.group_id))
     )
 
 
@@ -324,7 +324,7 @@ async def list_assignments(call: Call) -> AssignmentList:
             partition=Related(call.link("clusters", image.cluster_id, "topics", topic, "partitions", index)),
         )
 
-    return AssignmentList(metadata=metadata, data=await made_of(call, shown, assignment))
+    return AssignmentList(metadata=metadata, data=await each_part(call, shown, assignment))
 
 
 def _assigned(group: Any, member: Any) -> list[Where]:
@@ -382,7 +382,7 @@ async def list_lags(call: Call) -> LagList:
     found = await _behind(call)
     known = sorted(found.ends)
     shown, metadata = page_of(call, known, "clusters", image.cluster_id, "consumer-groups", group_id, "lags")
-    return LagList(metadata=metadata, data=await made_of(call, shown, partial(_lag, call, image, found)))
+    return LagList(metadata=metadata, data=await each_part(call, shown, partial(_lag, call, image, found)))
 
 
 async def get_lag(call: Call) -> Lag:
@@ -503,31 +503,22 @@ ONE: Final = f"{BASE}/{{consumer_group_id}}"
 MEMBER: Final = f"{ONE}/consumers/{{consumer_id}}"
 LAG: Final = f"{ONE}/lags/{{topic_name}}/partitions/{{partition_id:int}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_groups, "List the consumer groups", GroupList, query=Page, rights=FILTERED),
-    Route("GET", ONE, get_group, "Describe a consumer group", Group, rights=of_group(Operation.DESCRIBE)),
+    Route("GET", BASE, list_groups, "List the consumer groups", query=Page, rights=FILTERED),
+    Route("GET", ONE, get_group, "Describe a consumer group", rights=of_group(Operation.DESCRIBE)),
     Route(
         "GET",
         f"{ONE}/consumers",
         list_consumers,
         "List a group's members",
-        ConsumerList,
         query=Page,
         rights=of_group(Operation.DESCRIBE),
     ),
-    Route(
-        "GET",
-        MEMBER,
-        get_consumer,
-        "Describe a group's member",
-        Consumer,
-        rights=of_group(Operation.DESCRIBE),
-    ),
+    Route("GET", MEMBER, get_consumer, "Describe a group's member", rights=of_group(Operation.DESCRIBE)),
     Route(
         "GET",
         f"{MEMBER}/assignments",
         list_assignments,
         "List what a member reads",
-        AssignmentList,
         query=Page,
         rights=of_group(Operation.DESCRIBE),
     ),
@@ -536,7 +527,6 @@ ROUTES: Final = (
         f"{ONE}/lag-summary",
         get_lag_summary,
         "Tell how far a group is behind",
-        LagSummary,
         rights=of_group(Operation.DESCRIBE),
     ),
     Route(
@@ -544,7 +534,6 @@ ROUTES: Final = (
         f"{ONE}/lags",
         list_lags,
         "List how far a group is behind where",
-        LagList,
         query=Page,
         rights=of_group(Operation.DESCRIBE),
     ),
@@ -553,7 +542,6 @@ ROUTES: Final = (
         LAG,
         get_lag,
         "Tell how far a group is behind in a partition",
-        Lag,
         rights=Demanded((*of_group(Operation.DESCRIBE).rights, *of_topic(Operation.DESCRIBE).rights)),
     ),
 )

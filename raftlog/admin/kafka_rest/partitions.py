@@ -17,11 +17,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
     topic_of,
 )
 from raftlog.admin.route import Call, Route, of_topic
+from raftlog.base.turns import each_part
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.security.acls import Operation
@@ -111,7 +111,7 @@ async def list_partitions(call: Call) -> PartitionList:
     parts = ("clusters", image.cluster_id, "topics", topic.name, "partitions")
     shown, metadata = page_of(call, range(len(topic.partitions)), *parts)
     return PartitionList(
-        metadata=metadata, data=await made_of(call, shown, partial(_partition, call, image, topic.name))
+        metadata=metadata, data=await each_part(call, shown, partial(_partition, call, image, topic.name))
     )
 
 
@@ -209,17 +209,15 @@ ROUTES: Final = (
         BASE,
         list_partitions,
         "List a topic's partitions",
-        PartitionList,
         query=Page,
         rights=of_topic(Operation.DESCRIBE),
     ),
-    Route("GET", ONE, get_partition, "Describe a partition", Partition, rights=of_topic(Operation.DESCRIBE)),
+    Route("GET", ONE, get_partition, "Describe a partition", rights=of_topic(Operation.DESCRIBE)),
     Route(
         "GET",
         f"{ONE}/replicas",
         list_replicas,
         "List a partition's replicas",
-        ReplicaList,
         query=Page,
         rights=of_topic(Operation.DESCRIBE),
     ),
@@ -228,7 +226,6 @@ ROUTES: Final = (
         f"{ONE}/replicas/{{broker_id:int}}",
         get_replica,
         "Describe a replica",
-        Replica,
         rights=of_topic(Operation.DESCRIBE),
     ),
     Route(
@@ -236,7 +233,6 @@ ROUTES: Final = (
         f"{ONE}/offset",
         get_offsets,
         "Tell where a partition begins and ends",
-        Offsets,
         query=OffsetQuery,
         rights=of_topic(Operation.DESCRIBE),
     ),

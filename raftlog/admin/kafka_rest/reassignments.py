@@ -21,11 +21,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
     topic_of,
 )
 from raftlog.admin.route import Call, Route
+from raftlog.base.turns import each_part
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -187,13 +187,13 @@ async def _under_way(call: Call, image: MetadataImage, topics: Sequence[str]) ->
         states = image.topics[topic].partitions
         return [(topic, index) for index, state in enumerate(states) if state.is_reassigned]
 
-    return list(chain.from_iterable(await made_of(call, topics, moving)))
+    return list(chain.from_iterable(await each_part(call, topics, moving)))
 
 
 async def _page(call: Call, image: MetadataImage, found: list[Where], *parts: object) -> ReassignmentList:
     shown, metadata = page_of(call, found, "clusters", image.cluster_id, *parts, "reassignment")
     return ReassignmentList(
-        metadata=metadata, data=await made_of(call, shown, partial(_reassignment, call, image))
+        metadata=metadata, data=await each_part(call, shown, partial(_reassignment, call, image))
     )
 
 
@@ -217,20 +217,13 @@ ALL: Final = f"{TOPICS}/-/partitions/-/reassignment"
 ONE: Final = f"{TOPICS}/{{topic_name}}/partitions/{{partition_id:int}}/reassignment"
 ROUTES: Final = (
     Route(
-        "GET",
-        ALL,
-        list_reassignments,
-        "List all that is being moved",
-        ReassignmentList,
-        query=Page,
-        rights=DESCRIBE_CLUSTER,
+        "GET", ALL, list_reassignments, "List all that is being moved", query=Page, rights=DESCRIBE_CLUSTER
     ),
     Route(
         "POST",
         f"{ALL}:alter",
         alter_reassignments,
         "Move partitions, or take that back",
-        MoveResults,
         body=Moves,
         status=207,
         rights=ALTER_CLUSTER,
@@ -240,24 +233,15 @@ ROUTES: Final = (
         f"{TOPICS}/{{topic_name}}/partitions/-/reassignment",
         list_topic_reassignments,
         "List what is being moved of a topic",
-        ReassignmentList,
         query=Page,
         rights=DESCRIBE_CLUSTER,
     ),
-    Route(
-        "GET",
-        ONE,
-        get_reassignment,
-        "Tell how a partition is being moved",
-        Reassignment,
-        rights=DESCRIBE_CLUSTER,
-    ),
+    Route("GET", ONE, get_reassignment, "Tell how a partition is being moved", rights=DESCRIBE_CLUSTER),
     Route(
         "PUT",
         ONE,
         put_reassignment,
         "Move a partition to other brokers",
-        Reassignment,
         body=Target,
         status=202,
         also={204: None},

@@ -181,8 +181,8 @@ async def produce_records(call: Call) -> web.StreamResponse:
 async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
     call.audit.update(records=0, records_failed=0)
-    content, turn = call.raw.content, call.take_turn
-    async with aclosing(rounds(content, NewRecord, call.limits, call.node.bodies, turn=turn)) as arriving:
+    content, turns = call.raw.content, call.turns
+    async with aclosing(rounds(content, NewRecord, call.limits, call.node.bodies, turns=turns)) as arriving:
         async for arrived in arriving:
             ended = _why_it_ends(call, topic)
             given = arrived if ended is None else [ended]
@@ -386,7 +386,7 @@ ROUTES: Final = (
         BASE,
         produce_records,
         "Write records, as many as follow each other",
-        Report,
+        answer=Report,
         body=NewRecord,
         streams=True,
         rights=of_topic(Operation.WRITE),
@@ -396,7 +396,6 @@ ROUTES: Final = (
         f"{BASE}:batch",
         produce_batch,
         "Write several records",
-        BatchReport,
         body=Entries,
         status=207,
         rights=of_topic(Operation.WRITE),

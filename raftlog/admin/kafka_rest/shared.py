@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlencode
 
@@ -16,8 +16,6 @@ from raftlog.metadata.image import MetadataImage, TopicState
 
 DEFAULT_PAGE: Final = 1000
 LARGEST_PAGE: Final = 10_000
-ITEMS_AT_ONCE: Final = 100
-"""Items of a list that are made between two turns of the loop, some 50 µs each."""
 
 Part = TypeVar("Part")
 Made = TypeVar("Made")
@@ -103,13 +101,3 @@ def _place_after(token: str, items: Sequence[Any], key: Callable[[Any], Any]) ->
         return bisect_right(items, tuple(last) if isinstance(last, list) else last, key=key)
     except (ValueError, TypeError):
         raise ApiError(400, "query: page_token is not of this list: take the page before's `next`") from None
-
-
-async def made_of(call: Call, parts: Iterable[Part], make: Callable[[Part], Made]) -> list[Made]:
-    """Return what `make` makes of each part; the loop has its turns. Raises ConnectionResetError if the client left."""
-    made: list[Made] = []
-    for number, part in enumerate(parts, 1):
-        made.append(make(part))
-        if number % ITEMS_AT_ONCE == 0:
-            await call.take_turn()
-    return made

@@ -16,11 +16,11 @@ from raftlog.admin.kafka_rest.shared import (
     Related,
     image_of,
     item,
-    made_of,
     page_of,
     topic_of,
 )
 from raftlog.admin.route import ASKED_BY_HANDLER, CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
+from raftlog.base.turns import each_part
 from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey
@@ -93,7 +93,7 @@ async def list_topics(call: Call) -> TopicList:
     image = image_of(call)
     seen = sorted(await call.among(Operation.DESCRIBE, TOPIC, image.topics))
     shown, metadata = page_of(call, seen, "clusters", image.cluster_id, "topics")
-    return TopicList(metadata=metadata, data=await made_of(call, shown, partial(_topic, call, image)))
+    return TopicList(metadata=metadata, data=await each_part(call, shown, partial(_topic, call, image)))
 
 
 async def get_topic(call: Call) -> Topic:
@@ -219,27 +219,20 @@ async def delete_topic(call: Call) -> None:
 BASE: Final = "/v3/clusters/{cluster_id}/topics"
 ONE: Final = f"{BASE}/{{topic_name}}"
 ROUTES: Final = (
-    Route("GET", BASE, list_topics, "List the topics", TopicList, query=Page, rights=FILTERED),
+    Route("GET", BASE, list_topics, "List the topics", query=Page, rights=FILTERED),
     Route(
         "POST",
         BASE,
         create_topic,
         "Create a topic",
-        Topic,
         body=NewTopic,
         status=201,
         also={200: Topic},
         rights=ASKED_BY_HANDLER,
     ),
-    Route("GET", ONE, get_topic, "Describe a topic", Topic, rights=of_topic(Operation.DESCRIBE)),
+    Route("GET", ONE, get_topic, "Describe a topic", rights=of_topic(Operation.DESCRIBE)),
     Route(
-        "PATCH",
-        ONE,
-        grow_topic,
-        "Add partitions to a topic",
-        Topic,
-        body=Growth,
-        rights=of_topic(Operation.ALTER),
+        "PATCH", ONE, grow_topic, "Add partitions to a topic", body=Growth, rights=of_topic(Operation.ALTER)
     ),
     Route(
         "DELETE",

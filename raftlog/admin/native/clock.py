@@ -50,7 +50,6 @@ ROUTES: Final = (
         "/v1/clock",
         get_clock,
         "The wall clock of this node, and whether it is believed",
-        Clock,
         rights=DESCRIBE_CLUSTER,
     ),
     Route(
@@ -58,7 +57,6 @@ ROUTES: Final = (
         "/v1/clock/accept",
         accept_clock,
         "Believe this node's wall clock, which is right: deletion by age goes on",
-        Clock,
         rights=ALTER_CLUSTER,
     ),
 )

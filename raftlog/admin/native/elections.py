@@ -101,7 +101,6 @@ ROUTES: Final = (
         "/v1/elections",
         elect_leaders,
         "Have leaders elected",
-        ElectionResults,
         body=Election,
         status=207,
         rights=ALTER_CLUSTER,

@@ -193,7 +193,7 @@ ROUTES: Final = (
         "/v1/events",
         stream_events,
         "Follow changes of the cluster's metadata and samples of this node, as server-sent events",
-        MetadataEvent | SampleEvent | EndEvent,
+        answer=MetadataEvent | SampleEvent | EndEvent,
         query=Followed,
         media_type="text/event-stream",
         headers={LAST_EVENT_ID: "The id of the last event that you have: you are told what came since."},

@@ -107,7 +107,6 @@ ROUTES: Final = (
         "/v1/explain",
         explain,
         "May somebody do something, and by which rule?",
-        Explanation,
         query=Question,
         rights=ASKED_BY_HANDLER,
     ),

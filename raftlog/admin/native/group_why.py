@@ -236,7 +236,6 @@ ROUTES: Final = (
         "/v1/consumer-groups/{consumer_group_id}/why",
         get_group_why,
         "What happened to a consumer group, and why: members, rebalances, offsets, its coordinator",
-        GroupWhy,
         rights=of_group(Operation.DESCRIBE),
     ),
 )

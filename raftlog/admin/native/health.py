@@ -296,7 +296,7 @@ _OF_ACCOUNTS: Final = {
 
 def _of_memory(node: NodeView) -> Iterator[Reason]:
     for each in node.accounts():
-        if each.name in _OF_ACCOUNTS and each.used_bytes >= each.limit_bytes:
+        if each.used_bytes >= each.limit_bytes:
             text = (
                 f"node {node.config.node_id}, which answers, uses all {each.limit_bytes} bytes of its memory for "
                 f"{_OF_ACCOUNTS[each.name]}; raftlog.memory.max.bytes sets how much there is"
@@ -414,11 +414,6 @@ def _list(ids: Iterable[int]) -> str:
 
 ROUTES: Final = (
     Route(
-        "GET",
-        "/v1/health",
-        get_health,
-        "Green, yellow or red, and why, in words",
-        Health,
-        rights=DESCRIBE_CLUSTER,
+        "GET", "/v1/health", get_health, "Green, yellow or red, and why, in words", rights=DESCRIBE_CLUSTER
     ),
 )

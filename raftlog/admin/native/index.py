@@ -39,4 +39,4 @@ async def get_index(call: Call) -> Index | web.StreamResponse:
     )
 
 
-ROUTES: Final = (Route("GET", "/", get_index, "What is here", Index, role="anyone", rights=NO_RIGHTS),)
+ROUTES: Final = (Route("GET", "/", get_index, "What is here", answer=Index, role="anyone", rights=NO_RIGHTS),)

@@ -84,7 +84,6 @@ ROUTES: Final = (
         "/v1/brokers/{broker_id:int}/drain",
         get_drain,
         "Is a broker drained of leaderships?",
-        Drain,
         rights=DESCRIBE_CLUSTER,
     ),
     Route(
@@ -92,7 +91,6 @@ ROUTES: Final = (
         "/v1/brokers/{broker_id:int}/drain",
         drain_broker,
         "Have a broker lead nothing that another can lead",
-        Drain,
         rights=ALTER_CLUSTER,
     ),
     Route(
@@ -100,7 +98,6 @@ ROUTES: Final = (
         "/v1/brokers/{broker_id:int}/drain",
         undrain_broker,
         "Let a broker lead again",
-        Drain,
         rights=ALTER_CLUSTER,
     ),
     Route(
@@ -108,7 +105,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/leader",
         move_leadership,
         "Have an in-sync replica lead a partition",
-        Leader,
         body=NewLeader,
         rights=ALTER_CLUSTER,
     ),

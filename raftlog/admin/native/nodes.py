@@ -75,7 +75,6 @@ ROUTES: Final = (
         "/v1/nodes",
         list_nodes,
         "List the brokers and where their HTTP APIs are",
-        NodeLines,
         rights=DESCRIBE_CLUSTER,
     ),
 )

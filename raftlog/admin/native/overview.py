@@ -105,21 +105,12 @@ async def get_samples(call: Call) -> Samples:
 
 
 ROUTES: Final = (
-    Route(
-        "GET",
-        "/v1/whoami",
-        get_caller,
-        "Who calls, and what it may do",
-        Caller,
-        query=Whose,
-        rights=NO_RIGHTS,
-    ),
+    Route("GET", "/v1/whoami", get_caller, "Who calls, and what it may do", query=Whose, rights=NO_RIGHTS),
     Route(
         "GET",
         "/v1/samples",
         get_samples,
         "The last quarter of an hour of this node in numbers",
-        Samples,
         query=After,
         rights=DESCRIBE_CLUSTER,
     ),

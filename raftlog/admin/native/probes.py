@@ -44,21 +44,12 @@ async def get_ready(call: Call) -> tuple[int, Readiness]:
 
 
 ROUTES: Final = (
-    Route(
-        "GET",
-        "/v1/live",
-        get_live,
-        "Does the node's event loop answer?",
-        Alive,
-        role="anyone",
-        rights=NO_RIGHTS,
-    ),
+    Route("GET", "/v1/live", get_live, "Does the node's event loop answer?", role="anyone", rights=NO_RIGHTS),
     Route(
         "GET",
         "/v1/ready",
         get_ready,
         "Does the node take part in the cluster?",
-        Readiness,
         role="anyone",
         unavailable=Readiness,
         rights=NO_RIGHTS,

@@ -125,7 +125,6 @@ ROUTES: Final = (
         "/v1/quorum",
         get_quorum,
         "The metadata quorum: term, leader, voters and their lag",
-        Quorum,
         rights=DESCRIBE_CLUSTER,
     ),
 )

@@ -15,6 +15,7 @@ from raftlog.admin.broker_questions import list_offsets, of_leader
 from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.route import Call, Route, of_topic
 from raftlog.base.errors import CorruptMessage, LeaderNotAvailable
+from raftlog.base.turns import TurnCounter
 from raftlog.base.types import NO_BROKER
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
@@ -32,10 +33,10 @@ MOST_SHOWN_BYTES: Final = 8 << 20
 """Of keys, values and headers in one answer; the record that goes beyond is the last."""
 MOST_RECORD_BYTES: Final = 2 << 20
 """Of one record. Writing more as JSON would hold the event loop for long."""
-ENCODED_AT_ONCE: Final = 256 << 10
+SLICE_BYTES: Final = 256 << 10
 """Bytes of records that are encoded between two turns of the event loop."""
-HEADERS_AT_ONCE: Final = 1_000
-"""Batches that are looked at between two turns of the event loop."""
+STEP_BYTES: Final = 256
+"""In this count, a batch, and a record that is passed over."""
 LONGEST_WAIT_MS: Final = 10_000
 
 
@@ -215,8 +216,7 @@ class _Reading:
         self._about = about
         self._most = most
         self._room = room
-        self._unseen = 0
-        """Bytes of records since the last turn of the loop."""
+        self._pace = TurnCounter(call, SLICE_BYTES)
         self._ended = False
         self.encoded: list[msgspec.Raw] = []
         self.unreadable: list[Unreadable] = []
@@ -225,7 +225,7 @@ class _Reading:
 
     async def read(self, content: memoryview) -> None:
         """Read until there are enough records or bytes."""
-        for number, (position, header) in enumerate(iter_headers(content), 1):
+        for position, header in iter_headers(content):
             if not header.is_control and header.record_count and header.end_offset > self.next_offset:
                 try:
                     await self._read_batch(header, content[position : position + header.length])
@@ -235,8 +235,7 @@ class _Reading:
                 if self._is_full:
                     return
             self.next_offset = max(self.next_offset, header.end_offset)
-            if number % HEADERS_AT_ONCE == 0:
-                await self._call.take_turn()
+            await self._pace.did(STEP_BYTES)
 
     @property
     def _is_full(self) -> bool:
@@ -246,12 +245,11 @@ class _Reading:
     async def _read_batch(self, header: BatchHeader, batch: Buffer) -> None:
         for record in iter_records_from(header, await self._opened(header, batch), self.next_offset):
             if record is None:
-                await self._call.take_turn()
+                await self._pace.did(STEP_BYTES)
                 continue
+            before = self.size
             self._add(record)
-            if self._unseen >= ENCODED_AT_ONCE:
-                self._unseen = 0
-                await self._call.take_turn()
+            await self._pace.did(self.size - before)
             if self._is_full:
                 return
 
@@ -260,7 +258,7 @@ class _Reading:
             return open_batch(batch)[1]
         # away from the loop: a small batch may decompress to very much
         _, plain = await self._call.node.offload(lambda: open_batch(batch, max_bytes=MOST_PLAIN_BYTES))
-        await self._call.take_turn()
+        await self._call.turns.next()
         return plain
 
     def _add(self, record: Record) -> None:
@@ -279,7 +277,6 @@ class _Reading:
         self.encoded.append(msgspec.Raw(msgspec.json.encode(_shown(record))))
         self.next_offset = record.offset + 1
         self.size += size
-        self._unseen += size
 
 
 def _shown(record: Record) -> ReadRecord:
@@ -307,7 +304,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/records",
         read_records,
         "Read a few records of a partition, uncommitted and aborted ones too",
-        Records,
         query=RecordsQuery,
         rights=of_topic(Operation.READ),
     ),

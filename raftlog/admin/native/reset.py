@@ -168,7 +168,6 @@ ROUTES: Final = (
         "/v1/consumer-groups/{consumer_group_id}/reset",
         reset_offsets,
         "Set a consumer group's offsets anew, or show what they would be",
-        NewOffsets,
         body=Reset,
         rights=of_group(Operation.READ),
     ),

@@ -173,7 +173,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/records",
         read_topic_records,
         "Read a few records of many partitions, uncommitted and aborted ones too",
-        TopicRecords,
         query=Starts,
         rights=of_topic(Operation.READ),
     ),

@@ -13,14 +13,13 @@ from raftlog.admin.errors import UNKNOWN_PARTITION, ApiError, check, of_kafka
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import CLUSTER, FILTERED, TOPIC, Call, Route, of_topic
 from raftlog.base.errors import LeaderNotAvailable
+from raftlog.base.turns import each_part
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import builders_for
 from raftlog.security.acls import Operation
 
-SLICE: Final = 1_000
-"""Topics in one slice."""
 MOST_PARTITIONS: Final = 1_000
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -103,17 +102,16 @@ class Trimmed(msgspec.Struct):
 
 async def list_topic_lines(call: Call) -> TopicLines:
     """From what this node knows, so it costs no broker anything."""
-    image, lines = call.node.image(), []
+    image = call.node.image()
     found = await call.node.survey_of(image)
     seen = await call.among(Operation.DESCRIBE, TOPIC, image.topics)
-    for number, name in enumerate(sorted(seen), 1):
+
+    def line(name: str) -> TopicLine:
         partitions = image.topics[name].partitions
         bad = (found.under_replicated.by_topic[name], found.leaderless.by_topic[name])
-        factor = len(partitions[0].replicas)
-        lines.append(TopicLine(name, name in INTERNAL_TOPICS, len(partitions), factor, *bad))
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
-    return TopicLines(image.offset, lines)
+        return TopicLine(name, name in INTERNAL_TOPICS, len(partitions), len(partitions[0].replicas), *bad)
+
+    return TopicLines(image.offset, await each_part(call, sorted(seen), line))
 
 
 async def list_topic_replicas(call: Call) -> TopicReplicas:
@@ -227,13 +225,12 @@ async def trim_partition(call: Call) -> Trimmed:
 
 ONE: Final = "/v1/topics/{topic_name}"
 ROUTES: Final = (
-    Route("GET", "/v1/topics", list_topic_lines, "List the topics, a line each", TopicLines, rights=FILTERED),
+    Route("GET", "/v1/topics", list_topic_lines, "List the topics, a line each", rights=FILTERED),
     Route(
         "GET",
         f"{ONE}/replicas",
         list_topic_replicas,
         "List a topic's partitions with their replicas, offsets and sizes",
-        TopicReplicas,
         query=Window,
         rights=of_topic(Operation.DESCRIBE),
     ),
@@ -242,7 +239,6 @@ ROUTES: Final = (
         f"{ONE}/partitions/{{partition_id:int}}/trim",
         trim_partition,
         "Delete a partition's records below an offset",
-        Trimmed,
         body=Trim,
         rights=of_topic(Operation.DELETE),
     ),

@@ -5,7 +5,6 @@ Kafka's tool ends those with a request that clients may not send here (WriteTxnM
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Final
 
 import msgspec
@@ -15,11 +14,9 @@ from raftlog.admin.route import FILTERED, TOPIC, TRANSACTIONAL_ID, Call, Route
 from raftlog.admin.view import TransactionPort
 from raftlog.base.errors import TransactionalIdNotFound
 from raftlog.base.transaction_listing import DescribedId, Hanging, TransactionalId
+from raftlog.base.turns import each_part
 from raftlog.base.types import TopicPartition
 from raftlog.security.acls import ALTER_CLUSTER, Demanded, Operation, Right
-
-SLICE: Final = 1_000
-"""Transactional ids in one slice."""
 
 LARGEST_OFFSET: Final = 2**63 - 1
 
@@ -59,11 +56,12 @@ async def list_transactions(call: Call) -> TransactionalIds:
     seen = await call.among(Operation.DESCRIBE, TRANSACTIONAL_ID, (each.transactional_id for each in found))
     listed = [each for each in found if each.transactional_id in seen]
     times = await _port(call).open(listed)
-    for number, each in enumerate(listed, 1):
+
+    def add_times(each: TransactionalId) -> None:
         if each.transactional_id in times:
             each.start_ms, each.timeout_ms = times[each.transactional_id]
-        if number % SLICE == 0:
-            await asyncio.sleep(0)
+
+    await each_part(call, listed, add_times)
     return TransactionalIds(listed)
 
 
@@ -99,20 +97,12 @@ async def abort_hanging_transaction(call: Call) -> Hanging:
 
 
 ROUTES: Final = (
-    Route(
-        "GET",
-        "/v1/transactions",
-        list_transactions,
-        "List transactional ids",
-        TransactionalIds,
-        rights=FILTERED,
-    ),
+    Route("GET", "/v1/transactions", list_transactions, "List transactional ids", rights=FILTERED),
     Route(
         "GET",
         "/v1/transactions/{transactional_id}",
         describe_transaction,
         "Describe a transactional id and its transaction",
-        DescribedId,
         rights=Demanded((Right(Operation.DESCRIBE, TRANSACTIONAL_ID, "transactional_id"),)),
     ),
     Route(
@@ -120,7 +110,6 @@ ROUTES: Final = (
         "/v1/hanging-transactions",
         find_hanging_transactions,
         "Find transactions that nobody will end",
-        HangingTransactions,
         query=Wanted,
         rights=FILTERED,
     ),
@@ -129,7 +118,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/abort",
         abort_hanging_transaction,
         "Abort a transaction that nobody will end",
-        Hanging,
         body=StartOffset,
         rights=ALTER_CLUSTER,
     ),

@@ -94,7 +94,7 @@ async def _alter(call: Call, request: object) -> None:
 
 ONE: Final = "/v1/users/{user_name}/credentials/{mechanism}"
 ROUTES: Final = (
-    Route("GET", "/v1/users", list_users, "List users of SCRAM", Users, rights=DESCRIBE_CLUSTER),
+    Route("GET", "/v1/users", list_users, "List users of SCRAM", rights=DESCRIBE_CLUSTER),
     Route(
         "PUT",
         ONE,

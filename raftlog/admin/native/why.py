@@ -249,7 +249,6 @@ ROUTES: Final = (
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/why",
         get_partition_why,
         "The last changes of a partition's leader, ISR and replicas, and why they came",
-        PartitionWhy,
         rights=of_topic(Operation.DESCRIBE),
     ),
     Route(
@@ -257,7 +256,6 @@ ROUTES: Final = (
         "/v1/brokers/{broker_id:int}/why",
         get_broker_why,
         "When a broker was fenced, unfenced, started or stopped, and why",
-        BrokerWhy,
         rights=DESCRIBE_CLUSTER,
     ),
 )

@@ -36,7 +36,7 @@ from raftlog.broker.coordination.transaction_verification import (
     TransactionVerifier,
 )
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import PARTS_AT_ONCE, batches, each_part
+from raftlog.broker.turns import batches, each_part
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
@@ -397,7 +397,7 @@ class GroupCoordinators:
         self._shards.check_loaded()
         groups: list[Group] = []
         for coordinator in self._active():
-            portions = batches(coordinator.group_ids(), PARTS_AT_ONCE)
+            portions = batches(coordinator.group_ids())
             read = partial(self._read_some, coordinator)
             groups += chain.from_iterable(await each_part(self._broker.env, portions, read, at_once=1))
         return groups

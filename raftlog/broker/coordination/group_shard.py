@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 from uuid import UUID
 
 import msgspec
@@ -18,8 +18,9 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     RecordListTooLarge,
 )
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.broker.coordination.shard import JOURNAL_ERRORS, CoordinatorShard
-from raftlog.broker.turns import PARTS_AT_ONCE, run_steps
+from raftlog.broker.turns import decoded
 from raftlog.coordinator.group import DeletedTopics
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_records import KeyValue
@@ -34,9 +35,6 @@ from raftlog.replication.replica_host import TxnMarker
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
     from raftlog.storage.verification import Verification
-
-RECORDS_AT_ONCE: Final = 1_000
-"""The maximum size of a batch read back between two turns of the loop, since a commit may have very many offsets."""
 
 
 class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
@@ -113,7 +111,7 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         return GroupReplay(self._is_gone)
 
     async def _feed(self, replay: GroupReplay, records: bytes) -> int:
-        await run_steps(self._env, replay.feed_stepwise(records), at_once=RECORDS_AT_ONCE)
+        await decoded(self._env, replay.feed_stepwise(records))  # a commit may have very many offsets
         return replay.next_offset
 
     async def _take_up(self, replay: GroupReplay, end_offset: int) -> tuple[GroupCoordinator, int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import PARTS_AT_ONCE, each_part
+from raftlog.broker.turns import batches, each_part
 from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator
 from raftlog.coordinator.transactions.transaction_counts import OutcomeCounts, TransactionCapacity
 from raftlog.coordinator.transactions.transaction_replay import TransactionReplay
@@ -63,11 +64,12 @@ class TransactionCoordinatorShard(CoordinatorShard[TransactionCoordinator, Trans
             ended=self._ended,
         )
         self._outcomes = []
-        for first in range(0, len(transactions), PARTS_AT_ONCE):
-            await self._env.turns.next()  # as reading back
+
+        def load(some: Sequence[Transaction]) -> None:
             at = Moment(asyncio.get_running_loop().time(), self._env.ages.now_ms())
-            part = transactions[first : first + PARTS_AT_ONCE]
-            self._outcomes += coordinator.load(part, at=at)
+            self._outcomes += coordinator.load(some, at=at)
+
+        await each_part(self._env, batches(transactions), load, at_once=1)
         coordinator.committed(end_offset)
         return coordinator, len(transactions)
 

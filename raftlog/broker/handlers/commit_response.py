@@ -14,7 +14,7 @@ MAX_OFFSETS: Final = 10_000
 """Offsets of one request. Apache Kafka has no such bound, but the same error for what is beyond its largest batch:
 some ten thousand offsets, by their names.
 """
-COMMITS_AT_ONCE: Final = 500
+COMMITS_PER_BATCH: Final = 500
 """Offsets of one batch, decided in one turn of the loop, some 10 µs each.
 
 A response has a code for each offset, so the batches of a request may end differently. A rebalance or a deleted topic
@@ -47,7 +47,7 @@ async def commit_in_batches(
     """Commit offsets in batches, one by one; return the code of each. `commit` returns the codes of one batch."""
     codes: dict[RequestRow, int] = {}
     rows = iter(commits.items())
-    while batch := dict(islice(rows, COMMITS_AT_ONCE)):
+    while batch := dict(islice(rows, COMMITS_PER_BATCH)):
         try:
             answers = await commit(tuple(batch.values()))
         except KafkaError as error:

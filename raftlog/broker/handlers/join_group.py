@@ -11,6 +11,7 @@ from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.rights import viewer
 from raftlog.coordinator.group_coordinator import GroupCoordinator
+from raftlog.coordinator.group_memory import protocols_bytes
 from raftlog.coordinator.group_requests import JoinGroup, JoinGroupResult, MemberIdRequired, MemberRef
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
@@ -26,9 +27,6 @@ MAX_REASON_CHARS: Final = 255
 
 MAX_WAITING_BYTES: Final = 8 * 1024
 """A larger request does not wait for a loading coordinator, since waiting requests are not counted in memory."""
-
-PROTOCOL_BYTES: Final = 256
-"""The objects of one protocol, beside its name and metadata."""
 
 
 def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
@@ -53,8 +51,7 @@ def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
 
 def _size(join: JoinGroup) -> int:
     who = (join.group_id, join.member.member_id, join.member.group_instance_id or "", join.client_id)
-    protocols = sum(PROTOCOL_BYTES + len(name) + len(metadata) for name, metadata in join.protocols)
-    return protocols + sum(map(len, (*who, join.protocol_type, join.reason)))
+    return protocols_bytes(join.protocols) + sum(map(len, (*who, join.protocol_type, join.reason)))
 
 
 async def _join_once_loaded(broker: BrokerContext, join: JoinGroup) -> JoinGroupResult | MemberIdRequired:

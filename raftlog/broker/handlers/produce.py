@@ -421,9 +421,7 @@ class PendingProduce(Slot):
             log = locate(broker, each.topic, each.partition)
             config = log.config
             async with server.key_looks:
-                walked = await walk_records(
-                    broker.env, each.records, config, memory=server.memory.decompression
-                )
+                walked = await walk_records(broker.env, each.records, config, memory=server.memory.unappended)
             if not self.connection.is_open:
                 return
             partition = locate(broker, each.topic, each.partition)  # of now

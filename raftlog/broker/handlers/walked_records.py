@@ -26,12 +26,13 @@ class WalkedBatch(NamedTuple):
 async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, memory: Account) -> WalkedBatch:
     """Check each record of a batch, a few at a time, and recompress the batch with its topic's codec.
 
-    Raises the error of a batch that is invalid for a topic with this config. `memory` limits and counts the
-    decompressed and the recompressed batch. All of it counts until the end, though only a few pieces exist at once.
+    Raises the error of a batch that is invalid for a topic with this config. `memory` counts the
+    decompressed and the recompressed batch, which may take half of it. All of it counts until the end, though only a
+    few pieces exist at once.
     """
     header = validate_produced(records, config.max_message_bytes)
     laws = RecordRules.of(config, env.ages.latest_ms())
-    laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit))
+    laws = laws._replace(max_decompressed_bytes=min(laws.max_decompressed_bytes, memory.limit // 2))
     recompression = recompression_for(header, config)
     plain_bytes = 0
     result: Any = None

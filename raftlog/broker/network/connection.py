@@ -18,8 +18,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from raftlog.base.env import context_of_task
 from raftlog.base.guard import Guard
+from raftlog.base.turns import context_of_task
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
 from raftlog.broker.network.admission import ConnectionStanding, Gate, dispatch_before_login
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog.broker.network.progress import ConnectionProgress, pace_of_frame
+from raftlog.broker.network.progress import HOLDING_UP, USUAL, ConnectionProgress
 from raftlog.broker.network.request_memory import FrameRest, RequestMemory
 from raftlog.protocol.frames import PREFIX_BYTES
 
@@ -113,8 +113,8 @@ class Inbox:
         arrived = self.rest.size
         if self._progress is None:
             self._progress = ConnectionProgress(arrived)
-        slowest, patience_s = pace_of_frame(self._requests, self)
-        return self._progress.is_stuck(arrived, slowest=slowest, patience_s=patience_s)
+        pace = HOLDING_UP if self._requests.holds_up_others(self) else USUAL
+        return self._progress.is_stuck(arrived, pace)
 
     def _drop(self) -> None:
         rest, self.rest = self.rest, None

@@ -12,13 +12,7 @@ from typing import Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.memory import Account
-from raftlog.broker.network.progress import (
-    PATIENCE_S,
-    PRESSED_BYTES,
-    PRESSED_S,
-    SLOWEST_BYTES,
-    ConnectionProgress,
-)
+from raftlog.broker.network.progress import CROWDED, USUAL, ConnectionProgress
 
 PIECE_BYTES: Final = 256 * 1024
 """The maximum size given to a transport at once: some join buffers, or copy what the kernel does not take."""
@@ -121,17 +115,15 @@ class Outbox:
     def look(self, *, crowded: bool) -> bool:
         """Return whether sent bytes leave too slowly; called once a second (see `watch`)."""
         unsent = self._unsent_bytes
-        self.stands_still = False
         if not unsent and not (crowded and self.waiting_bytes):
-            self._progress = None
+            self._progress, self.stands_still = None, False
             return False
         left = self._sent_bytes - unsent
         if self._progress is None:
             self._progress = ConnectionProgress(left)
-        if crowded:
-            self.stands_still = self._progress.is_stuck(left, slowest=PRESSED_BYTES, patience_s=PRESSED_S)
-            return False
-        return self._progress.is_stuck(left, slowest=SLOWEST_BYTES, patience_s=PATIENCE_S)
+        is_stuck = self._progress.is_stuck(left, CROWDED if crowded else USUAL)
+        self.stands_still = crowded and is_stuck
+        return is_stuck and not crowded
 
     @property
     def _unsent_bytes(self) -> int:

@@ -3,28 +3,30 @@
 Bytes are counted against time, so a large frame may take as long as it needs. Time is counted in looks
 (`idle_connections.py`), so a pause of our own loop counts against no connection.
 
-| what | must move | may fall behind by |
-|---|---|---|
-| an incomplete frame arrives | SLOWEST_BYTES each second | PATIENCE_S |
-| a response that the transport holds leaves | SLOWEST_BYTES each second | PATIENCE_S |
-| the first, where requests' memory is short | PRESSED_BYTES each second | PRESSED_S |
-| the first, with a grant for which others wait | HOLDING_UP_BYTES each second | PRESSED_S |
-| any response, where half of responses' memory is used | PRESSED_BYTES each second | PRESSED_S |
+| what | pace |
+|---|---|
+| an incomplete frame arrives, a response that the transport holds leaves | USUAL |
+| a frame arrives under a grant for which others wait | HOLDING_UP |
+| a response leaves, where half of responses' memory is used | CROWDED |
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from raftlog.broker.network.request_memory import FrameReader, RequestMemory
+from typing import Final, NamedTuple
 
 LOOK_S: Final = 1.0
-SLOWEST_BYTES: Final = 8 * 1024
-PATIENCE_S: Final = 30.0
-PRESSED_BYTES: Final = 32 * 1024
-PRESSED_S: Final = 3.0
-HOLDING_UP_BYTES: Final = 1024 * 1024
+
+
+class Pace(NamedTuple):
+    """How many bytes must move each second, and by how many seconds they may fall behind."""
+
+    bytes_per_second: int
+    patience_s: float
+
+
+USUAL: Final = Pace(8 * 1024, 30.0)
+HOLDING_UP: Final = Pace(1024 * 1024, 3.0)
+CROWDED: Final = Pace(32 * 1024, 3.0)
 
 
 class ConnectionProgress:
@@ -34,18 +36,11 @@ class ConnectionProgress:
 
     def __init__(self, seen: int) -> None:
         self._seen = seen
-        self._credit_s = PATIENCE_S
+        self._credit_s = USUAL.patience_s
 
-    def is_stuck(self, count: int, *, slowest: int, patience_s: float) -> bool:
-        """Return whether the count, at `slowest` bytes a second, has fallen behind by more than `patience_s`."""
-        gained_s = (count - self._seen) / slowest
+    def is_stuck(self, count: int, pace: Pace) -> bool:
+        """Return whether the count has fallen behind by more than the pace allows."""
+        gained_s = (count - self._seen) / pace.bytes_per_second
         self._seen = count
-        self._credit_s = min(self._credit_s + gained_s, patience_s) - LOOK_S
+        self._credit_s = min(self._credit_s + gained_s, pace.patience_s) - LOOK_S
         return self._credit_s < 0
-
-
-def pace_of_frame(requests: RequestMemory, reader: FrameReader) -> tuple[int, float]:
-    """Return how many bytes of an incomplete frame must arrive each second, and how far they may fall behind."""
-    if requests.holds_up_others(reader):  # perhaps with bytes that were promised to it alone
-        return HOLDING_UP_BYTES, PRESSED_S
-    return (PRESSED_BYTES, PRESSED_S) if requests.is_short else (SLOWEST_BYTES, PATIENCE_S)

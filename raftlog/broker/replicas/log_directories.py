@@ -37,13 +37,13 @@ TROUBLED_S = 60.0
 RECOVERY_PAUSE_S = 1.0
 RECOVERY_RETRIES = 30
 """The pause and the number of retries for a log that cannot be opened for lack of descriptors."""
-RECOVERIES_AT_ONCE = 8
+MAX_CONCURRENT_RECOVERIES = 8
 """Logs that are being recovered at a time."""
 ROOM_SHARE, ROOM_BYTES = 0.05, 1 << 30
 """A directory that was full has room again with this share of its disk free, or this many bytes."""
 ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
 """Seconds from the last refused write to the next check: at first, and after it has filled up repeatedly."""
-CLOSES_AT_ONCE = 4
+MAX_CONCURRENT_CLOSES = 4
 """Threads that share a volume's logs at a clean stop."""
 
 log = get_logger(__name__)
@@ -229,7 +229,7 @@ class LogDirectories:
         Folders of deleted partitions that the last run did not remove are removed afterwards. This happens one at a
         time, since recoveries and syncs need the threads.
         """
-        slots = asyncio.Semaphore(RECOVERIES_AT_ONCE)
+        slots = asyncio.Semaphore(MAX_CONCURRENT_RECOVERIES)
 
         async def open_one(volume: LogVolume, name: TopicPartition) -> RecoveredLog | None:
             async with slots:
@@ -455,7 +455,7 @@ class LogDirectories:
                 log.error("log_directory_failed", directory=volume.path, reason=str(error))
 
     async def _close_logs(self, logs: tuple[Log, ...]) -> None:
-        shares = [logs[start::CLOSES_AT_ONCE] for start in range(CLOSES_AT_ONCE)]
+        shares = [logs[start::MAX_CONCURRENT_CLOSES] for start in range(MAX_CONCURRENT_CLOSES)]
         await asyncio.gather(*(self._env.offload(partial(_close, share)) for share in shares))
 
 

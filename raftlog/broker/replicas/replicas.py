@@ -60,7 +60,7 @@ ROLES_SAID_ONE_BY_ONE = 20
 CREATED_ON_LOOP = 8
 """The number of missing replicas created immediately, so that a small topic exists when its creation is
 acknowledged."""
-CREATED_AT_ONCE = 32
+CREATED_PER_BATCH = 32
 """Replicas of one batch where there are more."""
 REMOVED_AT_ONCE = 200
 """Replicas that are removed in one turn of the loop, some 20 µs each; the others follow in later turns."""
@@ -297,7 +297,7 @@ class Replicas:
         if len(self.missing) <= CREATED_ON_LOOP:
             news = self._next_missing(CREATED_ON_LOOP)
             self._take_created(news, self.logs.create(news))
-        elif news := self._next_missing(CREATED_AT_ONCE):
+        elif news := self._next_missing(CREATED_PER_BATCH):
             self._creating = self.env.offload(partial(self.logs.create, news))
             self._creating.add_done_callback(partial(self._created, news))
 

@@ -59,9 +59,13 @@ from raftlog.coordinator.consumer.migration import (
     upgrade_to_consumer,
 )
 from raftlog.coordinator.consumer.reconcile import is_subset
-from raftlog.coordinator.consumer.subscription_bytes import MAX_SUBSCRIPTION_BYTES, SubscriptionBytes
 from raftlog.coordinator.consumer.topic_regex_resolver import Sight, TopicRegexResolver, Wanted
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord
+from raftlog.coordinator.group_memory import (
+    MAX_SUBSCRIPTION_BYTES,
+    SubscriptionBytes,
+    max_generation_bytes,
+)
 from raftlog.coordinator.group_records import batch_bytes
 from raftlog.coordinator.group_requests import (
     JoinGroup,
@@ -70,7 +74,7 @@ from raftlog.coordinator.group_requests import (
     MemberRef,
     SyncGroup,
 )
-from raftlog.coordinator.member_protocols import ProtocolsByMember, max_generation_bytes
+from raftlog.coordinator.member_protocols import ProtocolsByMember
 from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.timer import CoordinatorTimer, TimerKey, TimerKind
 

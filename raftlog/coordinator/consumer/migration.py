@@ -36,7 +36,8 @@ from raftlog.coordinator.consumer_protocol import (
     read_subscription,
 )
 from raftlog.coordinator.group import NO_LEADER, STABLE, Group, Member, Membership
-from raftlog.coordinator.member_protocols import Protocols, ProtocolsByMember, member_record_bytes
+from raftlog.coordinator.group_memory import member_record_bytes
+from raftlog.coordinator.member_protocols import Protocols, ProtocolsByMember
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})

@@ -22,11 +22,11 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.machine import MAX_PARKED
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
-from raftlog.broker.coordination import group_shard
+from raftlog.broker import turns as broker_turns
 from raftlog.broker.coordination.group_coordinators import TICK_S
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
-from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset, Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP
@@ -420,7 +420,7 @@ def test_partitions_gained_at_once_are_read_back_one_slice_per_turn() -> None:
 
 def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A commit of eighteen thousand took a seventh of a second of each later coordinator's loop."""
-    monkeypatch.setattr(group_shard, "RECORDS_AT_ONCE", 5)
+    monkeypatch.setattr(broker_turns, "PIECES_AT_ONCE", 5)
     noted: Counter[int] = Counter()
     turn, plain = 0, GroupReplay._note
 

@@ -15,11 +15,11 @@ from raftlog.base.errors import (
     NotCoordinator,
     NotLeaderOrFollower,
 )
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.base.types import TRANSACTION_STATE_TOPIC
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.handlers import list_groups, list_transactions
-from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.transactions.transaction import (

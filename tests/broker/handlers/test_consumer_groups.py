@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from raftlog.base import turns
 from raftlog.base.errors import CoordinatorLoadInProgress
-from raftlog.broker import turns
 from raftlog.broker.handlers import (
     consumer_group_describe,
     consumer_group_heartbeat,

@@ -18,6 +18,7 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.broker.coordination.group_coordinators import LOAD_AWAITED_S
 from raftlog.broker.handlers import (
     delete_groups,
@@ -34,7 +35,6 @@ from raftlog.broker.handlers import (
 )
 from raftlog.broker.handlers.join_group import MAX_WAITING_BYTES
 from raftlog.broker.replicas.deleted_topics import DELETED_KNOWN_S, MAX_DELETED_TOPICS
-from raftlog.broker.turns import PARTS_AT_ONCE
 from raftlog.protocol.apis import APIS
 from raftlog_chaos.simulator import SimLoop, simulate
 from tests.broker.coordination.group_broker import TOPIC, TOPIC_ID, GroupBroker

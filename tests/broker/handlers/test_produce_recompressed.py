@@ -150,7 +150,7 @@ async def test_a_bomb_is_refused_within_the_budget() -> None:
     """MESSAGE_TOO_LARGE: it would decompress to 64 times max.message.bytes."""
     partition = leader({"compression_type": "gzip", "max_message_bytes": 20_000})
     fake = serve(partition)
-    account = fake.server.memory.decompression
+    account = fake.server.memory.unappended
     assert await produced(fake, fake.connect(), sent(ZSTD, size=100_000, count=20)) == 10
     assert 0 < account.most <= 64 * 20_000 + (1 << 18) and account.used == 0
     assert stored(partition) == []

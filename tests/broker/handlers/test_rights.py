@@ -27,12 +27,13 @@ from raftlog.base.errors import (
     TopicAuthorizationFailed,
     TransactionalIdAuthorizationFailed,
 )
+from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.broker.audit import MOST_NAMED
 from raftlog.broker.context import RequestContext
 from raftlog.broker.handlers import metadata
 from raftlog.broker.links import peer_auth
 from raftlog.broker.network.admission import _OPEN_APIS
-from raftlog.broker.rights import NAMES_AT_ONCE, among, follow_rules, operations
+from raftlog.broker.rights import among, follow_rules, operations
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, MemberMetadata
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.coordinator.transactions.transaction import TransactionState
@@ -947,7 +948,7 @@ async def test_a_question_about_thousands_of_names_gives_the_loop_its_turns() ->
     )
     found = await among(broker.fake.broker, context, Operation.DESCRIBE, TOPIC, names)
     assert found == {"t-1", "t-2999"}
-    assert turns == len(names) // NAMES_AT_ONCE
+    assert turns == len(names) // PARTS_AT_ONCE - 1
 
 
 class Asked(Authorizer):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.env import TurnQueue
 from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut, UnknownServerError
+from raftlog.base.turns import TurnQueue
 from raftlog.broker import turns as broker_turns
 from raftlog.broker.dispatch import serve_own
 from raftlog.broker.links import broker_links

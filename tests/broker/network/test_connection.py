@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from raftlog.base.env import SERVES_A_BROKER
 from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
+from raftlog.base.turns import SERVES_A_BROKER
 from raftlog.broker.links.peer_auth import API_KEY
 from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
 from raftlog.broker.network.connection import Connection

@@ -9,11 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.broker.network.idle_connections import FAREWELL_LOOKS
-from raftlog.broker.network.progress import PATIENCE_S, PRESSED_BYTES, PRESSED_S, SLOWEST_BYTES
+from raftlog.broker.network.progress import CROWDED, HOLDING_UP, USUAL
 from raftlog.broker.network.request_memory import WINDOW_BYTES
 from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
 
-PATIENCE = int(PATIENCE_S) + 1
+PATIENCE = int(USUAL.patience_s) + 1
 """Looks after which whatever stands still is freed."""
 
 MIB = 1 << 20
@@ -64,7 +64,7 @@ async def test_a_large_frame_from_a_slow_but_honest_client_may_take_hours() -> N
     pipe = fake.connect()
     begin_frame(pipe)
     for _ in range(20 * PATIENCE):
-        pipe.feed(bytes(SLOWEST_BYTES))
+        pipe.feed(bytes(USUAL.bytes_per_second))
         look(fake)
     assert not pipe.transport.closed
 
@@ -89,13 +89,13 @@ async def test_a_connection_that_waits_for_a_grant_is_not_blamed_and_has_its_tim
     waiting.feed((2 * LARGE).to_bytes(4, "big") + bytes(1_000))
     assert not waiting.transport.reading
     holder.transport.reading = True
-    look(fake, int(PRESSED_S))
+    look(fake, int(HOLDING_UP.patience_s))
     assert not waiting.transport.closed
     look(fake)
     assert holder.transport.closed, "it has the grant, and sends nothing"
     holder.connection.connection_lost(None)
     assert waiting.transport.reading and not waiting.transport.closed
-    look(fake, int(PRESSED_S))
+    look(fake, int(HOLDING_UP.patience_s))
     assert not waiting.transport.closed
 
 
@@ -107,13 +107,13 @@ async def test_where_memory_is_short_a_frame_has_to_come_faster() -> None:
         pipe.feed(LARGE.to_bytes(4, "big") + bytes(45_000))
     quick.feed(b"\0")
     assert [each.transport.reading for each in (quick, slow)] == [False, True], "the second has the grant"
-    for _ in range(int(PRESSED_S) + 1):
-        slow.feed(bytes(SLOWEST_BYTES))
+    for _ in range(int(HOLDING_UP.patience_s) + 1):
+        slow.feed(bytes(USUAL.bytes_per_second))
         look(fake)
     assert slow.transport.closed
     assert quick.transport.reading
     for _ in range(10):
-        quick.feed(bytes(PRESSED_BYTES))
+        quick.feed(bytes(CROWDED.bytes_per_second))
         look(fake)
     assert not quick.transport.closed
 
@@ -143,11 +143,11 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
     frame = produce(1, (0, batch(1, 900_000)))
     honest.feed(frame)
     assert not honest.transport.reading
-    for _ in range(int(PRESSED_S) + 1):
+    for _ in range(int(HOLDING_UP.patience_s) + 1):
         assert honest.correlation_ids() == []
         for holder in holders:
             if holder.transport.reading and not holder.transport.closed:
-                holder.feed(bytes(2 * PRESSED_BYTES))
+                holder.feed(bytes(2 * CROWDED.bytes_per_second))
         look(fake)
     assert [each.transport.closed for each in holders].count(True) == 1
     assert closed_for(fake) == {"slow_sender_closed": 1}
@@ -167,10 +167,10 @@ async def test_a_grant_for_which_others_wait_has_to_come_fast_also_when_memory_i
     assert (holder.transport.reading, honest.transport.reading) == (True, False)
     fake.server.requests.give(3_500_000)
     assert not fake.server.requests.is_short
-    for _ in range(int(PRESSED_S) + 1):
+    for _ in range(int(HOLDING_UP.patience_s) + 1):
         if honest.transport.reading:
             break
-        holder.feed(bytes(SLOWEST_BYTES))
+        holder.feed(bytes(USUAL.bytes_per_second))
         look(fake)
     holder.connection.connection_lost(None)
     assert closed_for(fake) == {"slow_sender_closed": 1}
@@ -198,7 +198,7 @@ async def test_a_client_that_reads_slowly_gets_everything() -> None:
     pipe.send(whole_fetch())
     while pipe.transport.unsent:
         look(fake, PATIENCE // 2)
-        pipe.transport.drain(PATIENCE // 2 * SLOWEST_BYTES)
+        pipe.transport.drain(PATIENCE // 2 * USUAL.bytes_per_second)
         await asyncio.sleep(0)
     assert pipe.correlation_ids() == [1]
     assert not pipe.transport.closed
@@ -240,8 +240,8 @@ async def test_answers_that_stand_still_make_room_when_half_the_memory_is_used()
     small.transport.room = 1000
     small.send(whole_fetch())
     with capture_logs() as logs:
-        for _ in range(int(PRESSED_S) + 1):
-            reading.transport.drain(PRESSED_BYTES)
+        for _ in range(int(CROWDED.patience_s) + 1):
+            reading.transport.drain(CROWDED.bytes_per_second)
             look(fake)
     assert [each.transport.closed for each in (large, small, reading)] == [True, False, False]
     assert [line["event"] for line in logs] == ["memory_reclaimed"]
@@ -258,7 +258,7 @@ async def test_answers_held_back_by_another_of_the_same_connection_count_as_well
         produce(1, (0, batch()), acks=-1), fetch(2, (1, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30)
     )
     assert fake.server.memory.answers.used > 6 * MIB
-    look(fake, int(PRESSED_S) + 1)
+    look(fake, int(CROWDED.patience_s) + 1)
     assert pipe.transport.closed
     assert fake.server.memory.answers.used == 0
 

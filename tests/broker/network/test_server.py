@@ -19,7 +19,7 @@ from raftlog.base.errors import NotController, UnsupportedVersion
 from raftlog.broker.handlers import served
 from raftlog.broker.links.peer_auth import prove_membership
 from raftlog.broker.links.peer_channel import PeerChannel
-from raftlog.broker.network import idle_connections, outbox, progress
+from raftlog.broker.network import idle_connections, inbox, outbox, progress
 from raftlog.broker.network.server import ListenerUnavailable
 from raftlog.protocol.apis import APIS
 from raftlog.protocol.codec import decode_response
@@ -212,8 +212,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks a hundred times a second, and little patience."""
     for module in (progress, idle_connections):
         monkeypatch.setattr(module, "LOOK_S", 0.01)
-    for module in (progress, outbox):
-        monkeypatch.setattr(module, "PATIENCE_S", 0.1)
+    for module in (progress, inbox, outbox):
+        monkeypatch.setattr(module, "USUAL", progress.USUAL._replace(patience_s=0.1))
 
 
 def test_a_client_that_never_reads_and_one_that_dribbles_are_freed(run: Any, impatient: None) -> None:

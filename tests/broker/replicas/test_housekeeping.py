@@ -222,7 +222,7 @@ def test_a_segment_that_is_looked_through_in_parts_is_judged_in_one_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Old data that came late: after a restart its headers tell its age. A part for each pass would take days."""
-    monkeypatch.setattr(segment_age, "HEADERS_AT_ONCE", 1)
+    monkeypatch.setattr(segment_age, "MAX_SCANNED_HEADERS", 1)
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
