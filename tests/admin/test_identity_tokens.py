@@ -339,7 +339,7 @@ async def test_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
-async def test_where_being_on_the_machine_is_enough_a_wrong_token_is_not(tmp_path: Path) -> None:
+async def test_a_wrong_token_is_refused_even_where_loopback_needs_none(tmp_path: Path) -> None:
     """A good one is its user; a bad one lets in nobody; what is no JWT makes no difference, as before."""
     provider = IdentityProvider()
     keys = keys_of(provider, provider.write(tmp_path / "keys.json"))

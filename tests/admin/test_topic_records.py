@@ -58,7 +58,7 @@ def test_each_partition_is_read_from_where_it_is_wanted(node: Api, topic: str) -
     assert values(node, "5:@9000") == {5: []}
 
 
-def test_one_goes_on_where_the_answer_ended(node: Api, topic: str) -> None:
+def test_the_next_page_of_records_starts_where_the_last_one_ended(node: Api, topic: str) -> None:
     """`next_offset` is the next start; at the end it stays."""
     (first,) = node.get(f"/v1/topics/{topic}/records?start=5:1&max_records=3").body["data"]
     assert (first["next_offset"], first["high_watermark"]) == (4, 5)
@@ -95,7 +95,7 @@ def test_a_start_that_is_none_is_refused(node: Api, topic: str, start: str) -> N
     assert "start" in answer.body["message"]
 
 
-def test_what_finds_no_room_is_left(own_cluster: AdminCluster) -> None:
+def test_records_beyond_the_response_size_are_left_for_the_next_request(own_cluster: AdminCluster) -> None:
     """Records of a megabyte each in many partitions: the answer ends, and those that are left come when asked for."""
     url = own_cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]

@@ -120,7 +120,7 @@ def test_a_controlled_shutdown_is_told_as_what_it_is(cluster: AdminCluster) -> N
     assert began["because"] == f"broker {victim} is being stopped"
 
 
-def test_what_does_not_exist_has_no_why(cluster: AdminCluster) -> None:
+def test_explaining_a_resource_that_does_not_exist_is_404(cluster: AdminCluster) -> None:
     """404, with the code that clients of REST v3 know."""
     asked = api_of(cluster, next(iter(cluster.running_ids())))
     missing = asked.get("/v1/topics/nothing/partitions/0/why")

@@ -9,6 +9,7 @@ import pytest
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config
 from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.config_tls import ListenerTls
+from tests.kit.errors import raises_faults
 
 FAR = {"raftlog.admin.listener": "0.0.0.0:9644"}
 RULES = {
@@ -65,7 +66,7 @@ def test_a_certificate_file_is_enough_for_https() -> None:
     assert (found.ssl_keystore_type, found.ssl_keystore_location) == ("PEM", "chain.pem")
     assert (found.key_file, found.ssl_client_auth) == ("key.pem", "none")
     assert config.admin_security_protocol == "SSL"
-    with pytest.raises(ConfigFaults, match="must be SSL"):
+    with raises_faults("raftlog.admin.security.protocol"):
         load(short, {"raftlog.admin.security.protocol": "PLAINTEXT"})
 
 

@@ -27,6 +27,7 @@ from raftlog.base.config_resolve import NO_LOGINS
 from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.base.config_tls import TlsSettings
 from raftlog.base.errors import InvalidConfig
+from tests.kit.errors import raises_faults
 
 SAMPLES = {
     "boolean": "true",
@@ -291,7 +292,7 @@ SASL_NODE = {
 )
 def test_logins_and_rules_need_a_secret(file: dict[str, str]):
     """One that is derived from the voters lets whoever knows them pass for a broker, past all logins and rules."""
-    with pytest.raises(ConfigFaults, match=r"raftlog\.cluster\.secret: must be set"):
+    with raises_faults("raftlog.cluster.secret"):
         load_config(file)
 
 

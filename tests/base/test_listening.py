@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ import pytest
 import uvloop
 
 from raftlog.base.listening import check_listening
+from tests.kit.errors import raises_errno
 
 
 @pytest.mark.parametrize("is_bound_first", [False, True])
@@ -36,7 +38,7 @@ def test_a_port_that_is_taken_between_bind_and_listen_is_an_error(
                 each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             free.bind(("127.0.0.1", 0))
             other.bind(free.getsockname())
-            with pytest.raises(OSError, match="in use"):
+            with raises_errno(errno.EADDRINUSE):
                 await listen(free, other)
 
     with asyncio.Runner(loop_factory=make_loop) as runner:

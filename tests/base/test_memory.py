@@ -51,7 +51,7 @@ def test_each_limit_is_a_setting(name: str) -> None:
     assert getattr(load_config({name: "1000000"}), name.replace(".", "_")) == 1_000_000
 
 
-def test_whoever_waits_is_told_once_the_account_is_not_short() -> None:
+def test_waiters_are_notified_when_the_account_is_no_longer_short() -> None:
     """Below three quarters, so that what is given back by bits wakes nobody for nothing."""
     account = Account("a", 100)
     account.take(100)
@@ -65,7 +65,7 @@ def test_whoever_waits_is_told_once_the_account_is_not_short() -> None:
     assert waiter.told == 1, "it would have to wait again"
 
 
-def test_one_that_leaves_is_not_told() -> None:
+def test_a_removed_waiter_is_not_notified() -> None:
     """Its connection is gone."""
     account = Account("a", 100)
     account.take(100)

@@ -144,7 +144,7 @@ def test_a_refusal_is_said_once_and_tried_until_it_ends() -> None:
     run_scenario(scenario)
 
 
-def test_that_there_is_no_controller_at_the_moment_is_no_warning() -> None:
+def test_a_missing_controller_is_not_logged_as_a_warning() -> None:
     """It passes by itself, at every failover."""
 
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:

@@ -54,7 +54,7 @@ async def test_a_prepared_broker_starts_producers_without_a_controller() -> None
         await subject.next()
 
 
-async def test_those_who_come_at_once_share_a_block() -> None:
+async def test_concurrent_requests_share_one_block_of_producer_ids() -> None:
     """One question to the controller, however many producers start."""
     controller = Controller()
     controller.answering.clear()
@@ -104,7 +104,7 @@ async def test_without_a_controller_the_error_is_retriable_and_passes() -> None:
     assert await subject.next() >= 10_000
 
 
-async def test_one_who_gives_up_does_not_cancel_the_block_for_the_others() -> None:
+async def test_a_cancelled_request_does_not_cancel_the_block_of_the_others() -> None:
     """A lost connection must not fail other producers."""
     controller = Controller()
     controller.answering.clear()

@@ -132,7 +132,7 @@ def test_filters_are_for_the_same_rules_or_for_all_of_a_resource() -> None:
 )
 def test_words_that_do_not_go_together_are_refused(wrong: dict[str, Any], said: str) -> None:
     """Before any cluster is asked, with the option to mend."""
-    with pytest.raises(Failure, match=r".") as refused:
+    with pytest.raises(Failure) as refused:
         rules(Asked(**wrong))
     assert said in str(refused.value)
     assert refused.value.code == exits.USAGE

@@ -81,7 +81,7 @@ def test_salt_and_salted_password_are_taken_as_kafkas_tool_takes_them() -> None:
 )
 def test_a_user_that_cannot_be_is_refused_and_its_password_not_shown(text: str, said: str) -> None:
     """The line says which field to mend."""
-    with pytest.raises(Failure, match=r".") as refused:
+    with pytest.raises(Failure) as refused:
         read_scram_argument(text)
     assert said in str(refused.value) and "hush" not in str(refused.value)
     assert refused.value.code == exits.USAGE

@@ -217,7 +217,7 @@ def test_a_command_without_settings_is_told_that_the_listener_speaks_tls(
     assert ran.stderr.count("\n") == 1
 
 
-def test_who_lacks_a_right_is_told_the_operation_and_the_resource(as_: As, cluster: SecureCluster) -> None:
+def test_a_refusal_names_the_operation_and_the_resource(as_: As, cluster: SecureCluster) -> None:
     """In one form for all commands, whichever client library asked. A producer's refusal names its topic."""
     cluster.create_topic("closed", partitions=1)
     as_("admin", "user", "set", "eve", "--password-stdin", stdin=b"a password\n")
@@ -310,7 +310,7 @@ def test_records_are_read_without_a_right_to_any_group(as_: As, cluster: SecureC
     assert ran.stderr == "raftlog: not authorized: this needs READ of the group\n"
 
 
-def test_who_may_not_look_after_security_is_told_so(as_: As) -> None:
+def test_security_commands_report_a_missing_right(as_: As) -> None:
     """librdkafka would show no rules, wait for ever, or end its process."""
     for arguments in (
         ("user", "list"),

@@ -41,7 +41,7 @@ def test_a_request_that_only_reads_is_repeated_after_a_lost_response() -> None:
 def test_a_request_that_may_have_been_carried_out_is_not_repeated() -> None:
     """A topic that is created twice would be reported as one that exists already."""
     with ScriptedBroker(lost_once(nothing)) as broker, broker.cluster() as cluster:
-        with pytest.raises(Unreachable, match="closed the connection") as lost:
+        with pytest.raises(Unreachable) as lost:
             cluster.ask(ApiKey.CREATE_TOPICS, lambda make: make.CreateTopicsRequest(topics=()))
         assert broker.asked == [ApiKey.CREATE_TOPICS] and not isinstance(lost.value, NotConnected)
 

@@ -82,7 +82,7 @@ def test_patience_that_shrinks_counts_at_once() -> None:
     assert soft.condemned(100.2 + SESSION_S) == {1: "session expired"}
 
 
-def test_whoever_is_condemned_stays_so_until_it_is_heard_of_or_fenced() -> None:
+def test_a_broker_due_for_fencing_stays_so_until_its_next_heartbeat_or_fencing() -> None:
     """A fencing that the quorum refused is tried again; a stall of our own takes an expired session back."""
     soft = BrokerLiveness(SESSION_S, Lateness())
     for broker_id in (1, 2, 3, 4):

@@ -94,7 +94,7 @@ def test_an_old_client_is_never_refused() -> None:
     assert charge(quotas, 10, 3, 4, strict=False) == MutationsCharged((True, True), 3_000)
 
 
-def test_whoever_has_no_quota_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_without_a_quota_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """And those that are do not grow without bound."""
     monkeypatch.setattr(mutation_quotas, "MAX_KEPT", 3)
     quotas = MutationQuotas(Windows())

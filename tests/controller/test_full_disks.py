@@ -31,7 +31,7 @@ def test_it_is_said_once(cluster: ControllerCluster) -> None:
     assert len(cluster.journal) == batches
 
 
-def test_where_nobody_has_room_the_leader_stays(cluster: ControllerCluster) -> None:
+def test_the_leader_stays_if_every_disk_is_full(cluster: ControllerCluster) -> None:
     """As with a drain: a refused record is better than none that can be read."""
     for broker_id in (2, 3, 1):
         cluster.heartbeat(broker_id, lacks_room=True)

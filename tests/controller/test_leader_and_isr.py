@@ -264,7 +264,7 @@ def test_clean_election_is_not_marked_as_unclean() -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").unclean_epoch) == (2, -1)
 
 
-def test_nobody_joins_an_isr_that_is_lost() -> None:
+def test_no_broker_joins_an_isr_whose_records_are_lost() -> None:
     """In sync with a leader that lacks records is not in sync: such a member would be elected as if it were."""
     cluster = ControllerCluster()
     cluster.start(1, 2)

@@ -47,7 +47,7 @@ def test_leadership_goes_to_the_named_replica(cluster: ControllerCluster) -> Non
     assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (3, epoch + 1)
 
 
-def test_nobody_else_is_made_leader(cluster: ControllerCluster) -> None:
+def test_only_an_in_sync_replica_is_made_leader(cluster: ControllerCluster) -> None:
     """Not one that has no replica, is behind, or is not there."""
     cluster.start(4)
     cluster.alter("t", (1, 2))

@@ -86,7 +86,7 @@ def test_fewer_replicas_or_another_order_end_at_once(cluster: ControllerCluster)
     assert cluster.partition("t").leader == 1
 
 
-def test_what_stays_must_be_in_sync_before_others_go(cluster: ControllerCluster) -> None:
+def test_replicas_are_removed_only_after_the_remaining_ones_are_in_sync(cluster: ControllerCluster) -> None:
     """A replica in sync is not given up for one that is not."""
     cluster.alter("t", (1, 3))
     assert move(cluster, 1, 2) == 0
@@ -151,7 +151,7 @@ def test_asked_twice_it_is_done_once(cluster: ControllerCluster) -> None:
     assert len(cluster.journal) == batches
 
 
-def test_one_that_is_being_added_is_the_last_choice_of_an_unclean_election(
+def test_a_replica_that_is_being_added_is_the_last_choice_of_an_unclean_election(
     cluster: ControllerCluster,
 ) -> None:
     """It may have next to nothing."""

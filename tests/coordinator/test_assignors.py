@@ -102,7 +102,7 @@ def test_uniform_takes_no_more_from_anybody_than_evenness_asks(
 
 
 @given(members, counts)
-def test_nobody_has_two_more_than_another_that_could_take_one(
+def test_no_member_has_two_partitions_more_than_another_that_could_take_one(
     found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
     """No single move would make it more even, also if members read different topics."""

@@ -56,7 +56,7 @@ def test_an_old_client_joins_in_one_step() -> None:
     assert (type(joined), joined.generation) == (JoinGroupResult, 1)
 
 
-def test_whoever_comes_too_late_is_told_that_the_group_is_full() -> None:
+def test_a_member_beyond_the_maximum_gets_group_max_size_reached() -> None:
     """GROUP_MAX_SIZE_REACHED (KIP-389) beyond group.max.size, with or without an id of its own."""
     bench = GroupCoordinatorSetup(group_max_size=1)
     first, second = bench.join(), bench.join()

@@ -106,7 +106,7 @@ def test_a_full_heartbeat_is_told_all_again():
     assert share(heard) == {0, 1, 2, 3}
 
 
-def test_nobody_gets_a_partition_before_its_former_owner_gave_it_up():
+def test_a_partition_is_assigned_only_after_its_former_owner_revoked_it():
     """The newcomer waits in UNRELEASED_PARTITIONS; what was given up is its own with its next heartbeat."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
@@ -164,7 +164,7 @@ def test_a_lost_answer_does_not_fence():
     )
 
 
-def test_what_is_to_be_given_up_is_told_until_it_is():
+def test_each_response_repeats_the_partitions_to_revoke_until_they_are_revoked():
     """A member that lost that response and says nothing of it (librdkafka) would keep all, and let the others wait
     for ever.
     """
@@ -196,7 +196,7 @@ def test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it():
     assert made.consumer_group_heartbeat("b", 2) == ConsumerGroupHeartbeatResult("b", 2)
 
 
-def test_who_never_said_that_it_has_what_it_was_told_is_forgotten_when_it_leaves():
+def test_a_member_that_never_confirmed_its_assignment_is_forgotten_when_it_leaves():
     """Members come under new ids all the time."""
     made = bench()
     for number in range(3):
@@ -319,7 +319,7 @@ def test_a_static_member_that_does_not_come_back_is_out_after_a_session():
     assert settled(made, "b")["b"] > has["b"]
 
 
-def test_who_leaves_for_a_while_has_given_up_what_it_was_told_to():
+def test_a_static_member_that_leaves_has_revoked_what_it_was_asked_to_revoke():
     """Others may have that at once; for the rest it has its session, and no rebalance timeout."""
     made = bench()
     made.consumer_group_heartbeat("a", 0, instance_id="one", rebalance_timeout_ms=3_000)
@@ -335,7 +335,7 @@ def test_who_leaves_for_a_while_has_given_up_what_it_was_told_to():
 # -- time ------------------------------------------------------------------------------------------------
 
 
-def test_who_is_silent_for_a_session_is_out():
+def test_a_member_without_heartbeats_is_removed_after_the_session_timeout():
     """group.consumer.session.timeout.ms; heartbeats keep a session alive."""
     made = bench(group_consumer_session_timeout_ms=5_000)
     made.consumer_group_heartbeat("a", 0)
@@ -445,7 +445,7 @@ def test_members_of_long_ids_are_out_together_too():
     assert not group(made).members
 
 
-def test_who_does_not_give_up_its_partitions_in_time_is_out():
+def test_a_member_that_does_not_revoke_in_time_is_removed():
     """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
     made = bench()
     made.consumer_group_heartbeat("a", 0, rebalance_timeout_ms=3_000)

@@ -317,7 +317,7 @@ def test_an_empty_group_takes_either_type_whatever_the_policy():
     assert made.replayed()["g"] == made.read()
 
 
-def test_who_waits_in_a_rebalance_is_told_to_join_again():
+def test_a_classic_member_that_waits_in_a_rebalance_gets_rebalance_in_progress():
     """A classic member whose JoinGroup waits for others hears REBALANCE_IN_PROGRESS, and joins the consumer group."""
     made = bench()
     (old,), _ = assigned(made, None)
@@ -392,7 +392,7 @@ def test_classic_members_that_do_not_join_again_in_time_are_out():
     assert set(consumer(made).members) == {"new"}
 
 
-def test_who_left_during_a_rebalance_is_not_back_when_the_group_becomes_a_consumer_group():
+def test_a_member_that_left_during_a_rebalance_is_not_in_the_upgraded_group():
     """Its last generation is all that is recorded: what the leaver had there is for others at once."""
     made = bench()
     ids, _ = assigned(made, None, None)

@@ -53,7 +53,7 @@ def test_assign_only_consumers_commit_with_generation_minus_one() -> None:
     assert (bench.read().state, bench.read().offsets[("t", 0)].offset) == (EMPTY, 7)
 
 
-def test_who_is_not_in_the_generation_may_not_commit() -> None:
+def test_only_members_of_the_current_generation_may_commit() -> None:
     """The errors of Apache Kafka's validateOffsetCommit, and nothing is written."""
     bench = GroupCoordinatorSetup()
     assert isinstance(bench.commit_offset(1, member_id="x", generation=1), GroupIdNotFound)
@@ -482,7 +482,7 @@ def test_very_many_offsets_go_in_several_batches(how: str) -> None:
     assert max(map(len, bench.batches[written:])) < 100_000
 
 
-def test_what_has_to_go_of_many_groups_goes_in_slices() -> None:
+def test_offsets_of_many_groups_are_deleted_in_slices() -> None:
     """A topic that ten thousand groups have read must not hold up the loop; a commit does not wait for all of them."""
     bench = GroupCoordinatorSetup()
     count = 3 * GROUPS_PER_SWEEP

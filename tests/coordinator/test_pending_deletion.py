@@ -54,7 +54,7 @@ def test_a_group_ends_with_its_last_slice() -> None:
     assert not left.exists
 
 
-def test_what_has_to_go_is_not_shown() -> None:
+def test_offsets_that_await_deletion_are_not_listed() -> None:
     """As if it were gone already; a group without such offsets is shown as the very value it is."""
     group = group_of(("t", 0), ("u", 0), pending=(("t", 1),))
     shown = PendingDeletion(topics=named("t")).without_deleted(group)

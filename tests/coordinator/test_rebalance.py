@@ -167,7 +167,7 @@ def test_a_stable_follower_that_asks_again_disturbs_nobody() -> None:
     assert bench.read().state == PREPARING_REBALANCE
 
 
-def test_who_joins_twice_is_answered_once_each() -> None:
+def test_two_join_requests_of_one_member_each_get_one_response() -> None:
     """A retry takes the place of the request before it, which is told to come again."""
     bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None)
@@ -273,7 +273,7 @@ def test_a_group_whose_first_member_left_is_of_its_next_members_type() -> None:
     assert bench.read().membership.protocol_type == "connect"
 
 
-def test_who_does_not_join_again_in_time_is_out() -> None:
+def test_a_member_that_does_not_rejoin_in_time_is_removed() -> None:
     """The longest rebalance timeout of the members; beating alone is not enough."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=20_000)
@@ -320,7 +320,7 @@ def test_a_member_that_falls_silent_costs_the_others_one_rebalance() -> None:
     assert (again.generation, len(again.members)) == (generation + 1, 1)
 
 
-def test_who_waits_for_the_others_is_not_silent() -> None:
+def test_a_member_whose_join_waits_for_others_does_not_time_out() -> None:
     """A member whose JoinGroup waits cannot beat, and is not to blame; a newcomer waits five minutes at most."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=600_000)
@@ -335,7 +335,7 @@ def test_who_waits_for_the_others_is_not_silent() -> None:
     assert len(waiting[0].members) == 2
 
 
-def test_who_never_asks_for_its_assignment_is_out() -> None:
+def test_a_member_that_never_syncs_is_removed() -> None:
     """After a generation began every member has the rebalance timeout to sync."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=8_000, session_timeout_ms=30_000)

@@ -33,7 +33,7 @@ def targets_of(owners: list[str]) -> dict[str, Partitions]:
 
 @given(rounds=st.lists(st.tuples(OWNERS, STEPS), min_size=1, max_size=4))
 @settings(deadline=None)
-def test_no_partition_has_two_owners_and_all_get_where_they_shall(
+def test_no_partition_has_two_owners_and_every_assignment_is_reached(
     rounds: list[tuple[list[str], list[tuple[str, bool]]]],
 ) -> None:
     """Members come in any order, and give up at once or later what they are told to."""
@@ -68,7 +68,7 @@ def test_no_partition_has_two_owners_and_all_get_where_they_shall(
         assert current.assigned == targets[who] and not current.revoking
 
 
-def test_who_does_not_say_what_it_has_is_taken_to_have_all() -> None:
+def test_a_heartbeat_without_partitions_means_that_the_member_still_owns_all() -> None:
     """Most heartbeats say nothing of partitions: what is to be given up is not taken for given up."""
     current = CurrentAssignment(1, 0, MemberState.STABLE, share(0, 1))
     told = next_assignment(current, share(0), target_epoch=2, owned=None, held=lambda _: {})

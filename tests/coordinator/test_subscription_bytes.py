@@ -53,7 +53,9 @@ def test_all_that_a_member_says_of_itself_counts():
         assert subscriber_bytes("", MemberMetadata(**{name: "x" * 100})) == least + 100, name
 
 
-def test_who_says_too_much_is_refused_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch):
+def test_a_member_with_a_too_large_subscription_is_refused_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
     """Also after a failover: what was recorded is weighed again."""
     monkeypatch.setattr(consumer_group, "MAX_SUBSCRIPTION_BYTES", 1_300)
     made = GroupCoordinatorSetup()

@@ -116,7 +116,7 @@ def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: py
         assert rounds <= 10, waiting
 
 
-def test_what_nobody_comes_for_makes_room():
+def test_matches_that_no_group_asks_for_are_evicted():
     """As many groups as are remembered have gone: others are looked at once it is clear that nobody asks again."""
     matcher = TopicMatcher(dict(list(MANY.items())[:4_100]))
     gone = [f"gone{number}" for number in range(MAX_CACHED_REGEXES)]
@@ -130,7 +130,7 @@ def test_what_nobody_comes_for_makes_room():
     assert matcher.resolve("00000-.*") == ("00000-log",)
 
 
-def test_little_looks_have_one_budget_together():
+def test_small_expressions_share_one_evaluation_budget():
     """Fifty expressions of one heartbeat take no longer than one that is large: the rest waits."""
     matcher = TopicMatcher(dict(list(MANY.items())[:1_000]))
     found = [matcher.resolve(f"{number}0.*") for number in range(50)]
@@ -254,7 +254,7 @@ def test_what_was_matched_stands_while_a_new_coordinator_looks():
     assert made.consumer_group_heartbeat("a", heard.epoch, owned=heard.assignment).epoch == heard.epoch
 
 
-def test_who_has_an_expression_that_turns_out_to_match_too_much_is_told_so():
+def test_a_member_whose_expression_matches_too_many_topics_gets_an_error():
     """It was let in before that was known, and never had anything; the others of the group do not suffer for it."""
     made, topics = bench(MANY)
     heard = made.consumer_group_heartbeat("a", 0, topics=(), regex=".*")
@@ -381,7 +381,7 @@ def test_a_right_that_is_taken_away_takes_the_topic_from_the_group():
     assert set(heard.assignment) == {topic_id("a"), topic_id("b")}
 
 
-def test_who_sends_the_heartbeat_that_looks_decides_what_all_match():
+def test_the_rights_of_the_member_that_resolves_an_expression_apply_to_the_whole_group():
     """As in Apache Kafka: a group has one result for an expression. It stands until topics or those rules change."""
     made, rules, counted = guarded({"a": 1, "b": 1}, rule("a"), rule("b", BOB))
     first = made.consumer_group_heartbeat("m", 0, topics=(), regex=".*", viewer=ALICE)

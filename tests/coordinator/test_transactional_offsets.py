@@ -276,7 +276,7 @@ def test_a_group_with_very_many_offsets_that_pend_is_deleted_in_several_batches(
     assert max(map(len, bench.batches[written:])) < 100_000
 
 
-def test_what_pends_does_not_expire() -> None:
+def test_pending_transactional_offsets_do_not_expire() -> None:
     """Nor does the offset before it, which an abort leaves standing."""
     bench = TransactionalCoordinatorSetup(offsets_retention_minutes=1)
     bench.commit_offset(3)

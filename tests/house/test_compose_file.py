@@ -95,7 +95,7 @@ def test_an_onlooker_is_given_files_that_exist(name: str) -> None:
                 assert (ROOT / here / Path(file).relative_to(there)).is_file()
 
 
-def test_who_has_the_secrets_group_reads_the_readers_token() -> None:
+def test_the_secrets_group_may_read_the_readers_token() -> None:
     """`secrets` runs as the image's user, whose group Prometheus has; the folder is the volume's first content."""
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
     (gid,) = re.findall(r"--gid (\d+) raftlog", dockerfile)

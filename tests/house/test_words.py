@@ -118,7 +118,7 @@ def _inside_condition_loops(tree: ast.Module) -> set[int]:
     }
 
 
-def test_nobody_reaches_into_the_private_parts_of_another_module():
+def test_no_module_uses_a_private_name_of_another():
     """A private part can be changed by reading one file. Libraries' insides have their own rooms: the quorum's adapter
     (pysyncobj) and the simulator (asyncio)."""
     found = [

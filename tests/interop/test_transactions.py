@@ -261,7 +261,7 @@ COPIERS = ("kafka-python", "aiokafka", "kafkajs", "sarama", "franz-go")
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(("holder", "kind"), [case(*copier_kinds(each)) for each in COPIERS])
-def test_who_takes_over_from_a_copier_that_died_before_its_commit_copies_all_once(
+def test_a_successor_of_a_copier_that_died_before_its_commit_copies_each_record_once(
     cluster: Cluster, client: Confluent, topic: str, holder: MemberKind, kind: MemberKind
 ) -> None:
     """Nobody sees the dead one's records; each record is there once (KIP-447, or an id for each partition)."""

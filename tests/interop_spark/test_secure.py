@@ -55,7 +55,7 @@ def test_a_stream_logs_in_as_a_user_who_may_read_and_writes_as_one_who_may_write
     assert not leaks, "\n".join(leaks)
 
 
-def test_who_is_not_let_in_is_told_so(spark: Any, secured: Secured, topic: str) -> None:
+def test_a_refused_login_or_right_is_reported(spark: Any, secured: Secured, topic: str) -> None:
     """By Java's client; a right that is missing is told as Kafka does."""
     secured.make(topic)
     right = secured.java_options("reader")

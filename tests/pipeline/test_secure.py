@@ -70,7 +70,7 @@ def test_a_stream_needs_no_right_but_to_read_the_one_topic_and_to_write_the_othe
     assert secured.read(copy) == values
 
 
-def test_who_may_not_read_or_write_or_log_in_is_told_so_in_a_sentence(
+def test_a_refused_read_write_or_login_is_reported_in_one_sentence(
     spark: SparkSession, secured: Secured, topic: str
 ):
     """And not told the password."""

@@ -302,5 +302,5 @@ def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
         return decode_fetch(frame, codec.decode_header(frame)[1], version)
 
     assert decoded("t" * 249).topics[0][0] == "t" * 249
-    with pytest.raises(InvalidRequest, match="250 bytes, more than 249"):
+    with pytest.raises(InvalidRequest):
         decoded("t" * 250)

@@ -217,7 +217,7 @@ def test_the_core_compacts_nothing_by_itself() -> None:
     assert node.core.journal.first_index == 1 and len(node.log) == 6_000
 
 
-def test_one_that_resigns_is_a_follower_without_a_leader() -> None:
+def test_a_leader_that_resigns_is_a_follower_without_a_leader() -> None:
     """It votes again, in a later term, and sends no heartbeats."""
     node = SingleVoter().elect()
     node.core.resign()

@@ -92,7 +92,7 @@ def test_a_snapshot_is_read_once_for_all_and_given_back_by_the_last() -> None:
     run_scenario(script)
 
 
-def test_whoever_asked_is_told_when_it_is_read() -> None:
+def test_the_caller_is_notified_when_the_snapshot_is_read() -> None:
     """A node need not wait for the next tick."""
 
     async def script(folder: SnapshotFolder) -> None:

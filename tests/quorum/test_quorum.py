@@ -554,7 +554,7 @@ def test_an_idle_quorum_hardly_wakes() -> None:
     assert run_scenario(script, 1) == {0: 0}
 
 
-def test_nobody_but_the_voters_joins_the_quorum() -> None:
+def test_only_voters_join_the_quorum() -> None:
     """A node that is not listed, or that claims an id already here, is turned away with the reason."""
 
     async def script(cluster: QuorumCluster) -> None:

@@ -94,13 +94,13 @@ def test_a_vote_is_granted_to_who_names_this_directory_only() -> None:
 
 
 @pytest.mark.parametrize("directory_id", [b"", UNRECORDED])
-def test_who_names_no_directory_gets_the_vote_of_one_that_may_stand(directory_id: bytes) -> None:
+def test_a_candidate_need_not_name_a_directory_to_get_a_vote(directory_id: bytes) -> None:
     """A candidate may not know yet that directories are recorded."""
     assert voters(RECORDED).may_grant(2, Asked(directory_id), has_log=True)
     assert not voters(RECORDED, directory_id=NEW).may_grant(2, Asked(directory_id), has_log=True)
 
 
-def test_an_empty_voter_elects_only_who_forms_a_cluster_with_it() -> None:
+def test_an_empty_voter_votes_only_for_a_candidate_that_forms_a_cluster_with_it() -> None:
     """A candidate of a cluster has metadata, which it lacks; a log whose commits are not known yet will do."""
     empty = voters(None)
     assert empty.may_grant(2, Asked(forming=True), has_log=False)

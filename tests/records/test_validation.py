@@ -112,7 +112,7 @@ def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None
 
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
-def test_who_claims_more_records_than_bytes_is_looked_into(codec: int) -> None:
+def test_a_batch_that_claims_more_records_than_bytes_is_walked(codec: int) -> None:
     """And nobody else: compressed batches of ordinary producers cost what they did."""
     payload = compress(codec, smallest(100) * 50)
     assert is_walked(with_payload(BASE, payload, codec=codec, count=len(payload) + 1))

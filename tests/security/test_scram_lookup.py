@@ -95,7 +95,7 @@ def test_the_first_answer_takes_the_same_steps_whether_the_user_exists() -> None
     assert there[1] == missing[0]
 
 
-def test_what_others_look_like_is_kept_until_there_are_other_credentials() -> None:
+def test_decoy_credentials_are_cached_until_the_credentials_change() -> None:
     """A lookup of 5,000 users looks at a hundred of them, once."""
     looked = Counter[str]()
 

@@ -63,7 +63,7 @@ def test_a_token_is_found_by_its_proof_while_it_is_there() -> None:
         assert key.find(second, wrong) is None
 
 
-def test_no_more_is_kept_than_there_are_tokens() -> None:
+def test_credentials_of_removed_tokens_are_removed() -> None:
     """Credentials of tokens that are gone go as well."""
     key = TokenKey(KEY)
     for number in range(20):

@@ -479,7 +479,7 @@ class WitnessDisk(SimDisk):
         super().rename(source, target)
 
 
-def test_that_there_may_be_holes_is_durable_before_the_first_one() -> None:
+def test_the_mark_for_holes_is_durable_before_the_first_hole() -> None:
     """A real power cut on btrfs left the cleaned segment, whose file had been synced, and not the mark before it."""
     log = open_compacted(WitnessDisk(0))
     for number in range(12):

@@ -101,7 +101,7 @@ def test_a_cut_off_checkpoint_is_refused() -> None:
     """A checkpoint cut at any byte never passes for a shorter one."""
     whole = b"0\n2\n0 0\n4 100\n"
     for length in range(len(whole)):
-        with pytest.raises(ValueError, match=r"."):
+        with pytest.raises(ValueError):
             LeaderEpochs().decode(whole[:length])
 
 

@@ -36,6 +36,7 @@ from raftlog.records.batch import (
 from raftlog.records.header import TRANSACTIONAL_BIT
 from raftlog.storage.log import Log
 from raftlog_chaos.simulator.disk import SimDisk
+from tests.kit.errors import raises_errno
 from tests.kit.examples import examples
 from tests.records.forged_batches import claiming
 from tests.storage.batches import NOW_MS, append, batch_of, read_all
@@ -316,11 +317,10 @@ def test_a_full_disk_fails_the_append_and_nothing_else(room: int) -> None:
     full = disk.capacity_bytes - disk.room_bytes() + room
     disk.capacity_bytes = full
     sequence = 4
-    with pytest.raises(OSError, match="No space") as failure:
+    with raises_errno(errno.ENOSPC):
         for sequence in range(4, 20):
             append(log, b"x" * 30, producer=(9, 0, sequence))
             before = read_all(log)
-    assert failure.value.errno == errno.ENOSPC
     assert (log.log_end_offset, read_all(log)) == (sequence, before)
     disk.capacity_bytes = 1 << 40
     assert append(log, b"x" * 30, producer=(9, 0, sequence)).base_offset == sequence
@@ -338,7 +338,7 @@ def test_what_follows_a_batch_that_found_no_room_is_refused_like_it(known: int) 
     for sequence in range(known):
         append(log, b"x", producer=(9, 0, sequence))
     disk.fill()
-    with pytest.raises(OSError, match="No space"):
+    with raises_errno(errno.ENOSPC):
         append(log, b"x", producer=(9, 0, known))
     disk.make_room()
     for ahead in (known + 1, known + 3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from raftlog.storage.partition_files import (
     encode_uuid,
 )
 from raftlog_chaos.simulator.disk import SimDisk
+from tests.kit.errors import raises_errno
 
 ID = UUID(int=0x1234567890ABCDEF1234567890ABCDEF)
 
@@ -238,7 +240,7 @@ def test_a_name_that_the_disk_refuses_is_not_taken_for_written(
     """The next write of the file does not bring it in by the way."""
     directory = open_directory()
     open_directory.disk.fill()  # type: ignore[attr-defined]
-    with pytest.raises(OSError, match="space"):
+    with raises_errno(errno.ENOSPC):
         directory.note_incarnation(UUID(int=1))
     open_directory.disk.make_room()  # type: ignore[attr-defined]
     assert (directory.incarnations, open_directory().incarnations) == ((), ())

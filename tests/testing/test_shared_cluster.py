@@ -50,7 +50,7 @@ def test_the_owner_closes_it_only_after_the_last_user(tmp_path):
     assert sorted(seen[1:-1]) == ["owner leaves", "user leaves"]
 
 
-def test_who_comes_after_the_owner_starts_another(tmp_path):
+def test_a_process_that_comes_after_the_owner_starts_a_new_cluster(tmp_path):
     """Nobody is given the address of a cluster that is gone."""
     seen: list[str] = []
     for _ in range(2):

@@ -193,7 +193,7 @@ def test_requests_wait_until_the_partition_is_read_back() -> None:
     async def scenario(node: GroupBroker) -> None:
         await node.groups.commit(commit_of(1))
         node.partition_host.flushes = False
-        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+        with pytest.raises(CoordinatorNotAvailable):
             await node.groups.commit(commit_of(2))
         node.publish(leader=1)
         with pytest.raises(CoordinatorLoadInProgress):
@@ -453,7 +453,7 @@ def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
     async def scenario(node: GroupBroker) -> None:
         await node.groups.commit(commit_of(1))
         node.partition_host.flushes = False
-        with pytest.raises(CoordinatorNotAvailable, match="in time"):
+        with pytest.raises(CoordinatorNotAvailable):
             await node.groups.commit(commit_of(2))
         node.publish(leader=1)
         node.publish(topics={})

@@ -332,7 +332,7 @@ def test_what_is_not_committed_in_time_is_answered_and_not_forgotten() -> None:
     run_scenario(scenario)
 
 
-def test_who_coordinates_an_id_is_known_without_waiting() -> None:
+def test_the_coordinator_of_a_transactional_id_is_found_without_waiting() -> None:
     """Produce asks that for every new transaction."""
 
     async def scenario(node: TransactionBroker) -> None:

@@ -503,7 +503,7 @@ def as_broker(pipe: FakeClient, broker_id: int = 2, broker_epoch: int = 12) -> F
     return pipe
 
 
-async def test_who_only_says_that_it_is_a_broker_moves_nobodys_high_watermark() -> None:
+async def test_a_client_that_claims_a_replica_id_does_not_move_the_high_watermark() -> None:
     """Replica fetches are for connections that proved the cluster secret, under their own id."""
     fake = FakePartitionServer(filled(0))
     for pipe in (fake.connect(), as_broker(fake.connect(), 3), as_broker(fake.connect(), 2, 11)):
@@ -780,7 +780,7 @@ async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
 
 
 @pytest.mark.parametrize("min_bytes", [1, 2])
-async def test_where_memory_for_answers_is_short_small_batches_are_told_and_large_ones_wait(
+async def test_low_response_memory_delays_large_fetches_and_serves_small_ones(
     min_bytes: int,
 ) -> None:
     """Consumers of little go on as ever; the others are woken once there is room, or told nothing at the end."""

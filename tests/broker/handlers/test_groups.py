@@ -337,7 +337,7 @@ def test_a_bounded_number_of_deleted_topics_is_known() -> None:
 
 
 @versions(offset_commit)
-def test_who_does_not_coordinate_a_group_says_so_even_of_topics_it_does_not_know(version: int) -> None:
+def test_not_coordinator_takes_precedence_over_an_unknown_topic(version: int) -> None:
     """Its metadata may be behind the client's; that a topic is unknown would be taken for the last word."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -644,7 +644,7 @@ def test_a_request_of_many_parts_leaves_the_loop_to_others(handler: Any, parts: 
     run_scenario(scenario)
 
 
-def test_who_names_a_group_again_and_again_is_told_once() -> None:
+def test_a_group_named_repeatedly_in_a_request_is_answered_once() -> None:
     """A few kilobytes of names made an answer of a hundred megabytes."""
 
     async def scenario(node: GroupBroker) -> None:

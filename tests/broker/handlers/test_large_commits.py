@@ -69,7 +69,7 @@ def test_a_request_commits_so_many_offsets_at_most(
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_whoever_does_not_coordinate_says_so_in_turns(is_transactional: bool) -> None:
+def test_a_large_commit_to_the_wrong_coordinator_is_refused_in_several_turns(is_transactional: bool) -> None:
     """Of each partition, as long as the answer then is."""
 
     async def scenario(node: GroupBroker) -> None:

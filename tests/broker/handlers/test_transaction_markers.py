@@ -184,7 +184,7 @@ def test_a_marker_for_one_transaction_does_not_end_another(version: int) -> None
 
 
 @versions(offset_fetch)
-def test_who_requires_stable_offsets_is_told_to_wait(version: int) -> None:
+def test_a_fetch_that_requires_stable_offsets_gets_unstable_offset_commit(version: int) -> None:
     """UNSTABLE_OFFSET_COMMIT since version 7 (KIP-447); everybody else reads what is committed."""
 
     async def scenario(node: GroupBroker) -> None:

@@ -51,7 +51,7 @@ async def test_updates_reach_the_controller(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", versions(UPDATE))
-async def test_one_refusal_is_told_for_all(version: int) -> None:
+async def test_one_refused_update_is_the_error_of_the_whole_request(version: int) -> None:
     """As the request's own error, in Kafka's words and in every version: clients of versions 0 and 1 look there."""
     cluster = answering(FeatureResult("a"), FeatureResult("b", InvalidUpdateVersion.code, "broker 3 is old"))
     updates = (wanted(version, "a", 2, UPGRADE), wanted(version, "b", 1, UPGRADE))

@@ -116,7 +116,7 @@ def test_a_large_answer_is_decoded_in_turns(monkeypatch: pytest.MonkeyPatch) -> 
     run_scenario(scenario)
 
 
-def test_who_asks_goes_on_following() -> None:
+def test_requests_to_a_broker_do_not_replace_its_fetch_connection() -> None:
     """The connection on which a broker fetches is not superseded by those on which it asks."""
 
     async def scenario(cluster: BrokerCluster) -> None:

@@ -115,7 +115,7 @@ async def test_a_node_goes_by_its_own_listeners_as_well() -> None:
         assert "log in or show" in str(refusal(seen(), controller_anonymous_clients=True, **each))
 
 
-async def test_nobody_gets_in_before_the_controller_was_heard_of() -> None:
+async def test_controller_clients_are_refused_until_the_active_controller_was_heard_from() -> None:
     """The rules and brokers that a node knows from before may be others by now."""
     fake = FakePartitionServer(controller_anonymous_clients=True)
     assert why_refused(fake.broker) is None

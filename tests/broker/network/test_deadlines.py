@@ -98,7 +98,7 @@ def test_each_waiter_expires_once_in_time_unless_removed(steps: list[tuple[int, 
     assert not clock.timers
 
 
-def test_one_that_expires_may_remove_another_of_the_same_moment() -> None:
+def test_an_expiring_deadline_may_remove_another_of_the_same_moment() -> None:
     """Then that one does not expire any more."""
     clock, subject = deadlines()
     second = Waiter(clock)
@@ -109,7 +109,7 @@ def test_one_that_expires_may_remove_another_of_the_same_moment() -> None:
     assert first.expired_at and not second.expired_at
 
 
-def test_one_that_expires_may_wait_again() -> None:
+def test_an_expired_deadline_may_be_set_again() -> None:
     """With no wait at all, it still is not an endless loop."""
     clock, subject = deadlines()
     waiter = Waiter(clock)
@@ -119,7 +119,7 @@ def test_one_that_expires_may_wait_again() -> None:
     assert len(waiter.expired_at) == 3
 
 
-def test_one_that_fails_ends_its_connection_and_no_other_is_missed() -> None:
+def test_a_failing_deadline_closes_its_connection_and_the_others_still_expire() -> None:
     """The loop's handler would end the node, and the others of that moment would wait for ever."""
     clock, subject = deadlines()
     failing, other = Waiter(clock, lambda: 1 / 0), Waiter(clock)

@@ -83,7 +83,7 @@ def test_followers_need_no_slot_and_are_never_evicted() -> None:
     assert len(cache) == 2
 
 
-def test_who_asks_again_is_told_the_high_watermark_again() -> None:
+def test_a_repeated_fetch_repeats_the_high_watermark() -> None:
     """A follower with two fetches under way drops answers; an idle partition has no other news to bring it along."""
     session = begin(sessions(), 1, 0.0, replica=True)
     (entry,) = session.entries.values()

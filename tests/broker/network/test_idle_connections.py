@@ -99,7 +99,7 @@ async def test_a_connection_that_waits_for_a_grant_is_not_blamed_and_has_its_tim
     assert not waiting.transport.closed
 
 
-async def test_where_memory_is_short_a_frame_has_to_come_faster() -> None:
+async def test_low_memory_shortens_the_time_allowed_for_a_frame() -> None:
     """A slow one may keep others waiting only for seconds."""
     fake = FakePartitionServer(queued_max_request_bytes=100_000)
     quick, slow = fake.connect(), fake.connect()
@@ -307,7 +307,9 @@ def _failing_for(pipe: FakeClient, method: str) -> object:
     return fail
 
 
-async def test_whoever_is_closed_in_a_look_starts_no_second_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_closing_a_connection_during_a_check_starts_no_second_timer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two clocks would count each second twice, so that honest slow clients lose half of their patience."""
     fake = FakePartitionServer()
     clock = FakeClock()

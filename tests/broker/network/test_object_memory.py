@@ -55,7 +55,7 @@ async def started(memory: ObjectMemory, *sizes: int) -> MemoryUsers:
     return users
 
 
-async def test_those_that_do_not_fit_together_go_one_after_the_other() -> None:
+async def test_requests_that_exceed_the_budget_together_run_one_after_the_other() -> None:
     """Three requests of five megabytes took a node 280 MiB."""
     users = await started(ObjectMemory(Account("objects", LIMIT)), 60, 60, 60)
     assert users.began == [0]
@@ -81,7 +81,7 @@ async def test_a_few_kilobytes_wait_for_no_backlog_of_large_ones() -> None:
     assert memory._small_bytes == 0
 
 
-async def test_one_that_is_larger_than_all_there_is_goes_alone() -> None:
+async def test_a_request_larger_than_the_whole_budget_runs_alone() -> None:
     """A small budget makes it wait, but not for ever."""
     users = await started(ObjectMemory(Account("objects", LIMIT)), 50, 500, 50)
     assert users.began == [0, 2]
@@ -108,7 +108,7 @@ async def test_a_connection_that_ends_makes_way(number: int) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 300), st.integers(0, 5), st.integers(0, 5)), max_size=12))
-def test_no_more_is_used_than_there_is_but_by_one_alone_and_all_are_through(
+def test_only_a_lone_request_exceeds_the_budget_and_every_request_completes(
     asked: list[tuple[int, int, int]],
 ) -> None:
     """Whenever each comes, however long each takes."""
@@ -164,7 +164,7 @@ def test_a_large_one_is_overtaken_by_small_ones_for_a_time_only() -> None:
     assert 2 <= simulate(scenario).result < 3
 
 
-def test_one_that_waits_for_something_else_lets_others_go_on() -> None:
+def test_a_request_that_waits_for_an_event_does_not_block_the_others() -> None:
     """A request whose client set a timeout of ten minutes keeps others waiting for seconds."""
 
     async def scenario(_: object) -> tuple[float, int]:

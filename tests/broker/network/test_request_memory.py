@@ -87,7 +87,7 @@ def test_a_frame_that_is_larger_than_the_whole_is_admitted_alone() -> None:
     assert account.used == 0
 
 
-def test_those_that_lack_least_go_first_and_several_at_a_time() -> None:
+def test_the_requests_that_need_least_are_granted_first_and_several_at_once() -> None:
     """A small request does not wait for the large ones that came before; all grants together fit."""
     _, memory = request_memory(1_000)
     large = [ReadingConnection(memory, 10_000, 250) for _ in range(3)]
@@ -116,7 +116,7 @@ def test_a_large_one_waits_while_others_have_room_that_it_would_take() -> None:
     assert (busy.reads, large.reads, small.reads) == (True, False, True)
 
 
-def test_one_that_goes_makes_way() -> None:
+def test_a_connection_that_closes_returns_its_memory() -> None:
     """Whether it waited or had a grant."""
     account, memory = request_memory(100)
     first, second, third = (ReadingConnection(memory, 90, 30) for _ in range(3))

@@ -125,7 +125,7 @@ def flush_now(flusher: Flusher) -> asyncio.Future[None] | None:
     return future if flusher.flush_now(lambda: future.set_result(None)) else None
 
 
-async def test_who_waits_is_told_at_the_rounds_end_but_of_a_failed_one_later() -> None:
+async def test_waiters_are_notified_at_the_end_of_a_flush_but_later_if_it_failed() -> None:
     """A follower's next fetch leaves within the call; after a failure the partitions have to be offline first."""
     flusher, partition = new_flusher(), FakePartition()
     partition.log.kernel = kernel = []
@@ -239,7 +239,7 @@ async def test_new_folders_are_synced_off_the_loop() -> None:
     assert partition.log.ran_in[0] is not threading.main_thread()
 
 
-async def test_who_waits_for_a_log_that_is_let_go_is_not_left_waiting() -> None:
+async def test_a_waiter_for_the_flush_of_a_removed_log_is_released() -> None:
     """A replica may be removed between the append and the round."""
     flusher, partition = new_flusher(), FakePartition()
     dirty(flusher, partition)

@@ -312,7 +312,7 @@ def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person()
     assert set(levels) == {"warning"}
 
 
-def test_whose_records_they_are_is_as_durable_as_the_records() -> None:
+def test_the_topic_id_of_a_log_is_as_durable_as_its_records() -> None:
     """Power loss right after the first acknowledgement: the log is still known to be this topic's."""
 
     async def scenario(cluster: BrokerCluster) -> None:

@@ -98,7 +98,7 @@ def test_a_line_tells_answered_closed_and_silent_apart():
         assert line.send(b"more") in (0, 4) and line.hear(0.1) is None
 
 
-def test_nobody_there_is_an_error():
+def test_a_refused_connection_is_an_error():
     """A refused connection is for the script to count."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

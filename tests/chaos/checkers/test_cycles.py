@@ -67,7 +67,7 @@ def test_two_transactions_that_read_each_other_are_a_cycle_of_reads_alone():
     assert verdict.faults() == [f"G1c-pure: {verdict.anomalies['G1c-pure'][0].explanation}"]
 
 
-def test_who_reads_in_an_operation_that_failed_is_in_no_cycle():
+def test_reads_of_an_aborted_transaction_make_no_cycle():
     """The same, but one of them was aborted and nobody read what it wrote."""
     tale = ToldHistory()
     for process, key in ((1, KEY), (2, OTHER)):

@@ -143,7 +143,7 @@ def test_without_subscribe_the_same_is_invalid():
     assert not ToldHistory().log(*ABC).poll(1, (0, "a")).poll(1, (2, "c")).verdict().valid
 
 
-def test_who_subscribed_to_a_topic_keeps_its_keys():
+def test_a_repeated_subscription_to_a_topic_does_not_excuse_a_skip():
     """The list may name the topic instead of its partitions."""
     tale = (
         ToldHistory().log(*ABC).assign(1, "t", f="subscribe").poll(1, (0, "a")).assign(1, "t", f="subscribe")

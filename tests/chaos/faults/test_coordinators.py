@@ -37,7 +37,7 @@ def test_either_kind_of_coordinator_is_found_as_often():
     assert 30 < found.count(2) < 70
 
 
-def test_who_is_paused_already_is_left_alone():
+def test_a_coordinator_that_is_paused_already_is_left_alone():
     """And of a partition that nobody leads nobody is the coordinator."""
     seen = view(frozenset({2}), **{"transaction_state-0": 2, "transaction_state-1": None})
     assert coordinator(seen, 1) is None

@@ -86,7 +86,7 @@ def test_trouble_with_certain_and_uncertain_ends_accuses_nobody(subscribe: bool)
     assert (counts["poll", "fail"] > 0) == subscribe
 
 
-def test_who_ended_without_a_certain_outcome_never_returns() -> None:
+def test_a_process_with_an_indeterminate_operation_never_runs_another() -> None:
     """A process is single-threaded, and after `info` nobody goes on in its name (Jepsen)."""
     played = play(LogOptions(careless=1, crash_every_s=1.0), trouble=0.1)
     gone: set[int] = set()

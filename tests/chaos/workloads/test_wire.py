@@ -37,7 +37,7 @@ class Silent:
         return "sent"
 
 
-async def test_who_asks_any_broker_that_is_there_meets_none_that_is_not() -> None:
+async def test_any_broker_means_one_that_is_running() -> None:
     """With one of three dead, a third of ten thousand members would ask in vain, and some of them ten times over."""
     client = Client("c", [("127.0.0.1", port) for port in range(3)])
     dialled: list[int] = []

@@ -141,7 +141,7 @@ def test_a_retried_bump_is_answered_by_the_next_coordinator() -> None:
     assert bench.init(last) == fresh
 
 
-def test_who_goes_on_is_fenced_once_somebody_began_anew() -> None:
+def test_an_older_producer_is_fenced_after_an_initialisation_without_an_epoch() -> None:
     """KIP-360: an initialisation without an epoch ends the memory of the last one."""
     bench = TransactionCoordinatorSetup()
     before = bench.init()
@@ -438,7 +438,7 @@ def test_a_producer_whose_id_was_taken_over_within_a_transaction_gets_no_epoch()
     assert isinstance(bench.init(former), ProducerFenced)
 
 
-def test_who_lost_its_time_in_version_2_may_abort_and_go_on() -> None:
+def test_a_version_2_producer_may_abort_and_continue_after_its_transaction_timed_out() -> None:
     """As in Apache Kafka: it hears of the next epoch, unless somebody else took the id meanwhile."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
@@ -540,7 +540,7 @@ def test_a_classic_producer_fenced_at_the_last_epoch_gets_another_id_when_it_beg
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
-def test_who_claims_the_epoch_that_fences_the_last_one_is_refused(version: ClientTransactionVersion) -> None:
+def test_a_producer_that_claims_the_last_epoch_is_refused(version: ClientTransactionVersion) -> None:
     """No epoch would be left to fence it with, neither here nor for the next coordinator."""
     bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
@@ -648,7 +648,7 @@ def test_the_clock_goes_on_in_the_next_coordinator() -> None:
     assert bench.read().state is TransactionState.PREPARE_ABORT
 
 
-def test_who_waits_hears_of_the_loss_and_so_does_whoever_comes_later() -> None:
+def test_current_and_later_requests_get_not_coordinator_after_the_partition_is_lost() -> None:
     """NOT_COORDINATOR sends clients to the next one; nothing leaves for partitions any more."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
