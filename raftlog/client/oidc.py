@@ -14,7 +14,7 @@ from raftlog.client.errors import Refused
 
 ANSWER_S: Final = 10.0
 MOST_BYTES: Final = 1 << 20
-"""Of a provider's response."""
+"""The maximum size of a provider's response."""
 
 
 class Provider(NamedTuple):
