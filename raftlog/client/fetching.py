@@ -1,6 +1,6 @@
 """Fetches records from partition leaders, with at most one Fetch in flight per leader.
 
-It keeps the position of each partition and knows nothing of groups. After a leader change or a broken connection it
+It keeps the position of each partition and does not know groups. After a leader change or a broken connection it
 refreshes the metadata. Errors that are not retriable are returned to the caller.
 """
 
