@@ -1,9 +1,17 @@
 """One node: the place where all rooms meet. It starts the roles in order and stops them in reverse order.
 
-Start: open the log directories and follow the metadata → recover the logs → bind → register → catch up → listen → beat
-→ unfenced, which is ready. A failed start leaves no role running. Stop: ask the controller's leave (leaderships move) →
-hand on the quorum's lead, for good → stop listening → flush, mark clean → leave the quorum. A node that is ending or
-has failed votes to the end, but is never elected. It makes no decisions; a rule belongs in a room.
+Start:
+1. open the log directories, follow the metadata, recover the logs;
+2. bind the ports, register with the controller, catch up with the metadata;
+3. listen and send heartbeats; the node is ready once it is unfenced.
+
+Stop:
+1. controlled shutdown: the controller moves the leaderships to other brokers;
+2. resign as the quorum's leader, for good, and stop listening;
+3. flush the logs, mark the directories clean, leave the quorum.
+
+A failed start leaves no role running. A node that is stopping or has failed still votes, but is never elected. This
+module makes no decisions; a rule belongs in a room.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One node as a process: data folders locked, signals heeded, limits raised; it runs until it is stopped.
+"""Runs one node as a process: locks its data folders, handles signals, and raises the limit of open files.
 
-An uncaught exception in a callback, or in a task that must not fail, is a broken invariant: the process ends, and the
-cluster carries on. An exception of a connection costs only that connection.
+An uncaught exception in a callback, or in a task that must not fail, is a broken invariant. The process ends, and the
+cluster carries on. An exception in a connection only closes that connection.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ LARGE_BLOCK_BYTES: Final = 2 << 20
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 M_ARENA_MAX: Final = -8
-"""Of mallopt(3)."""
+"""Parameters of mallopt(3)."""
 
 BURST_BYTES: Final = 16 << 20
 """If the process has grown by so much since the last sweep, there may be garbage that thresholds find too late."""

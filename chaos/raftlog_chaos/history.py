@@ -56,7 +56,7 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Keys with a changed assignment during this operation."""
     seek_to_beginning: bool = False
     group: str = ""
-    """Of a txn: the group whose offsets are committed with it, behind what it polled. Its subscribes name it too."""
+    """The group whose offsets a transaction commits, after the records that it polled. Its subscribes name it too."""
 
 
 class Recorder:

@@ -67,7 +67,7 @@ class Invariants:
         self._images: dict[int, bytes] = {}
         """Encoded metadata images by their offset, as the first node had them."""
         self.newest_image = EMPTY_IMAGE
-        """Of all that any node ever had."""
+        """The newest image that any node ever had."""
         self._controllers: dict[int, int] = {}
         self._epoch_controllers: dict[int, int] = {}
         self._entries: dict[int, tuple[int, int]] = {}

@@ -76,7 +76,7 @@ class Summary:
     faults: Counter[str] = field(default_factory=Counter)
     strict_seeds: int = 0
     strict_faults: Counter[str] = field(default_factory=Counter)
-    """Of the seeds of STRICT_SCENARIO alone."""
+    """The faults of the seeds of STRICT_SCENARIO."""
     failures: list[Outcome] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:

@@ -53,23 +53,23 @@ class ConnectionFacts(Protocol):
 
     @property
     def closed_by_broker(self) -> Mapping[str, int]:
-        """By reason."""
+        """Keyed by reason."""
 
     @property
     def failed_logins(self) -> Mapping[tuple[str, str], int]:
-        """By mechanism and reason."""
+        """Keyed by mechanism and reason."""
 
     @property
     def requests(self) -> Mapping[int, int]:
-        """By API key."""
+        """Keyed by API key."""
 
     @property
     def latencies(self) -> Mapping[int, Histogram]:
-        """By API key, seconds."""
+        """Keyed by API key, seconds."""
 
     @property
     def long_turns(self) -> Mapping[int, int]:
-        """By API key: turns of the event loop that one request held for too long."""
+        """Keyed by API key: turns of the event loop that one request held for too long."""
 
     @property
     def throttled(self) -> Mapping[str, int]:
@@ -171,7 +171,7 @@ class AuditFacts(Protocol):
 
     @property
     def denials(self) -> Mapping[int, int]:
-        """By API key."""
+        """Keyed by API key."""
 
 
 class ClientMetricsFacts(Protocol):
@@ -190,7 +190,7 @@ class ClientMetricsFacts(Protocol):
 
     @property
     def refused(self) -> Mapping[str, int]:
-        """By the error's name."""
+        """Keyed by the error's name."""
 
     def families(
         self,

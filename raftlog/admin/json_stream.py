@@ -119,8 +119,8 @@ async def rounds(
 ) -> AsyncGenerator[Sequence[Any], None]:
     """Yield the arrived objects: a `kind` for each, an ApiError in place of each invalid object.
 
-    A last ApiError ends the stream if the text is no JSON at all, comes too slowly, lasts too long or finds no room in
-    `bodies`.
+    The stream ends with an ApiError if the text is not JSON, arrives too slowly, lasts too long, or if `bodies` is
+    full.
     """
     objects = Objects(limits.record_bytes, bodies)
     try:

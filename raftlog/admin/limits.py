@@ -12,13 +12,13 @@ class Limits(NamedTuple):
     """Every bound on a client, with its unit last."""
 
     line_bytes: int = 8190
-    """Of the request line, with its query; and of each header."""
+    """The maximum size of the request line, with its query, and of each header."""
     headers: int = 100
-    """Of one request."""
+    """The maximum number of headers of a request."""
     parameters: int = 50
     """In a query."""
     body_bytes: int = 1 << 20
-    """Of a request that is no stream."""
+    """The maximum body of a request that is not a stream."""
     body_s: float = 15.0
     """Longest time for a body to arrive."""
     record_bytes: int = 2 << 20

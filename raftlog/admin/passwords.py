@@ -21,7 +21,7 @@ AT_ONCE: Final = 2
 MOST_REMEMBERED: Final = 1_000
 """Remembered correct passwords; the oldest is evicted."""
 MOST_CHARS: Final = 1_024
-"""Of a user name and of a password."""
+"""The maximum length of a user name, and of a password."""
 
 Outcome = Literal["right", "remembered", "wrong_password", "unknown_user"]
 """The first two are a login; a remembered password was verified before."""

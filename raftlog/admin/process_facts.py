@@ -11,7 +11,7 @@ from contextlib import suppress
 from raftlog.admin.exposition import Family, single
 
 _START_TICKS_FIELD = 19
-"""Of /proc/self/stat, counted after the command's closing bracket."""
+"""The field of the start time in /proc/self/stat, counted after the command's closing bracket."""
 
 
 def families() -> Iterator[Family]:

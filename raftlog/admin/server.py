@@ -1,7 +1,7 @@
 """The admin API's server: from bytes to a `Call`, from a handler's result or exception to a JSON response.
 
 Everything that concerns all routes is here: limits, request ids, authentication, authorization, the audit log. A
-handler sees none of it. Knows aiohttp; the resources do not, but for those that stream.
+handler sees none of it. Knows aiohttp. Of the resources, only streams do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How often one address may be wrong about its token: a bucket for each that has been, and no more of them than `most`.
+"""Limits wrong tokens by address: a token bucket for each address with failed attempts, at most `most` buckets.
 
-An address whose bucket is empty is not listened to, right or wrong, or else guessing would cost nothing. It knows no
-HTTP and no token.
+An address with an empty bucket is refused, whether its token is right or wrong. Otherwise guessing would be free. This
+module knows neither HTTP nor tokens.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The file stays as Apache Kafka writes it. `<name>.crc32c` beside it holds the CRC-32C of the whole file, optionally of
 each line, and optionally a copy. Bytes that no checksum covers count as absent, and the log names the file.
 
-Ordering law: the checksum of the new file is durable before the file changes, and the checksum of the old file stays
-until the next change. So a crash in between leaves the old or the new file, and either is valid.
+Ordering law: the checksum of the new file is durable before the file changes. The checksum of the old file stays until
+the next change. So a crash in between leaves the old or the new file, and either is valid.
 
 raftlog before 0.4 wrote no checksums. The reader says whether that is possible (`unchecked_ok`): a folder is upgraded
 once, and rot does not remove files.

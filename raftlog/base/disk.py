@@ -23,7 +23,7 @@ from raftlog.base.kernel_syncs import KernelSyncs, SyncCallback
 Buffer = bytes | bytearray | memoryview
 
 FULL_SYNC: Final = getattr(fcntl, "F_FULLFSYNC", 51)
-"""Of fcntl(2) on macOS."""
+"""A command of fcntl(2) on macOS."""
 
 NS_PER_MS: Final = 1_000_000
 FOLDER_MODE: Final = 0o700

@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 
 def raise_failure(task: asyncio.Task[Any]) -> None:
-    """Done callback of a task that must not fail: raise its exception, so that it reaches the loop's exception handler
-    at once, as a callback's does.
+    """Raise a failed task's exception at once in the loop's exception handler. The done callback of tasks that must
+    not fail.
     """
     if not task.cancelled():
         task.result()
@@ -157,7 +157,7 @@ class ThreadOffload:
 
 @dataclass(slots=True)
 class Env:
-    """The ports of one node. `random` is for pauses and elections: enough of its output makes it predictable."""
+    """The ports of one node. `random` is predictable, so it is only for backoff and election timeouts."""
 
     disk: Disk = field(default_factory=RealDisk)
     wall_clock_ms: Callable[[], int] = _wall_clock_ms

@@ -27,7 +27,7 @@ class KafkaError(Exception):
     code: ClassVar[int]
     retriable: ClassVar[bool]
     record_errors: tuple[tuple[int, str], ...] = ()
-    """Of a produced batch, the records at fault: their numbers and what is wrong with each (KIP-467)."""
+    """The invalid records of a produced batch: the index and error message of each (KIP-467)."""
 
     def __init_subclass__(cls, *, code: int | None = None, retriable: bool = False) -> None:
         if code is not None:  # a class without a code is a special case of its parent's error

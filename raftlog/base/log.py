@@ -116,7 +116,7 @@ class _Log(NamedTuple):
     output: LogOutput
     audit_file: AuditFile | None = None
     processors: tuple[Processor, ...] = ()
-    """Of a separate log; the process's own are structlog's configuration."""
+    """The processors of a separate log. The process's own log uses structlog's configuration."""
 
 
 _configured = _Log(LogOutput())

@@ -59,7 +59,7 @@ class Audit:
     def __init__(self, clock: Callable[[], float] = _loop_time) -> None:
         self._log = LimitedLog(get_logger(AUDIT), clock)
         self.denials: defaultdict[int, int] = defaultdict(int)
-        """By API key."""
+        """Keyed by API key."""
 
     def denied(
         self,

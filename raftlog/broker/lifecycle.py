@@ -76,7 +76,7 @@ class Lifecycle:
         self.start_serving: Callable[[], Awaitable[None]] | None = None
         """Called once, when the image holds the first registration. Set it before `run`."""
         self.lateness = Lateness()
-        """Of this node's loop. Set it before `run`."""
+        """The lateness of this node's loop. Set it before `run`."""
         self.lacks_room: Callable[[], bool] = bool
         """Returns whether a log directory is full, so that other brokers should lead. Set it before `run`."""
         self.on_went_back: Callable[[tuple[UUID, ...]], None] = lambda directory_ids: None

@@ -48,7 +48,8 @@ class LocalBroker:
     session: ControllerSession | None = None
     """Whether the controller receives this broker's heartbeats; None if that is not tracked."""
     silent_members: frozenset[int] = frozenset()
-    """The brokers that may lead partitions of ours without our knowledge; empty while the session lasts."""
+    """The brokers that may have become leaders of our partitions without our knowledge. Empty while our session with
+    the controller lasts."""
     leaderships_made: asyncio.Event | None = None
     """Set while this broker has every replica that it leads; None for a node without replicas. See
     `wait_for_leaders`."""

@@ -36,7 +36,7 @@ LOGINS: Final = {
         + ";"
     ),
 }
-"""Of a closed cluster's listener without TLS."""
+"""Settings of a listener that requires authentication, without TLS."""
 ENCRYPTED: Final = {"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:SSL"}
 DAYS: Final = 2
 """The certificates' lifetime; no run takes as long."""

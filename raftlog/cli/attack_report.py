@@ -13,7 +13,7 @@ from raftlog_chaos.attacks.registry import Attack
 from raftlog_chaos.attacks.verdict import MIB, Outcome
 
 ANSWER_CHARACTERS: Final = 60
-"""Of the nodes' answers in a table."""
+"""The maximum width of the column with the nodes' answers."""
 HEADS: Final = (
     "attack",
     "port",

@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """Of all files."""
+        """Return the size of all files."""
         return sum(each.size for each in self.files)
 
 

@@ -42,7 +42,7 @@ SETTLE_S: Final = 3.0
 IDLE_S: Final = 10.0
 CREATE_TIMEOUT_S: Final = 60.0
 LOGINS: Final = 2_000
-"""Of each mechanism."""
+"""The number of logins with each mechanism."""
 LOGINS_AIM: Final = 1_000.0
 """A second."""
 

@@ -93,7 +93,7 @@ def drain(
 
 @http_verb(broker, "restart-risks", prints_rows=True)
 def restart_risks(api: HttpApi, number: Id, *, margin: Margin = 0, form: Form) -> int:
-    """Show what a broker's restart would bring now. Exit code 7 when it would stop somebody: wait, or look why."""
+    """Show what a broker's restart would bring now. Exit code 7 when it is not safe."""
     found = api.ask("GET", f"/v1/brokers/{number}/restart-risks?margin={margin}")
     rows = [
         {"blocking": blocking, "risk": each["code"], "count": each["count"], "message": line_of(each)}

@@ -35,8 +35,8 @@ def run(
 
     Exit code 0: valid. 1: anomalies that are not allowed. 2: the file can't be understood.
 
-    A history is JSON lines in the order of real time: a line when an operation begins (type invoke), and a line when it
-    ends (ok, fail, or info if unknown). A key is a topic-partition; a value is sent to a key only once.
+    A history is JSON lines in the order of real time. An operation has a line when it begins (type invoke), and a line
+    when it ends (ok, fail, or info if unknown). A key is a topic-partition; a value is sent to a key only once.
 
     \b
     {"raftlog_history": 1, "allowed": []}

@@ -22,7 +22,7 @@ OPTIONS: Final = """\
 """As typer prints them, which a test compares."""
 
 HELP_COLUMNS: Final = 80
-"""Of a terminal on which no line of the page has to be broken."""
+"""The width of a terminal at which no line of the page wraps."""
 
 
 class Entry(NamedTuple):

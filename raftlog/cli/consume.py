@@ -140,7 +140,7 @@ def _options(target: Target, source: Source, wanted: Wanted) -> Options:
     reset = RESETS[choice(settings, "auto.offset.reset", RESETS, "latest" if source.group else "earliest")]
     return Options(
         committed=isolation == COMMITTED,
-        # who stops at the end need not wait for more; a group may have nothing to read yet
+        # with --exit-at-end there is no wait for more records; a group may have no partitions yet
         wait_ms=0
         if wanted.exit_at_end and not source.group
         else number(settings, "fetch.wait.max.ms", WAIT_MS),

@@ -26,7 +26,7 @@ from raftlog.metadata.metadata_records import ScramCredentialChanged
 from raftlog.storage.log_directory import META_PROPERTIES, LogDirectory
 
 MOST_USERS: Final = 100
-"""Of one --add-scram each. Others are made once the cluster runs."""
+"""The maximum number of --add-scram options. Create further users once the cluster runs."""
 
 
 def format_folders(

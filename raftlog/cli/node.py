@@ -36,10 +36,10 @@ Wait = Annotated[
 
 @http_verb(node, "wait-safe")
 def wait_safe(api: HttpApi, *, margin: Margin = 0, wait: Wait = WAIT_S) -> int:
-    """Wait until the node has caught up, and its restart stops nobody from reading or writing: before it is stopped.
+    """Wait until the node has caught up and a restart interrupts no reads or writes.
 
-    For a preStop hook, an ExecStop line, or a person. What waiting cannot change, as a topic with one replica, is no
-    reason to wait. A node that does not answer is not waited for.
+    For a preStop hook, an ExecStop line, or a person. A topic with one replica is no reason to wait, since waiting does
+    not help. A node that does not answer is not waited for.
     """
     api.believes_this_machine = True
     wait_until(lambda: [*not_caught_up(api), *risks_of(api, "/v1/restart-risks", margin)], wait)

@@ -170,7 +170,7 @@ class Sender:
         self._target, self._topic, self._partition = target, topic, partition
         self._headers = tuple(headers)
         self._ended = ""
-        """Why the cluster takes nothing more."""
+        """The reason why the cluster accepts no more records."""
         try:
             self._producer = Producer(
                 target.cluster, topic, acks=ACKS[acks], codec=CODEC_NAMES[codec], idempotent=is_idempotent
@@ -232,7 +232,7 @@ class Sender:
                 self.send(key, content)
 
     def finish(self) -> int:
-        """Send the rest, unless the cluster takes nothing more; report what is lost and return the exit code."""
+        """Send the rest, unless the cluster accepts no more records; report lost records and return the exit code."""
         if not self._ended:
             try:
                 self.flush()

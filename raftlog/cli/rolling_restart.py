@@ -1,4 +1,4 @@
-"""`raftlog cluster restart`: restart the nodes one after the other, each only when nobody would notice.
+"""`raftlog cluster restart`: restart the nodes one after the other, each only when it is safe.
 
 The followers of the metadata quorum come first, then brokers that do not vote, and the quorum's leader last. A node is
 drained, awaited until its restart is safe, restarted by the operator's command, awaited until it has caught up, and

@@ -35,10 +35,10 @@ Build = Callable[[Any], Any]
 
 RETRY_S: Final = 0.1
 CONNECT_S: Final = 2.0
-"""How long to try one broker: its partitions and groups may be elsewhere by then. Where any broker will do, the first
-try is as long, and each further one twice as long: a broker may hang, or all may be slow."""
+"""How long to try one broker: its partitions and groups may be elsewhere by then. If any broker will do, the timeout
+doubles with each round over the servers: one of them may hang, or all may be slow."""
 ANSWER_S: Final = 5.0
-"""How long the first response may take where another broker can be asked; each further one twice as long."""
+"""Timeout of a response if another broker can be asked instead. It doubles with each attempt."""
 REFUSED_FOR_S: Final = 1.0
 """Logins may fail this long before they count as refused: a new user is not known to every broker at once."""
 GROUP_KEY: Final = 0

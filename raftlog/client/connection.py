@@ -121,7 +121,7 @@ class Dialer(NamedTuple):
 
     context: ssl.SSLContext | None = None
     login: Callable[[], Login] | None = None
-    """Called for each connection: a token may have expired since the last one."""
+    """Called for each connection: a token may have expired since the last connection."""
 
     @property
     def is_plaintext(self) -> bool:

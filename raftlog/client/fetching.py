@@ -1,7 +1,7 @@
-"""Reads records from the leaders of partitions: one Fetch under way per leader, positions kept by partition.
+"""Fetches records from partition leaders, with at most one Fetch in flight per leader.
 
-It knows no group. A leader that moved, or a connection that broke, is found again by fresh metadata. Errors that a
-retry does not fix are events.
+It keeps the position of each partition and does not know groups. After a leader change or a broken connection it
+refreshes the metadata. Errors that are not retriable are returned to the caller.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from raftlog.records.visible import visible_batches
 
 FETCH_BYTES: Final = 50 << 20
 PARTITION_BYTES: Final = 1 << 20
-"""The bytes that one Fetch asks for, in all and of each partition; a single batch may be larger (KIP-74)."""
+"""fetch.max.bytes and max.partition.fetch.bytes. A single batch may be larger (KIP-74)."""
 NO_SESSION: Final = (0, -1)
 CREATE_TIME, APPEND_TIME = 1, 2
 _GRACE_S: Final = 30.0
-"""How much longer than its wait a Fetch may take."""
+"""The timeout of a Fetch, beyond its max wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to fetch. `reset` is where to go on if an offset is out of range: EARLIEST, LATEST, or None for an error."""
+    """Fetch settings. `reset` applies if an offset is out of range: EARLIEST, LATEST, or None for an error."""
 
     committed: bool = True
     wait_ms: int = 500
@@ -50,39 +50,40 @@ class WholeBatch(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What came of one partition: its records in order, decoded as they are read; or an error; or only its end.
+    """The result of a Fetch for one partition: records in order, an error, or the end of the partition.
 
-    `at_end`: the records reach the end of the partition, which is `position`.
+    `position` is the next offset to fetch. With `at_end` it is the end of the partition.
     """
 
     at: PartitionKey
     leader: int
     records: Iterator[tuple[int, Record]]
-    """With the kind of each timestamp, CREATE_TIME or APPEND_TIME. Raise CorruptMessage."""
+    """The records, decoded during iteration, each with its timestamp type: CREATE_TIME or APPEND_TIME. Raises
+    CorruptMessage."""
     position: int
     has_records: bool = False
     at_end: bool = False
     is_first_end: bool = False
-    """Whether no earlier Fetch of this position said so."""
+    """Whether this is the first Fetch that reached this end."""
     error: KafkaError | None = None
 
 
 @dataclass(slots=True)
 class _Request:
-    """A Fetch under way, and the offsets that it asks for."""
+    """A Fetch in flight, and the fetch offset of each partition."""
 
     connection: Connection
     offsets: dict[PartitionKey, int] = field(default_factory=dict)
 
 
 class Fetcher:
-    """Fetches partitions, in turn with the caller: nothing happens between two calls of `poll`."""
+    """Fetches partitions in the caller's thread. All work is done inside `poll`."""
 
     def __init__(self, cluster: Cluster, options: Options) -> None:
         self._cluster = cluster
         self.options = options
         self.positions: dict[PartitionKey, int] = {}
-        """The next offset to fetch of each partition. The caller may drop some; see `assign`."""
+        """The next offset to fetch of each partition. The caller may remove partitions; `assign` adds them."""
         self._leaders: dict[PartitionKey, int] = {}
         self._connections: dict[int, Connection] = {}
         self._under_way: dict[int, _Request] = {}
@@ -90,7 +91,7 @@ class Fetcher:
         self._ends: dict[PartitionKey, int] = {}
 
     def assign(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """Fetch these partitions from these offsets, and no others."""
+        """Replace the assignment: fetch only these partitions, from these offsets."""
         self.positions = dict(offsets)
         self._ends.clear()
 
@@ -99,9 +100,9 @@ class Fetcher:
             each.close()
 
     def offsets_at(self, partitions: Iterable[PartitionKey], timestamp: int) -> dict[PartitionKey, int]:
-        """Return the offset of a time in ms, EARLIEST or LATEST in each partition; its end where no record is later.
+        """Return the first offset at or after a timestamp (ms, EARLIEST or LATEST) in each partition.
 
-        Raise KafkaError, Unreachable, Refused.
+        A partition without a later record gets its end offset. Raise KafkaError, Unreachable, Refused.
         """
         wanted = list(partitions)
         found = list_offsets(self._cluster, wanted, timestamp, committed=self.options.committed)
@@ -111,7 +112,9 @@ class Fetcher:
         return found
 
     def poll(self, timeout_s: float) -> list[Fetched]:
-        """Return what came within the timeout. Raise Unreachable or Refused if no broker returns metadata."""
+        """Return the results that arrive within the timeout. Raise Unreachable or Refused if no broker returns
+        metadata.
+        """
         self._send()
         found: list[Fetched] = []
         for leader in self._readable(timeout_s):
@@ -127,7 +130,7 @@ class Fetcher:
     # Sending.
 
     def _send(self) -> None:
-        """Send a Fetch to each leader that has none under way."""
+        """Send a Fetch to each leader without a Fetch in flight."""
         self._find_leaders()
         waiting: dict[int, dict[PartitionKey, int]] = {}
         busy = {key for request in self._under_way.values() for key in request.offsets}
@@ -200,7 +203,7 @@ class Fetcher:
     # Receiving.
 
     def _readable(self, timeout_s: float) -> list[int]:
-        """Return the leaders whose response begins to arrive within the timeout; wait as long without any request."""
+        """Return the leaders with a response to read, after at most `timeout_s`."""
         ready = [leader for leader, each in self._under_way.items() if each.connection.has_response()]
         if ready:
             return ready
@@ -250,7 +253,7 @@ class Fetcher:
         return Fetched(key, leader, records, position, bool(visible), at_end, is_first_end)
 
     def _read_error(self, leader: int, key: PartitionKey, offset: int, error: KafkaError) -> Fetched | None:
-        """Return an error that a retry does not fix; others lead to another leader or to another offset."""
+        """Return an error that is not retriable. Others refresh the leader or reset the offset, and return None."""
         if isinstance(error, OffsetOutOfRange) and self.options.reset is not None:
             self.positions |= self.offsets_at([key], self.options.reset)
             return None
@@ -261,15 +264,16 @@ class Fetcher:
         return Fetched(key, leader, iter(()), offset, error=error)
 
     def _is_gone(self, key: PartitionKey) -> bool:
-        """Whether the cluster knows no such partition any more."""
+        """Whether the partition was deleted."""
         return key[1] not in self._cluster.metadata([key[0]]).topics[key[0]].partitions
 
 
 def list_offsets(
     cluster: Cluster, partitions: Iterable[PartitionKey], timestamp: int, *, committed: bool = False
 ) -> dict[PartitionKey, int]:
-    """Return the offset of a time in each partition, -1 where no record is that late. Raise as `Cluster.ask_leaders`.
+    """Return the first offset at or after a timestamp in each partition, or -1 if no record is that late.
 
+    Raise the errors of `Cluster.ask_leaders`.
     Raise KafkaError, with the partition in front of its message, for the first partition with an error.
     """
 

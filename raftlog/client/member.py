@@ -46,7 +46,7 @@ class Membership:
 
     group: str
     topics: tuple[str, ...]
-    """Names; one that begins with ^ is a regular expression."""
+    """Topic names. A name that begins with ^ is a regular expression."""
     session_ms: int = 45_000
     rebalance_ms: int = 300_000
     heartbeat_ms: int = 3_000

@@ -14,7 +14,7 @@ from raftlog.client.errors import Refused
 
 ANSWER_S: Final = 10.0
 MOST_BYTES: Final = 1 << 20
-"""Of a provider's response."""
+"""The maximum size of a provider's response."""
 
 
 class Provider(NamedTuple):
@@ -28,9 +28,9 @@ class Provider(NamedTuple):
 
 
 def fetch_token(provider: Provider) -> str:
-    """Return an access token. Raise Refused if the provider does not return one, OSError if it does not answer."""
+    """Return an access token. Raise Refused if the provider does not return a token, OSError if it does not answer."""
     fields = {"grant_type": "client_credentials", **({"scope": provider.scope} if provider.scope else {})}
-    # As they are: KIP-768's clients do not encode them for URLs, unless they are told to.
+    # Not URL-encoded: that is off by default in KIP-768's clients.
     secret = base64.b64encode(f"{provider.client_id}:{provider.client_secret}".encode()).decode()
     request = urllib.request.Request(  # noqa: S310 - the scheme is checked where the setting is read
         provider.url,

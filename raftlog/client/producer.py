@@ -4,7 +4,7 @@ With acks=all the producer is idempotent (KIP-98): it has a producer id, and num
 batch without an acknowledgement is sent again with the same bytes, and the leader recognizes its sequence. So no
 record is lost or written twice, however often a batch is sent. With acks=1 a batch that is sent again may be written
 twice; with acks=0 no record is acknowledged. A batch that a broker refuses for good at the first attempt was not
-written, so the next batch takes over its sequence. At a later attempt it may have been written by an earlier one. The
+written, so the next batch takes over its sequence. After a retry, an earlier attempt may have written it. The
 leader would take the next batch for a repetition of it, so the partition goes on with another producer id.
 """
 
@@ -173,7 +173,7 @@ class Producer:
         return ProducerIdAndSequence(made.producer_id, made.producer_epoch, 0)
 
     def _any_partition(self) -> int:
-        """Return a partition for records without a key until the next flush, preferably one with a leader."""
+        """Return a partition for records without a key until the next flush, preferably a partition with a leader."""
         led = [each.id for each in self.partitions.values() if each.leader >= 0]
         return random.choice(led or sorted(self.partitions))
 

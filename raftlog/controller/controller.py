@@ -92,7 +92,7 @@ class Controller:
         self._probe = probe
         self._cluster_id = cluster_id
         self.lateness = Lateness()
-        """Of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
+        """The lateness of this node's loop. Set before it leads: a slow controller waits longer for brokers."""
         self.wall_clock_ms: Callable[[], int] = lambda: 0
         """The clock for the start and refusal of delegation tokens. Set before it leads, too."""
         self.ages: Ages | None = None

@@ -127,8 +127,8 @@ def _unsettled(
 ) -> Iterator[tuple[PartitionState, PartitionChanged]]:
     """Yield each partition that needs a change, and the change.
 
-    One partition may need several in a row, each based on the last: for instance where an ISR is lost and then elected,
-    or a reassignment ends.
+    A partition may need several changes in a row, each based on the previous change. An example is an election right
+    after an ISR change, or at the end of a reassignment.
     """
     topic_id = topic.topic_id
     present = availability.alive | availability.suspected

@@ -47,7 +47,7 @@ _LEGAL_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 MAX_BROKERS: Final = 1_000
 """Registered brokers, stopped brokers included."""
 MAX_REGISTRATION_BYTES: Final = 16 * 1024
-"""Of what one broker registers: its endpoints, rack and log directories."""
+"""The maximum size of a broker's registration: its endpoints, rack and log directories."""
 MAX_VALUE_LENGTH: Final = 32_767
 """Characters of a config's value (Kafka's limit)."""
 MAX_GROUP_NAME_LENGTH: Final = 249

@@ -178,7 +178,7 @@ class ClassicGroup:
     # -- joining -------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
-        """Answered with JoinGroupResult (when the rebalance ends, if any) or MemberIdRequired."""
+        """Call `answer` with JoinGroupResult, after the rebalance if there is one, or with MemberIdRequired."""
         try:
             reply = self._admit(request, answer, new_member_id, at)
         except KafkaError as error:
@@ -428,7 +428,7 @@ class ClassicGroup:
     # -- assignments ---------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with the assignment: at once in a stable group, else when the leader's assignments are recorded."""
+        """Call `answer` with the assignment: now in a stable group, otherwise once the leader has sent assignments."""
         try:
             member = check_sync(self.effective_membership, request)
             if self._rebalance is not None:
@@ -472,7 +472,7 @@ class ClassicGroup:
     # -- staying and leaving -------------------------------------------------------------------------------
 
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
-        """Answered with None; RebalanceInProgress makes members join again."""
+        """Renew the session. Call `answer` with None, or with RebalanceInProgress if the member must rejoin."""
         try:
             self._clocks.renew_session(check_member(self.effective_membership, ref, generation), at.now)
             if self._rebalance is not None:
@@ -489,7 +489,7 @@ class ClassicGroup:
             self._clocks.renew_session(member, now)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
-        """Answered with None. An unused member id is released."""
+        """Remove the member or release its unused member id, and call `answer` with None."""
         if self._clocks.is_pending_join(ref.member_id):
             self._clocks.cancel_pending_join(ref.member_id)
             self._complete_if_all_joined(at)

@@ -160,7 +160,7 @@ class Group(msgspec.Struct, frozen=True):
     has_metadata: bool = False
     preparing: bool = False
     pending: Mapping[int, PartitionMap[PendingOffset[CommittedOffset]]] = {}
-    """By producer id, the offsets of its open transaction; mappings are never empty."""
+    """Keyed by producer id: the offsets of its open transaction, at least one."""
     next_pending_number: int = 0
     """The number for the next pending offset."""
     consumer: ConsumerMembership | None = None

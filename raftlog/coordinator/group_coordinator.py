@@ -73,7 +73,7 @@ class GroupCoordinator:
         self._transactions = transactions or NoTransactions()
         self._markers: Runner[None] = Runner(None, lambda state, _: state, self._append_end)
         self._open: dict[int, set[str]] = {}
-        """By producer id, the groups in which its transaction may have offsets."""
+        """The groups in which its transaction may have offsets, by producer id."""
         journal = PartitionWriter(append, self._transactions)
         self._groups = Groups(
             config, journal, room=room, topics=topics or TopicRegexResolver(lambda: EMPTY_IMAGE)
@@ -148,7 +148,7 @@ class GroupCoordinator:
     # -- members -------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with JoinGroupResult, MemberIdRequired, or a KafkaError."""
+        """Call `answer` with JoinGroupResult, MemberIdRequired, or another KafkaError."""
         shortest, longest = (
             self._config.group_min_session_timeout_ms,
             self._config.group_max_session_timeout_ms,
@@ -178,11 +178,11 @@ class GroupCoordinator:
             raise CoordinatorLoadInProgress("the group is being deleted")
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with the member's assignment or a KafkaError."""
+        """Call `answer` with the member's assignment or a KafkaError."""
         self._ask(request.group_id, lambda group: group.sync(request, answer, at=at), answer, at)
 
     def heartbeat(self, request: Heartbeat, answer: Answer, *, at: Moment) -> None:
-        """Answered with None or a KafkaError."""
+        """Call `answer` with None or a KafkaError."""
 
         def ask(group: AnyGroup) -> None:
             group.heartbeat(request.member, answer, generation=request.generation, at=at)
@@ -190,7 +190,7 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer, at)
 
     def leave(self, request: LeaveGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with None or a KafkaError. An unused member id is released."""
+        """Remove the member or release its unused member id. Call `answer` with None or a KafkaError."""
 
         def ask(group: AnyGroup) -> None:
             group.leave(request.member, answer, at=at, reason=request.reason)
@@ -198,9 +198,9 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer, at)
 
     def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
-        """The consumer protocol's heartbeat, which also joins and leaves. An empty member id is chosen here.
+        """Handle a heartbeat of the consumer protocol, which also joins and leaves. Assigns an id if it has none.
 
-        Answered with ConsumerGroupHeartbeatResult or a KafkaError.
+        Calls `answer` with ConsumerGroupHeartbeatResult or a KafkaError.
         """
         if not beat.member_id:
             beat = msgspec.structs.replace(beat, member_id=str(self._new_uuid()))
@@ -247,13 +247,13 @@ class GroupCoordinator:
     # -- offsets -------------------------------------------------------------------------------------------
 
     def commit_offsets(self, request: CommitOffsets, answer: Answer, *, at: Moment) -> None:
-        """Answered with one error code per commit, or a KafkaError for all."""
+        """Call `answer` with one error code per commit, or a KafkaError for all."""
         self._ask(
             request.group_id, lambda group: self._commit(group, request, decide_commit, answer, at), answer
         )
 
     def commit_in_transaction(self, request: TxnOffsetCommit, answer: Answer, *, at: Moment) -> None:
-        """Answered with one error code per commit, or a KafkaError for all; they count when the transaction commits."""
+        """Add the offsets to the transaction. Call `answer` with one error code per commit, or a KafkaError for all."""
 
         def ask(group: AnyGroup) -> None:
             self._commit(group, request, decide_commit_in_transaction, answer, at)
@@ -305,7 +305,7 @@ class GroupCoordinator:
             self._open.setdefault(producer_id, set()).add(group.group_id)
 
     def delete_offsets(self, request: DeleteOffsets, answer: Answer, *, at: Moment) -> None:
-        """Answered with one error code per partition, or a KafkaError for all."""
+        """Call `answer` with one error code per partition, or a KafkaError for all."""
 
         def ask(group: AnyGroup) -> None:
             self._expiration.finish_deletion(group)
@@ -319,9 +319,7 @@ class GroupCoordinator:
         self._ask(request.group_id, ask, answer)
 
     def delete(self, request: DeleteGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with None or a KafkaError. A group too large for a batch is deleted slice by slice, as `sweep` is
-        called.
-        """
+        """Call `answer` with None or a KafkaError. Calls of `sweep` delete a large group slice by slice."""
         group_id = request.group_id
 
         def ask(group: AnyGroup) -> None:
@@ -356,7 +354,7 @@ class GroupCoordinator:
     # -- reading -------------------------------------------------------------------------------------------
 
     def read(self, group_id: str, answer: Answer) -> None:
-        """Answered with the committed Group; a missing group has `exists` False."""
+        """Call `answer` with the committed Group. Its `exists` is False for a missing group."""
 
         def ask(group: AnyGroup) -> None:
             self._check_stays(group_id)
@@ -380,7 +378,7 @@ class GroupCoordinator:
         return self._groups.ids()
 
     def read_some(self, group_ids: Sequence[str], answer: Answer) -> None:
-        """Answered with a tuple of the Groups that exist and are not being deleted."""
+        """Call `answer` with a tuple of the Groups that exist and are not being deleted."""
         wanted = [each for each in group_ids if not self._expiration.pending_deletion_of(each).deletes_group]
         groups: list[Any] = []
 

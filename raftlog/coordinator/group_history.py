@@ -27,7 +27,7 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 """Bytes of the events of all groups that a broker coordinates."""
 
 MAX_TEXT_CHARS: Final = 120
-"""Of each text in an event. A character takes four bytes at most."""
+"""The maximum length of each text in an event. A character takes four bytes at most."""
 
 MAX_TOPIC_CHARS: Final = 249
 """The longest possible name of a topic."""

@@ -187,8 +187,10 @@ def _value_reader(value: bytes) -> tuple[FieldReader, int]:
 
 
 def _read_offset(value: bytes) -> CommittedOffset:
-    """Versions: 0 offset, metadata, timestamp; 1 adds an expiry; 3 replaces it by the leader epoch; 4 is flexible, and
-    since Apache Kafka 4.1 it may have the topic's id.
+    """Decode the value of an offset commit.
+
+    Version 0 has offset, metadata and timestamp. Version 1 adds an expiry, and version 3 replaces it by the leader
+    epoch. Version 4 is flexible, and has the topic's id since Apache Kafka 4.1.
     """
     fields, version = _value_reader(value)
     offset = fields.int64()

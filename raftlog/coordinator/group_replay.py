@@ -38,12 +38,12 @@ class GroupReplay:
         """`is_gone` returns whether a topic of this name and id is deleted."""
         self._is_gone = is_gone
         self.deleted_topics: dict[str, dict[str, set[UUID]]] = {}
-        """By group and name, the deleted topics of the offsets read, even if replaced later."""
+        """Keyed by group and name: the deleted topics of the offsets read, even if replaced later."""
         self._memberships: dict[str, Membership] = {}
         self._offsets: dict[str, GroupOffsets[CommittedOffset]] = {}
         self._books: dict[str, ConsumerMembershipBuilder] = {}
         self._open: dict[int, set[str]] = {}
-        """By producer id, the groups in which its transaction has offsets."""
+        """The groups in which its transaction has offsets, by producer id."""
         self.next_offset = 0
         self.skipped = 0
 

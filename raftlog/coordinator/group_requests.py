@@ -98,7 +98,7 @@ class OffsetCommit(msgspec.Struct, frozen=True):
 
 
 class CommitOffsets(msgspec.Struct, frozen=True):
-    """Answered with one error code per commit. Generation -1: from outside the membership (assign-only consumers).
+    """Commit offsets. Generation -1 means a consumer without membership, which assigns its partitions itself.
 
     The generation is a member's epoch in consumer groups; before OffsetCommit v9 there was none (`may_name_epoch`).
     """
@@ -111,7 +111,7 @@ class CommitOffsets(msgspec.Struct, frozen=True):
 
 
 class TxnOffsetCommit(msgspec.Struct, frozen=True):
-    """Answered with one error code per commit. The partition was verified to be in the transaction."""
+    """Commit offsets within a transaction. Their partition was verified to be part of it."""
 
     group_id: str
     member: MemberRef
@@ -139,7 +139,7 @@ class WriteTxnMarker(msgspec.Struct, frozen=True):
 
 
 class DeleteOffsets(msgspec.Struct, frozen=True):
-    """Answered with one error code per partition."""
+    """Delete the committed offsets of some partitions."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]

@@ -1,8 +1,8 @@
-"""A power cut for files that a killed process left: what was not durable is lost, torn, or survives, by chance.
+"""A power cut, applied to the files of a killed process: unsynced writes are lost, torn, or survive, by chance.
 
-POSIX allows each outcome. Of a file's unsynced writes a prefix survives, the last one torn, or any of their sectors.
-The gaps between them beyond the durable end are zeros, or garbage. Of a folder's unsynced changes of names a prefix
-survives. Synced bytes are never touched.
+POSIX allows each outcome. In a file, a prefix of the unsynced writes survives, with the last write torn, or any of
+their sectors survive. The gaps between them beyond the durable end are zeros, or garbage. In a folder, a prefix of the
+unsynced name changes survives. Synced bytes never change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from raftlog.faults.unsynced import Changed, Fate, Named, Renaming, load
 SECTOR_BYTES: Final = 512
 """A sector is written whole or not at all."""
 MERCILESS_SHARE: Final = 0.25
-"""Of power cuts take all that they may."""
+"""The share of power cuts that lose everything unsynced."""
 GARBAGE_SHARE: Final = 0.25
 """Share of torn files with garbage instead of zeros where a write was lost before a later write."""
 

@@ -1,9 +1,9 @@
 """The changes that a power cut could take from a node's folders, and a journal of them that survives the process.
 
-The journal holds undo information only: what was in a file before each unsynced write, what names a folder had before
-each unsynced change. Ordering law: a change is written down before it is made (the creation of a name: right after,
-when its inode is known), a sync after it succeeded. So whenever the process is killed, the journal lists all unsynced
-changes, and none that was reported as durable.
+The journal holds undo information only: the contents of a file before each unsynced write, and the names in a folder
+before each unsynced change. Ordering law: the journal records a change before it is made, and a sync after it
+succeeded. The creation of a name is recorded right after, when its inode is known. So whenever the process is killed,
+the journal lists all unsynced changes, and none that was reported as durable.
 
 It knows inodes, positions and names; it opens no file but its own journal.
 """

@@ -198,7 +198,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     acls: Mapping[Acl, bool] = {}
     """A set; the values have no meaning."""
     scram: Mapping[tuple[str, str], ScramCredential] = {}
-    """By user and mechanism."""
+    """Keyed by user and mechanism."""
     tokens: Mapping[str, DelegationToken] = {}
     """Delegation tokens by their ids; expired tokens stay until the controller removes them."""
     quotas: Mapping[Entity, Mapping[str, float]] = {}

@@ -16,7 +16,7 @@ from raftlog.security.quotas import Entity
 from raftlog.security.tokens import DelegationToken
 
 BASE_BYTES: Final = 256
-"""Of an empty image. `Usage.size_bytes` does not include them."""
+"""The size of an empty image, which `Usage.size_bytes` does not include."""
 TOPIC_BYTES: Final = 32
 PARTITION_BYTES: Final = 56
 REPLICA_BYTES: Final = 20
@@ -31,7 +31,7 @@ _ACL_BYTES: Final = 24
 _TOKEN_BYTES: Final = 48
 _PRINCIPAL_BYTES: Final = 5
 SCRAM_BYTES: Final = 256
-"""Of a credential, without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
+"""The size of a credential without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
 VOTER_BYTES: Final = 24
 _ENTITY_BYTES: Final = 16
 _QUOTA_BYTES: Final = 16

@@ -1,7 +1,7 @@
-"""Record batches (KIP-98) made Arrow columns, many records at a time. Pure; asks no cluster.
+"""Converts record batches (KIP-98) to Arrow columns, many records at a time. Pure; sends no requests.
 
-One loop finds where each record begins. NumPy and Arrow do all else for all records at once, since a Python object for
-each record costs more than everything that happens to it afterwards. Headers are not decoded here.
+One loop finds where each record begins. NumPy and Arrow do the rest for all records at once, since one Python object
+per record would cost more than all later steps. Headers are not decoded here.
 """
 
 from __future__ import annotations

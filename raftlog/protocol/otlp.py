@@ -20,7 +20,7 @@ FIELDS_AT_ONCE: Final = 1_000
 """Fields that are read between two pauses."""
 
 MAX_ATTRIBUTES: Final = 100
-"""Of one point or resource. Further attributes are not read."""
+"""The maximum number of attributes of a point or resource. Further attributes are not read."""
 
 VARINT_BYTES: Final = 10
 

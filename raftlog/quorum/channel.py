@@ -1,18 +1,18 @@
 """One mutually authenticated, framed connection between two nodes of a cluster.
 
-Handshake (`base.handshake`): hello (id, purpose, nonce) → challenge (id, nonce) → the connecting end's proof → verdict
-(the listener's proof, and a reason if it refuses). Before that proof the listener sends only what does not depend on
-the secret; it refuses a stranger in plain words. From the transcript each direction gets its own key. Every frame
-carries a MAC over its sequence number and bytes. So frames cannot be forged, replayed or dropped. MACs authenticate,
-but do not encrypt, which is left to TLS below (`ChannelTls`). The proofs are then bound to the listener's certificate.
+The handshake (`base.handshake`) is hello, challenge, the connecting node's proof, and the listener's verdict. The
+verdict has the listener's proof, or the reason of a refusal. Until then the listener sends nothing that depends on the
+secret. Each direction derives its own key from the transcript. Every frame carries a MAC over its sequence number and
+bytes, so frames cannot be forged, replayed or dropped. MACs authenticate, but do not encrypt, which is left to TLS
+(`ChannelTls`). The proofs are then bound to the listener's certificate.
 
 Frame: length u32 of what follows, payload, 16 bytes of MAC (none during the handshake).
 
 A listener also accepts Kafka clients (KIP-919) if it has a server for them. Behind the length, Kafka's frame begins
 with an API key below 256, so with a zero byte. A hello begins with the head of a msgpack array.
 
-A channel is a `Guard`: an exception while it handles a peer's bytes closes it and is logged once. Its timer ends with
-it, even if its transport does not report the end (uvloop is silent when a connection is cancelled while it is made).
+A channel is a `Guard`: an exception while it handles a peer's bytes closes it and is logged once. Closing cancels its
+timer too, since uvloop reports nothing if a connection is cancelled while it is made.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ class Identity:
     nonce_source: Random = field(default_factory=SystemRandom)
     """One side refused the other; the message has the reason."""
     lateness: Lateness = field(default_factory=Lateness)
-    """Of this node's loop: a slow node gets longer to connect."""
+    """The lateness of this node's loop: a slow node gets more time to connect."""
     tls: ChannelTls | None = None
     """None: controllers' listeners speak no TLS."""
     levels: Levels = Levels()  # noqa: RUF009 (immutable)
     directory_id: UUID = NO_DIRECTORY
-    """Of the metadata directory."""
+    """The metadata directory's id."""
     voter: IntroducesVoter | None = None
     """Answers for a voter; None: this node does not vote."""
 

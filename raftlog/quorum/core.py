@@ -42,7 +42,7 @@ ROUND_BYTES: Final = 8 * 1024 * 1024
 """Bytes that a voter is sent in one round; more follows once its link is writable."""
 
 MAX_ENTRIES: Final = 1_000
-"""Of one append_entries message."""
+"""The maximum number of entries in an append_entries message."""
 
 _NEVER: Final = float("inf")
 _NOW: Final = -1.0

@@ -73,9 +73,9 @@ class Introduced(msgspec.Struct, frozen=True):
 
     node_id: int = -1
     directory_id: UUID = NO_DIRECTORY
-    """Of its metadata directory (Kafka's directory.id)."""
+    """The id of its metadata directory (Kafka's directory.id)."""
     incarnation: bytes = b""
-    """Of its process (`incarnations`). Two live processes with one id and one directory id are a node and its copy."""
+    """The id of its process (`incarnations`). If two processes share node id and directory id, one is a copy."""
     new_journal: bool = False
     """Whether its metadata log is empty and has never seen a term."""
     heard: tuple[Heard, ...] = ()

@@ -42,7 +42,7 @@ OTHERS: Final = "peer-incarnations"
 """The file beside the log that holds what this voter heard of other voters. A restored backup has none."""
 
 MAX_INCARNATIONS: Final = 1_000
-"""Of a history. An older copy goes unnoticed after this many starts without a link to a voter that knows."""
+"""The length of a history. An older copy goes unnoticed after so many starts without a link to an informed voter."""
 
 MAX_DIRECTORIES: Final = 3
 """Directories that are remembered of one voter: more than one while a new directory is not recorded yet."""
@@ -112,7 +112,7 @@ class Incarnations:
 
     @property
     def current(self) -> bytes:
-        """Of this process."""
+        """Return the incarnation of this process."""
         return self._history[-1]
 
     def is_older(self, heard: Heard, journal: HoldsEntries) -> bool:

@@ -131,7 +131,7 @@ class Journal:
 
     @property
     def size_bytes(self) -> int:
-        """Of the file, without staged work."""
+        """Return the size of the file, without staged work."""
         return self._wal.size_bytes
 
     def entry_term(self, index: int) -> int | None:

@@ -27,7 +27,7 @@ MAX_IN_FLIGHT_REQUESTS: Final = 1_000
 """Requests of one connection being worked on."""
 
 MAX_REQUEST_BYTES: Final = MAX_FRAME_BYTES - 1024
-"""Of a request or an answer."""
+"""The maximum size of a request, and of a response."""
 
 _REQUEST: Final = struct.Struct(">Q")
 _RESPONSE: Final = struct.Struct(">Qhi")  # number, error code, leader's id

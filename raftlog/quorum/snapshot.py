@@ -18,8 +18,8 @@ from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal, Entry
 SUFFIX: Final = ".snapshot"
 INDEX_DIGITS: Final = 20
 MAX_SNAPSHOT_BYTES: Final = MAX_IMAGE_BYTES + 2 * MAX_COMMAND_BYTES + 1024
-"""Of a file: larger files are neither written nor accepted from another node, so every node can load what it is
-sent.
+"""The maximum size of a snapshot file. Larger files are neither written nor accepted, so every node can load a
+snapshot that it receives.
 """
 
 _MAGIC: Final = b"RLQS\x01"

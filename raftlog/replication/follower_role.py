@@ -142,8 +142,8 @@ class FollowerRole(ReplicaRole):
         self._require(leader_epoch)
         log = self.partition.log
         if log.log_start_offset < log_start_offset and diverging.end_offset <= log_start_offset:
-            # The leader has dropped the earlier epochs, and names its log start. No earlier record of this log is known
-            # to be equal: if a power loss took the new log start, those records would count as committed.
+            # The leader has dropped the earlier epochs, and returns its log start. This log may differ before it. If
+            # those records stayed and a power loss took the new log start, they would count as committed.
             self.restart_at(log_start_offset, leader_epoch=leader_epoch)
             return log.log_end_offset
         # The leader names the largest epoch that both may have, and where it ends there. If this log has it too, the

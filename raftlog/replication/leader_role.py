@@ -122,8 +122,8 @@ class LeaderRole(ReplicaRole):
     def append_produced(
         self, records: memoryview, *, acks: int, now_ms: int, max_timestamp: int | None = None
     ) -> LogAppendInfo:
-        # Too few in sync is an error before the append (NOT_ENOUGH_REPLICAS), so that the client knows that its records
-        # will never be read; after the append it is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+        # NOT_ENOUGH_REPLICAS before the append means to the client that its records will never be read. After the
+        # append the error is NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         if acks == ALL_ACKS and self.below_min_isr:
             raise NotEnoughReplicas()
         log = self.log

@@ -113,7 +113,7 @@ class Partition:
         """Called when the low watermark may have moved, or this replica leads no more."""
         self._progress_told = False
         self.traffic = Traffic()
-        """Of its topic, once the broker knows it."""
+        """The traffic counters of its topic, once the broker has set them."""
         self._left_isr = False
         """With a damaged log: the metadata was seen to count without this replica."""
 

@@ -203,13 +203,13 @@ class Authorizer:
         self._allow_if_no_rule = allow_if_no_rule
         self._rules = {each: _RulesOfType() for each in OPERATIONS}
         self._answers: dict[str, dict[_Question, bool]] = {}
-        """By principal, so that a new ACL drops only the answers of affected principals."""
+        """Cached answers by principal, so that a new ACL invalidates only the affected principals."""
         self._kept = 0
-        """How many answers there are."""
+        """The number of cached answers."""
         self._changes = self._changed_for_all = 0
         """The number of changes so far, and its value at the last change that affected all principals."""
         self._changed_for: dict[str, int] = {}
-        """The same for single principals, since then."""
+        """The number of the last change that affected each principal, since then."""
         self.change(added=acls)
 
     def change(self, *, added: Iterable[Acl] = (), removed: Iterable[Acl] = ()) -> None:

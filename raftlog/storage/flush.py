@@ -104,7 +104,7 @@ class FlushState:
         flushed = min(contents.recovery_point, contents.segments[-1].end_offset)
         unflushed = cls(disk, flushed, contents.unsynced_directories)
         if contents.unsynced_directories and contents.topic_id is not None:
-            # must be as durable as the first records, since it says whose topic they belong to
+            # must be as durable as the first records, since it names their topic
             path = f"{directory}/{PARTITION_METADATA}"
             unflushed.paths += (path + CHECKSUMS, path)
         for segment in contents.segments[:-1]:

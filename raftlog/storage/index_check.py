@@ -16,7 +16,7 @@ from raftlog.storage.indexes import OffsetIndex, TimeIndex
 from raftlog.storage.segment_scanner import ReadableFile
 
 _BOUNDS = Struct(">q15xi")
-"""Of a batch header: base offset, last offset delta."""
+"""Two fields of a batch header: base offset, last offset delta."""
 
 
 class IndexedSegment(Protocol):

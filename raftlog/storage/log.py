@@ -162,7 +162,7 @@ class Log(LogReads):
         A retry of any of the producer's last five batches writes no bytes and returns the original's offsets. Raises
         OutOfOrderSequenceNumber, InvalidProducerEpoch, KafkaStorageError (damaged), OSError.
         """
-        # Checks come first, and below them only the disk may fail: a batch that a check refuses leaves no trace in
+        # All checks come before the append, which only the disk may fail. A batch that a check refuses must not change
         # offsets, epochs or producer state, since its client sends it again.
         if self.damage is not None:
             raise KafkaStorageError("the replica's log is damaged, it may not lead")
@@ -204,8 +204,8 @@ class Log(LogReads):
             refused = KafkaStorageError(f"the disk refused it: {error.strerror}")
             self.producers.refused_batches.note(header, refused)
             raise
-        # From here on the batch is in the log. The end moves first, then what is derived from the log: epochs and
-        # producers are rebuilt from it after a crash, so they may lag behind it, and must never be ahead.
+        # From here on the batch is in the log. The log end moves first, then epochs and producers. A crash rebuilds
+        # these from the log, so they may lag behind it, but must never be ahead.
         self.log_end_offset = end_offset = last_offset + 1
         if leader_epoch > self._epochs.latest:
             self._epochs.note(leader_epoch, base_offset)
@@ -231,9 +231,9 @@ class Log(LogReads):
     def append_as_follower(self, records: Buffer, *, now_ms: int, gaps: GapPolicy = GapPolicy.NONE) -> int:
         """Append the whole batches of a fetch response as the leader stamped them; returns the new log end offset.
 
-        Skip a batch that is cut off at the end, and everything after a hole that is not believed. Raise CorruptMessage
-        where a CRC fails, an offset does not follow the log's end, or a leader epoch goes back; neither that batch nor
-        later ones are written. `gaps`: which batches compaction may have removed from the leader's log.
+        Skip an incomplete batch at the end, and everything after a gap in the offsets that `gaps` does not allow.
+        Raise CorruptMessage at a wrong CRC, an offset below the log's end, or a smaller leader epoch. Neither that
+        batch nor later batches are written. `gaps`: which batches compaction may have removed from the leader's log.
         """
         if self._uncut_from is not None:
             self.truncate_damage()

@@ -92,8 +92,8 @@ class LogSegments:
     def roll(self, base_offset: int, now_ms: int) -> Segment:
         """Add a segment at the log's end and return it. OSError leaves the old segment active.
 
-        It waits for the disk if a power loss could take the log's first segment and leave the new segment: then the log
-        would begin there.
+        It syncs the folder if the log's first segment has no durable name yet. Otherwise a power loss could leave only
+        the new segment, and the log would begin there.
         """
         if len(self.all) == 1 and not self._unflushed.has_durable_name(self.active):
             self._disk.sync_dir(self._directory)

@@ -97,7 +97,7 @@ class ProducerStateEntry:
 
     @property
     def last_sequence(self) -> int:
-        """Of its newest batch with a sequence; -1 if none is remembered."""
+        """Return the last sequence of its newest batch; -1 if no batch with a sequence is remembered."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
@@ -422,8 +422,10 @@ class ProducerState:
             producer.batches = tuple(batches[-NUM_BATCHES_TO_RETAIN:])
 
     def try_truncate(self, end_offset: int) -> bool:
-        """Forget the batches at or after `end_offset`. Return False, without a change, if only the log can restore the
-        rest: a producer's state before all its remembered batches, a transaction, or evicted producers.
+        """Forget the batches at or after `end_offset`. Return False, without a change, if that needs the log.
+
+        Only the log can restore a transaction, evicted producers, or a producer's state before all its remembered
+        batches.
         """
         if end_offset < self.markers_known_from or end_offset <= self._pushed_out_at:
             return False

@@ -44,7 +44,7 @@ NEVER_MS: Final = 2**63 - 1
 _log = get_logger("storage")
 
 BOUNDS: Final = Struct(">qi11xi")
-"""Of a batch header: base offset, length, last offset delta."""
+"""Three fields of a batch header: base offset, length, last offset delta."""
 
 
 def segment_path(directory: str, base_offset: int) -> str:

@@ -5,9 +5,9 @@ each step is made durable, away from the loop, before the next one relies on it:
 
 1. `seal`: the cleaned bytes are synced under the name `.cleaned`, its indexes under `.swap`;
 2. `announce`: `.cleaned` becomes `.swap`. A folder sync. From here on a start that finds `.log.swap` finishes the swap.
-   Else an old segment could be gone before the cleaned segment exists;
-3. `swap_in`: the snapshots of producers inside go, and the old files become `.deleted`. A folder sync. Else the cleaned
-   segment could get its name beside old segments of the same offsets, or beside their aborted transactions;
+   Otherwise an old segment could be gone before the cleaned segment exists;
+3. `swap_in`: the snapshots of producers inside go, and the old files become `.deleted`. A folder sync. Otherwise the
+   cleaned segment could get its name beside old segments of the same offsets, or their aborted transactions;
 4. `take_names`: all `.swap` lose that suffix. No sync is needed: until the next one a start does it again.
 
 So a cleaning costs two folder syncs for each group of segments. Between 2 and 3 the log may be truncated. `revoke`

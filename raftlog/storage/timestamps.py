@@ -87,11 +87,10 @@ def _newest_of(
 
 
 def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tuple[int, int]]:
-    """Yield offset and timestamp of each record of a batch. CorruptMessage if the batch has rotted.
+    """Yield offset and timestamp of each record of a batch. Raises CorruptMessage if the batch has rotted.
 
-    Records of most topics are not looked at when they are written. A delta that leads beyond its batch is clamped to
-    it: the sums may be no numbers of 64 bits, and an offset beyond the log's end would hide the honest records behind
-    it.
+    Records of most topics are not validated when they are written. So a delta that leads beyond its batch is clamped
+    to it. Otherwise the sum could exceed 64 bits, and an offset beyond the log's end would hide the records after it.
     """
     batch = segment.file.pread(header.length, position)
     check_crc(batch, 0, header)

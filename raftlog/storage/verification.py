@@ -1,12 +1,14 @@
-"""Which transactions a partition's leader has had confirmed by their coordinator (KIP-890).
+"""Verification of transactions by a partition's leader: the coordinator confirms them before the first batch (KIP-890).
 
 A transactional batch opens a transaction in the log only if the coordinator has confirmed that the partition belongs to
-the current transaction. Else no marker would ever end it, and read_committed consumers would hang. The law: a marker
-voids every verification of its transaction and of earlier transactions, answered or not. Since transaction.version 2
-the epoch of a marker is that of the producer's next transaction. A verification of the next transaction may already be
-pending, and stays valid. An epoch fences older epochs only after confirmation, since any client may make up an epoch.
+the current transaction. Otherwise no marker would ever end it, and read_committed consumers would hang.
 
-Soft: only a leader has it, and each leadership begins without.
+The law: a marker invalidates every verification of its transaction and of earlier transactions, whether complete or
+pending. Since transaction.version 2 the epoch of a marker is that of the producer's next transaction. A verification of
+the next transaction may already be pending, and stays valid. An epoch fences older epochs only after confirmation,
+since any client may make up an epoch.
+
+This state is soft: only a leader has it, and a new leader starts without it.
 """
 
 from __future__ import annotations

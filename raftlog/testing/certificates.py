@@ -30,7 +30,7 @@ DAYS: Final = 365
 LONGEST_DAYS: Final = 3650
 AUTHORITY_DAYS: Final = 3650
 MOST_NAME_CHARS: Final = 64
-"""Of a common name (X.520's ub-common-name)."""
+"""The maximum length of a common name (X.520's ub-common-name)."""
 _SKEW: Final = timedelta(minutes=5)
 """Other machines' clocks may be so far behind."""
 _USER: Final = re.compile(r"[A-Za-z0-9_@+](?:[A-Za-z0-9_@+. -]*[A-Za-z0-9_@+])?")

@@ -28,7 +28,7 @@ MAX_LINE_BYTES: Final = 1 << 20
 MODULE: Final = "raftlog"
 
 UNKNOWN_EXIT_CODE: Final = 255
-"""Of a node that ended after its fork server, which alone gets the exit code."""
+"""The exit code of a node that ended after its fork server, which alone learns the real code."""
 
 ROOM_FOR_ARGUMENTS: Final = "-" * 400
 """A word at the end of the fork server's command line, which its forks replace by their own."""
@@ -119,7 +119,7 @@ class ForkServer:
     def __init__(self, environment: Mapping[str, str], identity: Inherited) -> None:
         self.identity = identity
         self.lock = Lock()
-        """Of the socket: a question and its answer go together, whichever threads ask."""
+        """Held for a request and its response, so that threads do not mix theirs on the socket."""
         self.is_replaceable = False
         """Whether another fork server is worth a try: this one has answered, or was ended before it could."""
         self._control, theirs = socket.socketpair()

@@ -10,8 +10,8 @@ from raftlog.testing.network import CLIENTS, Network
 class NetworkCluster(Cluster):
     """A cluster on a network of its own, with links that can be cut. Needs Linux, root, `ip` and `nft`.
 
-    Only threads that have entered the network reach it: while the cluster is open, that is the thread which made it,
-    and threads that it starts. Raise OSError with the missing requirement.
+    Only threads inside the network namespace reach it: the thread that opened the cluster, and threads that it starts
+    meanwhile. Raise OSError with the missing requirement.
     """
 
     _left = False

@@ -1,7 +1,7 @@
-"""A few bytes of the Kafka protocol by hand: enough to ask any node for brokers, controller and leaders.
+"""A minimal Kafka client: enough to ask any node for brokers, controller and leaders.
 
-Knows four requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), for timing a start-up
-without a client library; the caller chooses the node. At a listener that requires authentication it uses a `Login`.
+It encodes four requests (Metadata v1 and v7, CreateTopics v4, DescribeQuorum v0, ElectLeaders v1), to time a start-up
+without a client library. The caller chooses the node. If a listener requires authentication it uses a `Login`.
 """
 
 from __future__ import annotations

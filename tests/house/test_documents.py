@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 from raftlog.base.config import NodeConfig, settings_of
 from tests.house.source import ROOT
+from tests.house.wording import Rates, count_words, rates_of
 
 COLUMNS = 120
+CEILING = Rates(who=0.8, tell=0.4, one=5.1, nobody=0.6, those=0.2)
+"""Words of the five families per 1,000 words of a room of documents; see `tests.house.wording`. It only gets lower."""
 FENCED = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.MULTILINE | re.DOTALL)
 BACKTICKS = re.compile(r"`([^`]+)`")
 PATH = re.compile(r"\.?[\w-]+(/[\w.-]+)*/?")
@@ -53,6 +57,27 @@ def test_lines_of_markdown_are_short() -> None:
         if len(line) > COLUMNS
     ]
     assert not found, "\n".join(found)
+
+
+def test_documents_name_their_subjects() -> None:
+    """The rates of `who`, `tell`, `one`, `nobody` and `those that` stay below a ceiling in every room."""
+    rooms: defaultdict[str, list[str]] = defaultdict(list)
+    for path in documents():
+        folder = path.relative_to(ROOT).parent
+        rooms[str(folder) if "pages" in folder.parts[1:] else "documents"] += prose_in(path.read_text())
+    found = [
+        f"{room}: {count} {family} in 1,000 words, allowed are {allowed}"
+        for room, texts in rooms.items()
+        for family, count, allowed in zip(Rates._fields, rates_of(count_words(texts)), CEILING, strict=True)
+        if count > allowed
+    ]
+    assert not found, "\n".join(found)
+
+
+def prose_in(text: str) -> list[str]:
+    """Return the paragraphs of a document, without code."""
+    without_code = re.sub(r"^ {4}.*$", "", FENCED.sub("", text), flags=re.MULTILINE)
+    return re.split(r"\n\s*\n", without_code)
 
 
 def test_names_of_files_and_modules_resolve() -> None:
@@ -114,6 +139,12 @@ def _tree() -> tuple[str, ...]:
     files = listed.stdout.splitlines()
     folders = {str(parent) for name in files for parent in Path(name).parents}
     return (*files, *folders)
+
+
+def test_code_in_documents_is_no_prose() -> None:
+    """Fenced and indented lines are left out of the counts."""
+    text = "They say.\n\n    tell who\n\n```\nnobody\n```\n\nWho is told?\n"
+    assert rates_of(count_words(prose_in(text))) == Rates(who=200, tell=200, one=0, nobody=0, those=0)
 
 
 def test_the_rules_can_fail() -> None:

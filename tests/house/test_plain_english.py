@@ -9,13 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.house.source import Module, every_module
-from tests.house.wording import Rates, count_words, docstrings_of, prose_of, rates_by_room, rates_of
+from tests.house.wording import Rates, count_words, prose_of, rates_by_room, rates_of
 
-GOAL = Rates(who=0.8, tell=0.7, one=4.6, nobody=1.0, those=0.4)
-"""Twice the highest rates of trio, structlog, aiokafka, anyio and aiohttp, per 1,000 words."""
+CEILING = Rates(who=0.6, tell=0.1, one=1.5, nobody=0.5, those=0.4)
+"""The rates per 1,000 words, below twice those of trio, structlog, aiokafka, anyio and aiohttp. They only get lower."""
 LONG_WORDS = 25
-LONG_SENTENCES = 31
-"""Sentences of more words in the docstrings of both packages, of nine thousand. The number may only shrink."""
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -24,7 +22,7 @@ def test_prose_names_its_subjects() -> None:
     found = [
         f"{room}: {count} {family} in 1,000 words, allowed are {allowed}"
         for room, rates in rates_by_room(every_module()).items()
-        for family, count, allowed in zip(Rates._fields, rates, GOAL, strict=True)
+        for family, count, allowed in zip(Rates._fields, rates, CEILING, strict=True)
         if count > allowed
     ]
     assert not found, "\n".join(found)
@@ -58,14 +56,14 @@ def test_docstrings_of_constants_and_comments_are_counted() -> None:
 
 def long_sentences_in(module: Module) -> Iterator[str]:
     """Yield the sentences of more than `LONG_WORDS` words; lists, tables and code are none."""
-    for text in docstrings_of(module.tree):
+    for text in prose_of(module):
         for paragraph in re.split(r"\n\s*\n", text):
-            if not re.search(r"^ {4,}\S.*=|^\s*[-|*] |:$", paragraph, re.MULTILINE):
+            if not re.search(r"^ {4,}(\S.*=|def )|^\s*[-|*\x08] ?|:$", paragraph, re.MULTILINE):
                 sentences = SENTENCE_END.split(" ".join(paragraph.split()))
                 yield from (each for each in sentences if len(each.split()) > LONG_WORDS)
 
 
-def test_long_sentences_get_fewer() -> None:
+def test_no_sentence_is_long() -> None:
     """A reader should not need to read a sentence twice."""
     found = [f"{each.name}: {sentence}" for each in every_module() for sentence in long_sentences_in(each)]
-    assert len(found) <= LONG_SENTENCES, "\n".join(found)
+    assert not found, "\n".join(found)

@@ -67,7 +67,7 @@ def docstrings_of(tree: ast.Module) -> Iterator[str]:
 
 
 def comments_of(module: Module) -> Iterator[str]:
-    """Yield the comments of a module; lines that follow each other are one comment.
+    """Yield the comments of a module; lines without code that follow each other are one comment.
 
     A `#` begins one unless it is inside a string, which the syntax tree shows faster than a tokenizer.
     """
@@ -87,7 +87,7 @@ def comments_of(module: Module) -> Iterator[str]:
             yield " ".join(block)
             block = []
         block.append(comment.lstrip("# "))
-        last = number
+        last = number if line.lstrip().startswith("#") else 0
     if block:
         yield " ".join(block)
 

@@ -80,7 +80,7 @@ class Bystanders:
         self._acked_at: dict[KeyedValue, float] = {}
         self._read_at: dict[KeyedValue, float] = {}
         self._ends: dict[str, int] = {}
-        """By key, the offset after the last acknowledged record."""
+        """The offset after the last acknowledged record, by key."""
         self._failed: list[str] = []
         self._stopping = threading.Event()
         self._reading_ends = threading.Event()

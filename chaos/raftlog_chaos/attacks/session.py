@@ -1,10 +1,11 @@
-"""One cluster under session: bystanders at work, attacks one after the other, and measurements around each.
+"""An attack session: honest clients work on one cluster while it is attacked, and each attack is measured.
 
-Order: topics → bystanders → every API once on every node, since loading on first use is no leak → idle → attacks →
-memory is back → bystanders stop → all is read back. A cluster is not used again after a failed attack.
+Before the first attack, topics are created, and the honest clients (bystanders) start. Every node serves each API once,
+so that lazy loading is not mistaken for a leak. Then the nodes' idle memory and files are noted. At the end, memory
+must be back at the idle level, and every acknowledged record is read. A failed attack ends the session.
 
-After an attack the session waits for files and connections. It waits for memory only a few seconds. A node still
-somewhat above idle goes into the next attack. The end of the session gives it all the time that the limits allow.
+After each attack the session waits until files and connections are released, but only a few seconds for memory. A
+node slightly above its idle memory goes into the next attack, and is judged at the end of the session.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ TAIL_S: Final = 0.5
 """Records that are sent so long after an attack's end still belong to it."""
 LOOK_S: Final = 0.2
 SOON_S: Final = 5.0
-"""Memory that is not back within this, but below the limit, is checked again at the end of the session."""
+"""Memory above the idle level after this time, but below the limit, is checked again at the end of the session."""
 SCHEMA_BYTES: Final = 32 * MIB
 """Memory of the schemas of all APIs and versions, each loaded with its first request, and kept."""
 
@@ -111,14 +112,14 @@ class AttackedCluster(Protocol):
 
 
 class Closing(NamedTuple):
-    """Faults that only the end of a session shows, one line each. `lost`: of records; `kept`: of memory."""
+    """Faults found at the end of a session, one line each: lost records, and memory that was not released."""
 
     lost: list[str]
     kept: list[str]
 
 
 class AttackSession:
-    """`open` once, `strike` as long as it holds, `close` once."""
+    """Call `open` once, `strike` for each attack until one fails, and `close` once."""
 
     def __init__(self, ground: AttackedCluster, limits: Limits) -> None:
         self.ground = ground
@@ -192,7 +193,7 @@ class AttackSession:
         return self.judge(attack, lambda: self._run(attack))
 
     def judge(self, attack: Attack, run: Callable[[], str]) -> Outcome:
-        """Call `run`, which harms the cluster and returns the answers in words; conclude as for an attack."""
+        """Call `run`, which attacks the cluster and describes the responses, and judge the cluster afterwards."""
         self.struck.append(attack.name)
         offset, lags = facts.metadata_offset(self.ground.doors), self._lags()
         self._broken = ""
@@ -229,7 +230,7 @@ class AttackSession:
         return conclude(attack, seen, self.limits)
 
     def _run(self, attack: Attack) -> str:
-        """Run the attack in a process of its own; return the answers in words."""
+        """Run the attack in a separate process, and return a description of the responses."""
         order = msgspec.json.encode(Order(attack.name, self.target))
         command = [sys.executable, "-m", "raftlog_chaos.attacks"]
         self._attacker = subprocess.Popen(  # noqa: S603 - our own interpreter and module
@@ -260,7 +261,9 @@ class AttackSession:
         self.ground.close()
 
     def _settle(self, ended: float) -> tuple[float | None, dict[int, NodeObservation], bool]:
-        """Wait until all is back; return after how long, the last look, and whether only memory is not back yet."""
+        """Wait until the nodes are idle again. Return the time it took, the last measurement, and whether only memory
+        is high.
+        """
         warm = self.limits._replace(rest_bytes=self.limits.warm_bytes)
         while True:
             nodes = self._look()
@@ -334,7 +337,7 @@ def _by_name(doors: NodePorts, held: Mapping[int, int]) -> dict[str, int]:
 
 
 def _few(lines: list[str], most: int = 3) -> list[str]:
-    """Return each line once, and how many there were of those left out."""
+    """Return each line once, and the number of lines left out."""
     found = list(dict.fromkeys(lines))
     return found if len(found) <= most else [*found[:most], f"and {len(found) - most} more such"]
 

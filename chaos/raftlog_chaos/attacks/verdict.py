@@ -18,7 +18,7 @@ class Limits(NamedTuple):
     """Limits for a cluster under attack."""
 
     p99_s: float = 1.0
-    """Of the bystanders' acknowledgements, and of their reads."""
+    """The maximum p99 latency of the bystanders' acknowledgements, and of their reads."""
     busy: float = 5.0
     """The same as a multiple of their waiting time without any attack, on a busy machine."""
     peak_bytes: int = 256 * MIB

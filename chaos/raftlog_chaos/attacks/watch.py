@@ -35,7 +35,7 @@ def open_files(pid: int) -> int:
 
 
 TIME_WAIT: Final = "06"
-"""Of the state's column in /proc/net/tcp."""
+"""TIME_WAIT in the state column of /proc/net/tcp."""
 
 
 def strangers(ports: Collection[int], table: str | None = None) -> Counter[int]:

@@ -1,8 +1,9 @@
-"""Faults in a running cluster, and how long its partitions took no acks=all record around each of them.
+"""Faults in a running cluster, and how long each of them keeps partitions from acknowledging acks=all records.
 
-One round: all is well and every partition is led by its first replica → strike → the victim has left every ISR → every
-partition acknowledges again → the victim comes back → all is well. A gap belongs to a partition, and a round's gap is
-its longest. `moments` splits the gap by the nodes' own logs. A wait ends once progress stops.
+A round begins when every partition is healthy and led by its preferred replica. Then one node fails. The round waits
+until that node has left every ISR and every partition acknowledges again. At last the node comes back and the cluster
+recovers. A gap belongs to a partition, and a round's gap is its longest. `moments` splits the gap by the nodes' own
+logs. A wait ends once progress stops.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
     "pause": (3.5, None, None),
     "pause, controller's node": (None, None, None),
 }
-"""Of each scenario's median and worst gap, seconds, and of the errors that clients see."""
+"""The aims of each scenario: median gap and worst gap in seconds, and errors that clients see."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,9 @@ class Transactions:
         self._evidence = evidence
         self._findings = findings
         self._consumed: dict[tuple[str, KeyLog], dict[int, int]] = {}
-        """By group and key: each consumed value, and the line that shows it."""
+        """Keyed by group and key: each consumed value, and the line that shows it."""
         self._silent: dict[str, list[int]] = {}
-        """By group: the lines that began a committed transaction without a report of what it consumed."""
+        """Keyed by group: the lines that began a committed transaction without a report of what it consumed."""
 
     def begin(self, step: Step) -> None:
         """Take in an invocation."""

@@ -13,7 +13,7 @@ from raftlog_chaos.checkers.findings import Finding
 from raftlog_chaos.history import Header, Op, Value
 
 SHOWN_FINDINGS = 8
-"""So many anomalies are shown with an example."""
+"""The number of anomalies that are shown with an example."""
 SHOWN_OPS = 6
 SHOWN_RECORDS = 6
 SHOWN_MICRO = 4
@@ -87,7 +87,7 @@ class Verdict:
         yield self._last_word()
 
     def _found(self) -> Iterator[str]:
-        """Yield the anomalies that condemn the run. What is allowed has its name in the last line, all else in JSON."""
+        """Yield the anomalies that make the run invalid. The last line names the allowed anomalies."""
         ranked = sorted(
             (name for name, found in self.anomalies.items() if not found[0].allowed),
             key=list(ANOMALIES).index,
@@ -143,7 +143,7 @@ class Verdict:
 
 
 def describe(op: Op, finding: Finding) -> str:
-    """Return one line: process, operation and time, of a long poll only what concerns the finding."""
+    """Return one line: process, operation and time. A long poll is reduced to the values of the finding."""
     value = "  ".join(_micro(each, finding) for each in (op.value or ())[:SHOWN_MICRO])
     more = len(op.value or ()) - SHOWN_MICRO
     return (

@@ -14,7 +14,7 @@ Observation = list[dict[str, Any]]
 """The steps of a history as plain data: `asked`, `fields` and `answer`."""
 
 DEFAULT: Final = "(default)"
-"""Of a field that is not shown because it has the schema's default."""
+"""Stands for a field that is left out because it has the schema's default."""
 NO_ELEMENT: Final = "(none)"
 STOPPED: Final = "the history stopped"
 

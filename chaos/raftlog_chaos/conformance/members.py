@@ -14,7 +14,7 @@ NEWEST: Final = {"JoinGroup": 9, "SyncGroup": 5, "Heartbeat": 4, "LeaveGroup": 5
 Fields = dict[str, Any]
 """Fields of a request, or some of them."""
 NO_CHANGE: Final = -1
-"""Of a duration in a heartbeat that says what changed."""
+"""The duration in a heartbeat that does not change it."""
 
 
 def subscription(*topics: str, data: bytes = b"") -> bytes:

@@ -15,7 +15,7 @@ from raftlog_chaos.workloads.odd_headers import ODD, build_odd
 
 CRC_AT: Final = CRC_START - 4
 CODES: Final = "qiibIhiqqqhii"
-"""Of the fields of a batch's header."""
+"""The struct codes of the fields of a batch header."""
 TRANSACTIONAL: Final = 0x10
 KEYS: Final = (b"k", b"k", b"key-2", b"key-3")
 NOW_MS: Final = 1_767_225_600_000

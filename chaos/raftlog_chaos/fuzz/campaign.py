@@ -31,7 +31,7 @@ CHUNK: Final = 20_000
 HANDLED: Final = 2_000
 """The number of them that go through whole nodes."""
 MUTANTS: Final = 3
-"""Of each frame that is drawn for the decoders."""
+"""The number of mutants of each frame for the decoders."""
 MEMORY_BYTES: Final = 1536 << 20
 """Memory limit of one process of the fuzzer, including its simulated nodes."""
 STUCK_S: Final = 300.0
@@ -69,7 +69,7 @@ class Summary:
     """All chunks before this chunk are in the sum: an interrupted run can go on from it."""
     outcomes: Counter[str] = field(default_factory=Counter)
     findings: dict[str, tuple[str, Finding]] = field(default_factory=dict)
-    """By key: the seed of the chunk, and the smallest finding of that kind."""
+    """Keyed by key: the seed of the chunk, and the smallest finding of that kind."""
     slowest: Slowest = field(default_factory=Slowest)
 
     def add(self, chunk: Chunk) -> list[Finding]:

@@ -28,7 +28,7 @@ MAX_PLAIN_BYTES: Final = 8 << 20
 MOST_RECORDS: Final = 1_000
 """Read from one batch."""
 MOST_STEPS: Final = 100
-"""Of the walk through one batch."""
+"""The maximum number of steps of the walk through one batch."""
 LAWS: Final = RecordRules(
     needs_keys=True, earliest_ms=0, latest_ms=2_000_000_000_000, max_decompressed_bytes=MAX_PLAIN_BYTES
 )

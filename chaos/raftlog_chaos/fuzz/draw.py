@@ -31,7 +31,7 @@ EDGES: Final[Mapping[str, tuple[int, ...]]] = {
     "Q": (0, 1, 2**64 - 1),
     "?": (0, 1, 2),
 }
-"""By struct code."""
+"""Keyed by struct code."""
 
 UUIDS: Final = (bytes(16), bytes(15) + b"\1", bytes(range(16)))
 

@@ -1,8 +1,8 @@
 """The laws of growth, each with the curve that shows whether it holds.
 
-constant: the same however much exists, but for chance in timing. logarithmic: no more than that and the depth of a tree
-of hashes; it may be less, as for a process among brokers that do not vote.
-linear: as much for each that changed, however many do.
+constant: the same however much exists, except for noise in timing. logarithmic: at most a constant plus the depth of a
+hash tree. It may be less, as for a process among brokers that do not vote. linear: the same cost for each change,
+however many there are.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ REQUEST_S: Final = 600.0
 
 
 class ProcessCounts(NamedTuple):
-    """Of one node and second at rest, and of all nodes for a record with acks=all, beyond rest."""
+    """Counts per idle node and second, and for all nodes per record with acks=all, without the idle part."""
 
     idle_calls: float
     idle_bytes: float

@@ -1,8 +1,9 @@
 """`python -m raftlog_chaos.power_cut`: cut the power of a whole cluster, again and again, and check what is left.
 
 The cluster runs in a guest kernel (Debian's user-mode-linux, which needs no root) on a disk image of its own. Stock
-clients in the guest write plainly, in transactions and in groups, and report each acknowledgement to the host. Exits
-with 1 if there is a finding, and keeps that disk; with 0 if there is none, or if this machine can boot no guest.
+clients in the guest write plainly, in transactions and in groups, and report each acknowledgement to the host.
+The exit code is 1 if there is a finding, and that disk is kept. It is 0 without findings, or if this machine cannot
+boot a guest.
 """
 
 from __future__ import annotations

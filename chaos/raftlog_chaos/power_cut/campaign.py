@@ -66,7 +66,7 @@ class Cut(msgspec.Struct, kw_only=True):
     commits: int = 0
     boot_s: float = 0.0
     ready_s: float = 0.0
-    """Of the boot after it, from its start until the cluster was ready, and `read_s` until all was read."""
+    """The time from the start of the next boot until the cluster was ready. `read_s`: until everything was read."""
     read_s: float = 0.0
     judged_with: int = 0
     """The number of the cut that it was judged with: itself, or a cut that fell into its recovery."""

@@ -24,7 +24,7 @@ PROGRAM: Final = "linux.uml"
 PACKAGE: Final = "user-mode-linux"
 MEMORY: Final = "1200M"
 PIPE_BYTES: Final = 1 << 20
-"""Of the serial line: the guest does not wait for a host that is slow to read."""
+"""The buffer of the serial line, so that the guest does not wait for a slow host."""
 BASES: Final = ("/mnt", "/media", "/srv", "/opt", "/home")
 """Folders that every system has; the guest covers one of them that contains no needed path."""
 REGISTERS: Final = Path(__file__).with_name("registers.c")

@@ -40,7 +40,7 @@ SETTINGS: Final = {
     "log.flush.offset.checkpoint.interval.ms": "2000",
     "replica.high.watermark.checkpoint.interval.ms": "1000",
 }
-"""Of the nodes: segments roll, coordinators' logs are compacted, and checkpoints are written all the time."""
+"""The nodes' settings: segments roll, coordinators' logs are compacted, and checkpoints are written all the time."""
 BETWEEN_SNAPSHOTS: Final = "metadata.log.max.record.bytes.between.snapshots"
 BYTES_BETWEEN_SNAPSHOTS: Final = ("2000", "2000", "20971520")
 """A random choice for each disk: a journal that is rewritten all the time, or a journal that only grows, as by

@@ -39,7 +39,7 @@ MOST_DELAY_S: Final = 0.03
 
 
 class Moment(NamedTuple):
-    """When to cut. Of a recovery `share` is that of the time that a start takes."""
+    """When to cut the power. In a recovery, `share` is the fraction of the time that a start takes."""
 
     kind: str
     mark: str = ""

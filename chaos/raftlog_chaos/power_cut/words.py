@@ -21,9 +21,9 @@ class LoadState(msgspec.Struct, kw_only=True):
     """How far a load was when the power failed."""
 
     written: dict[str, int] = {}
-    """By key, the highest value that was ever sent."""
+    """The highest value that was ever sent, by key."""
     acked: dict[str, int] = {}
-    """By key, the highest offset that was acknowledged."""
+    """The highest offset that was acknowledged, by key."""
     processes: int = 0
     """So many process numbers are taken."""
     lines: int = 0
@@ -37,7 +37,7 @@ class BootPlan(msgspec.Struct, kw_only=True):
     seed: int
     file_system: str
     options: str
-    """Of the mount."""
+    """The mount options."""
     base: str
     """A folder of the host that the guest covers with mounts of its own."""
     folder: str
@@ -47,7 +47,7 @@ class BootPlan(msgspec.Struct, kw_only=True):
     settings: dict[str, str] = {}
     loads: dict[str, LoadState] = {}
     committed: dict[str, dict[str, int]] = {}
-    """By group and key, the offset of the last acknowledged commit."""
+    """The offset of the last acknowledged commit, by group and key."""
     changed: int = 0
     """The number of the last change of a topic's setting that was acknowledged."""
     stall_s: float = 60.0

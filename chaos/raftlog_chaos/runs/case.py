@@ -48,7 +48,7 @@ class Workload:
     keys: int = bounded(4, 1, 1_000)
     """Partitions that are written to at a time."""
     partitions: int = bounded(2, 1, 64)
-    """Of each topic."""
+    """The partitions of each topic."""
     writes_per_key: int = bounded(256, 1, 1_000_000)
     """After so many writes the next partition replaces it: topics are created all the time."""
     longest: int = bounded(4, 1, 100)
@@ -78,7 +78,7 @@ class Faults:
     mix: tuple[str, ...] = ()
     period_s: float = bounded(5.0, 0.1, 3600)
     quiet_share: float = bounded(0.25, 0, 1)
-    """Of a mix's periods, so many are without a fault."""
+    """The share of a mix's periods that have no fault."""
 
     @property
     def names(self) -> tuple[str, ...]:

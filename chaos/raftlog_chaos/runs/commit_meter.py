@@ -18,7 +18,7 @@ from raftlog.testing.progress import patient
 from raftlog_chaos.runs.meter import QUICK_CLIENT, Beats
 
 LOOPS: Final = 3
-"""Of each kind."""
+"""The number of loops of each kind."""
 PACE_S: Final = 0.02
 CALL_S: Final = 5.0
 AGAIN_S: Final = 0.05

@@ -155,7 +155,7 @@ def longest_gap(times: Sequence[float], started: float, ended: float) -> Gap:
 
 
 class Spread(NamedTuple):
-    """Of some gaps, seconds."""
+    """The spread of some gaps, in seconds."""
 
     times: int
     median_s: float

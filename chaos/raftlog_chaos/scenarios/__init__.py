@@ -142,4 +142,4 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,
 }
-"""By name, as for `raftlog sim --scenario`."""
+"""Keyed by name, as for `raftlog sim --scenario`."""

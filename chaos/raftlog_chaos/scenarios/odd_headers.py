@@ -47,7 +47,7 @@ KINDS: Final = {
 SEGMENT_MS: Final = ("300", "600")
 LEAST_BATCHES: Final = 40
 SEGMENTS_PER_BATCH: Final = 0.75
-"""Of a topic without timestamps, at most: more would mean that a segment ends with each batch."""
+"""The maximum for a topic without timestamps. More would mean that each batch begins a new segment."""
 
 
 async def odd_headers(loop: SimLoop, seconds: float = 3.0) -> Report:

@@ -1,7 +1,7 @@
 """The memory of a running leader rots before one of its followers has fetched it, and no read of the disk reveals that.
 
 The follower refuses the batch as often as it is served. So the leader has to learn that it serves bad bytes, and hand
-over to a replica with a sound copy. Else the follower never catches up.
+over to a replica with a sound copy. Otherwise the follower never catches up.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ LOOK_S = 0.01
 
 REST_S = 0.3
 PAUSE_S = 0.1
-"""Of producers and of consumers after each request, virtual seconds."""
+"""The pause of producers and consumers after each request, in virtual seconds."""
 
 
 class VoterIdentity(Choreography):

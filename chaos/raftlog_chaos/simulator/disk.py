@@ -32,7 +32,7 @@ class Extent(NamedTuple):
     torn: bool = False
     """A write that fails leaves a part of its bytes behind."""
     every: int = 1
-    """Of the operations there, only each so-manieth may fail."""
+    """Only every n-th operation there may fail."""
 
 
 class _Failure:

@@ -15,7 +15,7 @@ from raftlog_chaos.simulator.hosts import Host, Process
 T = TypeVar("T")
 
 REFUSED_RATE: Final = 0.05
-"""Of syncs that the kernel does not take, as when too many are under way."""
+"""The share of syncs that the kernel refuses, as if too many were in flight."""
 
 
 class SimOffload:

@@ -1,4 +1,4 @@
-"""The medium of a simulated disk: files and folders, as programs see them and as the platter has them.
+"""The state of a simulated disk: files and folders in the page cache, and their durable state on the platter.
 
 Contents survive a crash as of their last sync, plus a seeded part of the later writes. That part is a torn prefix or
 any subset of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes:
@@ -32,7 +32,7 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 class Inode:
-    """A file's contents: as programs see them, and as the platter has them."""
+    """A file's contents in the page cache (`content`) and on the platter (`durable`)."""
 
     __slots__ = (
         "content",
@@ -50,11 +50,11 @@ class Inode:
         self.durable = bytearray()
         self.unsynced: list[_Change] = []
         self.rotten: dict[int, int] = {}
-        """Bits by position that rotted on the platter, where the page cache still has the truth."""
+        """Bits that flipped on the platter while the page cache has the right value, by position."""
         self.flipped: set[int] = set()  # where a bit rotted, seen or not, and was not overwritten since
 
     def copy(self) -> Inode:
-        """Return a file of the same bytes, in memory and on the platter."""
+        """Return a copy, with the same page cache and the same durable bytes."""
         copied = Inode(self.modified_ms)
         copied.durable_modified_ms = self.durable_modified_ms
         copied.content[:], copied.durable[:] = self.content, self.durable
@@ -77,7 +77,7 @@ class Inode:
         self.flipped.add(position)
 
     def evict(self) -> None:
-        """The page cache drops what it has: from now on programs see what is on the platter."""
+        """Evict the file from the page cache, so that programs read the platter."""
         for position, bits in self.rotten.items():
             self.content[position] ^= bits
         self.rotten.clear()
@@ -89,7 +89,7 @@ class Inode:
         self.durable_modified_ms = self.modified_ms
 
     def drop_unsynced(self) -> None:
-        """A failed fsync marks the pages clean: programs still read them, the platter never gets them."""
+        """Fail an fsync: the pages count as clean. Programs still read them, but they are never written."""
         self.unsynced.clear()
 
     def crash(self, chance: random.Random) -> None:
@@ -129,11 +129,11 @@ def _scrambled(changes: list[_Change], chance: random.Random) -> Iterator[_Chang
 
 
 _NameChange = dict[str, "Inode | Folder | None"]
-"""The node of each name afterwards; None: no node. A rename has two names, a removal and a new file have one name."""
+"""The node of each name after the change, or None. A rename changes two names; a removal or creation changes one."""
 
 
 class Folder:
-    """Names: as programs see them, as the platter has them, and the changes between, each applied whole."""
+    """The names in a folder, present and durable, and the unsynced changes. Each change is atomic."""
 
     __slots__ = ("durable", "names", "unsynced")
 
@@ -179,7 +179,7 @@ class Folder:
 
 
 def _surviving(changes: list[_NameChange], chance: random.Random) -> list[_NameChange]:
-    """Return the changes of names that survive a power loss: in half of all cases not just a prefix."""
+    """Return the name changes that survive a power loss: a prefix, or in half of all cases any subset."""
     if chance.random() < 0.5:
         return changes[: chance.randint(0, len(changes))]
     rate = chance.random()

@@ -33,7 +33,7 @@ _T = TypeVar("_T")
 FRAME_BYTES: Final = REQUEST_MAX_BYTES - (1 << 20)
 LONGEST_STRING: Final = 32_767
 MOST_BYTES: Final = 1 << 20
-"""Of a field of bytes."""
+"""The length of a bytes field."""
 HOT: Final = frozenset({ApiKey.PRODUCE, ApiKey.FETCH})
 """Their decoders count no bytes of objects."""
 HELD: Final = "what the node holds"

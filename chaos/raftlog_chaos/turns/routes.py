@@ -56,7 +56,7 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "OffsetQuery": NO_LIMIT_IN_IT,
     "WhichNode": NO_LIMIT_IN_IT,
 }
-"""By the name of the query's type."""
+"""Keyed by the name of the query's type."""
 
 
 def _no_body() -> None:

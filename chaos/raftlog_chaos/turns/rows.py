@@ -71,7 +71,7 @@ class Scope(NamedTuple):
     """The oldest version of each API too."""
     choices: Sequence[Names] = ALL_NAMES
     share: float = 1.0
-    """Of the length that limits allow to an array."""
+    """The share of an array's allowed length."""
 
     def wants(self, what: str) -> bool:
         """Whether a request is asked for."""

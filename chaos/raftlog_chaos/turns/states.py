@@ -75,12 +75,12 @@ class Sizes(NamedTuple):
     """Partitions of one topic that the node leads."""
     groups: int = 5_000
     offsets: int = 20_000
-    """Of one group."""
+    """The committed offsets of one group."""
     members: int = 1_000
     batch_records: int = 300_000
-    """Of one batch, which is small when it is compressed."""
+    """The records of one batch, which is small when it is compressed."""
     producers: int = 20_000
-    """Of one partition."""
+    """The producers of one partition."""
     transactional_ids: int = 3_000
     rules: int = 3_300
     quotas: int = 3_300

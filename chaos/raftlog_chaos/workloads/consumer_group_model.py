@@ -23,7 +23,7 @@ class ConsumerGroupModel(GroupModel):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)  # type: ignore[arg-type]
         self._hands: defaultdict[int, dict[str, float]] = defaultdict(dict)
-        """By partition: its reader, and until when at least the coordinator considers that process alive."""
+        """Keyed by partition: its reader, and until when at least the coordinator considers that process alive."""
         self.took_one = asyncio.Event()
         """Set when a member gets a revocation, for scenarios that act before it is carried out."""
 

@@ -43,7 +43,7 @@ class Ledger:
     def __init__(self, chance: random.Random, *, longest: int = 3) -> None:
         """`longest`: further batches of a transaction, at most."""
         self.decided: dict[bytes, bool] = {}
-        """By value, the decided outcome of its transaction: True for commit. Open transactions are missing."""
+        """Keyed by value: the decided outcome of its transaction, True for commit. Open transactions are missing."""
         self.refused = 0
         """Late messages that did no harm."""
         self._chance = chance

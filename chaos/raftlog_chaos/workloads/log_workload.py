@@ -66,7 +66,7 @@ class LogWorkload:
         self.acked_count = 0
         self.polled_count = 0
         self.ends: dict[str, int] = {}
-        """By key, the offset that must be read up to; known once there are no more transactions."""
+        """Keyed by key: the offset to read up to, which is known once there are no more transactions."""
         self._tasks: list[asyncio.Task[None]] = []
         self._topics: set[str] = set()
 

@@ -14,7 +14,7 @@ PATIENCE_S = 60.0
 class LoyalClient(Client):
     """Dials another broker only for a partition that it leads, or while there is no connection at all.
 
-    Begins with the first of `bootstrap`. Of several connections it prefers that which it used last.
+    Begins with the first of `bootstrap`. It prefers the connection that it used last.
     """
 
     def __init__(self, name: str, bootstrap: Sequence[tuple[str, int]]) -> None:

@@ -55,7 +55,7 @@ ODD: Final[dict[str, Odd]] = {
     "far ahead": lambda now: OddBatch((now, now), newest=now + 10**12),
     "base of -1": lambda now: OddBatch((NO_TIMESTAMP, now), newest=NO_TIMESTAMP),
 }
-"""By the name of the sending client."""
+"""Keyed by the name of the sending client."""
 
 UNTIMED: Final = ("librdkafka without a timestamp", "no timestamps")
 

@@ -110,7 +110,7 @@ FATES: Final[Mapping[int, Fate]] = {
     90: _NOT_NOW,  # PRODUCER_FENCED: as 47
     100: _NOT_NOW,  # UNKNOWN_TOPIC_ID
 }
-"""By error code of Apache Kafka, for write requests of a client: records, commits, topics."""
+"""Keyed by error code of Apache Kafka, for write requests of a client: records, commits, topics."""
 
 
 def fate_of(code: int) -> Fate:
@@ -174,7 +174,7 @@ class TransactionalPort(ClientPort, Protocol):
 
     @property
     def reached(self) -> Mapping[str, int]:
-        """By key, the end that was last come to while polling: exclusive, what cannot be read there included."""
+        """Keyed by key: the end offset at the last poll (exclusive), with the records there that cannot be read."""
 
     async def take_id(self, transactional_id: str) -> None:
         """Take a transactional id from its former owner, which can commit nothing from then on. Raises Definite."""

@@ -51,9 +51,9 @@ class Producer:
         self._chance = chance
         self._number = 0
         self._sequence = 0
-        # A leader that does not know a producer accepts any sequence first (KIP-360). Were several first batches in
-        # flight when the leader dies, its successor could accept the second batch first, as Apache Kafka may: legal,
-        # and no order to promise. So the first goes alone until it is acknowledged; then every later leader knows it.
+        # A leader that does not know a producer accepts any first sequence (KIP-360). With several batches in flight
+        # when the leader dies, the next leader could accept the second batch first, as Apache Kafka may. So the first
+        # batch goes alone until it is acknowledged; then every later leader knows it.
         self._window = 1
         self._stamp = ProducerIdAndSequence()
         self._unacked: deque[_Batch] = deque()

@@ -17,7 +17,7 @@ from raftlog.security.acls import CLUSTER_NAME, OPERATIONS, Operation, ResourceT
 from raftlog.security.authorizer import Verdict
 
 MOST_CHARS: Final = 249
-"""Of a name, so that a line of HTTP has room for all, however it is encoded."""
+"""The maximum length of a name. All names fit into one request line, whatever their encoding."""
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True):

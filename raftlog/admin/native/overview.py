@@ -30,7 +30,7 @@ Name = Annotated[str, msgspec.Meta(min_length=1, max_length=249)]
 
 
 class Whose(msgspec.Struct, forbid_unknown_fields=True):
-    """Of which topic and which group the rights are wanted too; neither need exist."""
+    """Also return the caller's rights for this topic and this group, which need not exist."""
 
     topic: Name | None = None
     group: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None

@@ -30,9 +30,9 @@ MOST_BYTES: Final = 4 << 20
 MOST_PLAIN_BYTES: Final = 64 << 20
 """A batch that decompresses to more is not shown, and counts as unreadable."""
 MOST_SHOWN_BYTES: Final = 8 << 20
-"""Of keys, values and headers in one answer; the record that goes beyond is the last."""
+"""The maximum size of keys, values and headers in one response. The record that exceeds it is the last."""
 MOST_RECORD_BYTES: Final = 2 << 20
-"""Of one record. Writing more as JSON would hold the event loop for long."""
+"""The maximum size of a record. Encoding a larger record as JSON would block the event loop."""
 SLICE_BYTES: Final = 256 << 10
 """Bytes of records that are encoded between two turns of the event loop."""
 STEP_BYTES: Final = 256

@@ -45,7 +45,7 @@ class NewPassword(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def list_users(call: Call) -> Users:
-    """By name. Users of PLAIN are in the settings of listeners, and not among them."""
+    """Keyed by name. Users of PLAIN are in the settings of listeners, and not among them."""
     found: dict[str, list[Credential]] = {}
     for (name, mechanism), each in sorted(call.node.image().scram.items()):
         found.setdefault(name, []).append(Credential(mechanism, each.iterations))

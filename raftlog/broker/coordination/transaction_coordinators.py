@@ -59,7 +59,7 @@ class TransactionCoordinators:
         self.ended = OutcomeCounts()
         """The transactions that ended here; for the metrics."""
         self._awaiting: dict[str, list[asyncio.Future[None]]] = {}
-        """By transactional id, the requests that wait for its markers."""
+        """The requests that wait for its markers, by transactional id."""
         self._timer: asyncio.TimerHandle | None = None
         self._ticks = 0
 

@@ -1,4 +1,4 @@
-"""One module for each API, with its row (`broker.api`) at the end, beside the function that the row names:
+"""One module for each API, with its row (`broker.api`) at the end, after the functions that the row names:
 
     def handle(broker: BrokerContext, request: RequestContext, message) -> response | awaitable | None
     def error_response(request: RequestContext, message, error: KafkaError) -> response   # if the row names it

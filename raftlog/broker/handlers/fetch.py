@@ -49,14 +49,14 @@ NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
 
 
 class Phase(Enum):
-    """Where a fetch is in its course. It responds out of the three phases in which it reads."""
+    """The phase of a pending fetch. It responds at the end of one of the three phases that read."""
 
     READING = auto()
-    """Reads its partitions; between slices of very many, other events may come."""
+    """Reads its partitions. Other events may come between two slices of many partitions."""
     READING_AGAIN = auto()
-    """Reads, and then once more, since a partition that it has read may have more by now."""
+    """Reads, and then reads again, since new data arrived in a partition that may have been read already."""
     READING_LAST = auto()
-    """Reads, and then responds with whatever it has found."""
+    """Reads, and then responds even if that is less than the client's min bytes."""
     WAITING = auto()
     """Waits for its partitions, for memory for responses, or for its deadline."""
     WOKEN = auto()
@@ -105,10 +105,10 @@ class PendingFetch(Slot):
         self._ticket = NOTHING
         self._counted_bytes = 0
 
-    # -- its course ---------------------------------------------------------------------------------------------
+    # -- beginning and waiting ----------------------------------------------------------------------------------
 
     def begin(self) -> list[Buffer] | None:
-        """Return the response if there is enough data or the client does not wait, otherwise None: it comes later."""
+        """Return the response if there is enough data or the client does not wait, otherwise None."""
         refused = self._open()
         if refused is not None:
             return refused
@@ -126,7 +126,7 @@ class PendingFetch(Slot):
         return None
 
     def begin_later(self) -> None:
-        """Begin in a separate turn, since decoding the request took one turn."""
+        """Begin in the loop's next turn, since decoding the request took this turn."""
         self._count_entries(self.request.parts)
         self._spawn(self._begin_in_turns())
 
@@ -223,7 +223,7 @@ class PendingFetch(Slot):
         server.memory.answers.leave(self)
         self._count_entries(0)
 
-    # -- what happens to it -------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
     def wake_soon(self) -> None:
         """Read again in the next loop iteration, only once however many partitions woke the session."""
@@ -235,10 +235,10 @@ class PendingFetch(Slot):
             connection.server.loop.call_soon(connection.guarded(self._timed, self._read_again))
 
     memory_freed = wake_soon
-    """There is memory for responses again."""
+    """Called when the account of responses has free memory again."""
 
     def expired(self) -> None:
-        """Respond with what there is, since the client's max wait is over."""
+        """Respond with the available data, since the client's max wait is over."""
         if self._phase in (Phase.READING, Phase.READING_AGAIN):
             self._phase = Phase.READING_LAST
         elif self._phase in (Phase.WAITING, Phase.WOKEN):
@@ -246,7 +246,7 @@ class PendingFetch(Slot):
             self._timed(self._read)
 
     def hurry(self) -> None:
-        """Complete, since the client has sent another request and does not wait any longer."""
+        """Respond now, since the client has sent another request on this connection."""
         self.expired()
 
     def abandoned(self) -> None:
@@ -255,12 +255,12 @@ class PendingFetch(Slot):
             self.session.close()
 
     def give_up(self) -> None:
-        """Complete with no new data."""
+        """Respond without data."""
         self._stop_waiting()
         self.answer(encode_error(self.header, 0))
 
     def _timed(self, step: Callable[[], None]) -> None:
-        """Take a step and record how long it holds the loop, which is measured nowhere else."""
+        """Run a callback and record its time, since the pipeline measures only the first turn of a request."""
         server = self.connection.server
         began_at = server.stopwatch()
         try:
@@ -291,7 +291,7 @@ class PendingFetch(Slot):
             self._wait()
 
     def _read_in_turns(self) -> None:
-        """Read very many partitions a slice at a time; other events wait for the end of that."""
+        """Read many partitions in slices, with a turn of the loop for each."""
         self._occupy_session()
         self._spawn(self._read_slices())
 
@@ -330,7 +330,7 @@ class PendingFetch(Slot):
             self.answer(answer.encode(self.header))
 
     def _is_over(self) -> bool:
-        """Return whether this was completed or abandoned meanwhile. If its session has ended, complete it here."""
+        """Return whether this fetch is completed or abandoned. Complete it here if its session was closed meanwhile."""
         if self.buffers is not None or not self.connection.is_open:
             return True
         if self.session.fetch is not self:
@@ -338,7 +338,7 @@ class PendingFetch(Slot):
             return True
         return False
 
-    # -- its response -------------------------------------------------------------------------------------------
+    # -- the response -------------------------------------------------------------------------------------------
 
     def _respond(self) -> None:
         self._take_back()
@@ -347,14 +347,14 @@ class PendingFetch(Slot):
             self.answer(answer.encode(self.header))
 
     def _take_back(self) -> None:
-        """Refuse the partitions that the client may not read any more, even without news."""
+        """Refuse partitions whose ACLs were removed during the wait, also partitions without new data."""
         reader = self.reader
         if reader.replica is None and self.connection.server.broker.authorizer is not None:
             take_back(self.connection, self.session)
             reader.cold = [each for each in reader.cold if each.entry.read is not REFUSED]
 
     def _collect(self) -> FetchAnswer | None:
-        """Return the response with what was read, or None if the disk must be read first."""
+        """Return the response, or None if some records must be read from the disk first."""
         session, reader, connection = self.session, self.reader, self.connection
         if reader.cold:
             self._read_cold()
@@ -374,7 +374,7 @@ class PendingFetch(Slot):
         return answer
 
     def _read_cold(self) -> None:
-        """Read from the disk in a thread. What is read counts from now on, and then as part of the response."""
+        """Read from the disk in a thread. The size counts as response memory from now on."""
         cold, size = tuple(self.reader.cold), self.reader.size_bytes
         server = self.connection.server
         server.memory.answers.take(size)
@@ -382,7 +382,7 @@ class PendingFetch(Slot):
         future.add_done_callback(self.connection.guarded(self._cold_read, size))
 
     def _cold_read(self, size: int, future: asyncio.Future[list[PartitionRead]]) -> None:
-        """Back on the loop."""
+        """Complete the response with the records from the disk. Runs on the loop."""
         self.connection.server.memory.answers.give(size)
         if not self.connection.is_open:
             self.abandoned()

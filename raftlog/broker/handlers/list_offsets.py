@@ -108,7 +108,7 @@ class PendingListing:
         self._replica = message.replica_id >= 0 and message.replica_id == request.peer_broker_id
         self._read_committed = getattr(message, "isolation_level", 0) == READ_COMMITTED
         self._searches: dict[int, OffsetSearch] | None = None
-        """By partition; None before the search."""
+        """Keyed by partition; None before the search."""
 
     async def _search_all(self, wanted: Sequence[Any]) -> dict[int, OffsetSearch]:
         """Search the partitions requested by timestamp, unless the client no longer waits for the response."""

@@ -31,7 +31,7 @@ from raftlog.security.acls import BrokersOnly
 API_KEY: Final = ApiKey.WRITE_TXN_MARKERS
 
 Codes = dict[tuple[int, TopicPartition], int]
-"""By marker (its index in the request) and partition."""
+"""Keyed by marker (its index in the request) and partition."""
 
 
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:

@@ -174,7 +174,7 @@ class ClientQuotas:
         """With the time when muting ends."""
         self._quotas = NOTHING_SET
         self._limits: dict[tuple[str, str | None], ClientLimits | None] = {}
-        """By principal and client id, for clients looked up since quotas changed."""
+        """Keyed by principal and client id, for clients looked up since quotas changed."""
         self._rates: Rates[tuple[str, CountedAs]] = Rates(span)
         self.clock = loop.time
         self.span = span

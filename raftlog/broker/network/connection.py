@@ -130,7 +130,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._handle_due = False
         self._quiet_sweeps = NOT_QUIET
         self.api_key = 0
-        """Of the current request."""
+        """The API key of the current request."""
         self._transport: asyncio.Transport | None = None
 
     # Called by the transport.

@@ -34,16 +34,16 @@ class ConnectionCounters:
         self.closed_by_broker: defaultdict[str, int] = defaultdict(int)
         """By log event, which is the reason why the broker closed connections."""
         self.failed_logins: defaultdict[tuple[str, str], int] = defaultdict(int)
-        """By mechanism and reason."""
+        """Keyed by mechanism and reason."""
         self.bytes_received = 0
         self.bytes_sent = 0
         self.requests: defaultdict[int, int] = defaultdict(int)
-        """By API key."""
+        """Keyed by API key."""
         self.latencies: defaultdict[int, Histogram] = defaultdict(Histogram)
-        """By API key: seconds from a request's last byte to its response, waiting for records or replicas included."""
+        """Keyed by API key: seconds from a request's last byte to its response, with waits for records or replicas."""
         self.long_turns: defaultdict[int, int] = defaultdict(int)
-        """By API key: turns of the event loop that requests held for longer than `LONG_TURN_S`."""
+        """Keyed by API key: turns of the event loop that requests held for longer than `LONG_TURN_S`."""
         self.throttled: defaultdict[str, int] = defaultdict(int)
         """Throttled responses, or connections refused for a quota, by the key of the quota."""
         self.throttle_ms: defaultdict[str, int] = defaultdict(int)
-        """By the key of a quota: the throttle times of these responses."""
+        """Keyed by the key of a quota: the throttle times of these responses."""

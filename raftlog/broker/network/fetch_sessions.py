@@ -91,20 +91,20 @@ class SessionPartition:
             self.max_bytes,
         ) = wanted
         self.moved = True
-        """Whether the client sent a position that was not read yet."""
+        """Whether the client sent a new position since the last read."""
         self.partition: Partition | None = None
         self.image: MetadataImage | None = None
         self.parked = False
         self.dry = False
         self.held = False
-        """Whether it is not read for now, since the client's catch-up is throttled."""
+        """Whether a replication quota throttles this partition at present."""
         self.read: PartitionRead | None = None
         self.seen_bytes = 0
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
     def update(self, wanted: FetchPartition) -> None:
-        """Take the client's new position."""
+        """Set the client's new position."""
         (
             _,
             self.current_leader_epoch,
@@ -141,11 +141,11 @@ class WaitingFetch(Protocol):
     def connection(self) -> Guard: ...
 
     def wake_soon(self) -> None:
-        """Something may be new."""
+        """Called when the session may have new data."""
 
 
 class FetchSession(Guard):
-    """Partitions in the order of their turns. It is what is parked on partitions (`FetchWaiter`).
+    """The partitions of a session, in round-robin order. Partitions wake it as a `FetchWaiter`.
 
     Partitions wake it during other connections' requests. So a failure ends only the session and the fetch that waits
     on it.
@@ -173,7 +173,7 @@ class FetchSession(Guard):
     def __init__(self, *, replica: bool, by_id: bool, owner: str = "") -> None:
         self.session_id = NO_SESSION
         self.owner = owner
-        """The principal and the address that opened it. No other client may continue or end it."""
+        """The principal and address of the client that opened the session. Only that client may continue or end it."""
         self.epoch = INITIAL_EPOCH
         self.replica = replica
         self.by_id = by_id
@@ -191,7 +191,7 @@ class FetchSession(Guard):
         """The ACLs at the last check of all its partitions."""
         self.created_at = self.used_at = 0.0
         self.counted = 0
-        """How many of its partitions are in the account of all sessions."""
+        """The number of its partitions that are counted in the account of all sessions."""
 
     def crash(self, what: str) -> None:
         fetch = self.fetch
@@ -207,7 +207,7 @@ class FetchSession(Guard):
             self.close()
 
     def want(self, request: FetchRequest) -> None:
-        """Apply what a request adds and moves."""
+        """Add the partitions of a request, or update their positions."""
         entries, ready = self.entries, self.ready
         if (
             request.isolation_level != self.isolation_level
@@ -252,7 +252,7 @@ class FetchSession(Guard):
             self.by_partition[partition] = entry
 
     def park(self, entry: SessionPartition) -> None:
-        """Have the partition wake this session."""
+        """Register this session with a partition, to be woken by new data there."""
         partition = entry.partition
         if partition is not None and not entry.parked:
             entry.parked = True
@@ -263,7 +263,7 @@ class FetchSession(Guard):
                 partition.park(self)
 
     def park_ready(self) -> None:
-        """Have the partitions that are not dry wake this session too. What was read of them is not kept meanwhile."""
+        """Register this session with the partitions that had data too, and release the records read from them."""
         # The dry ones are parked already, unless this is the first wait of a session that is not kept.
         is_first = self.session_id == NO_SESSION and self.fetch is None
         for entry in self.entries.values() if is_first else self.ready:
@@ -293,7 +293,9 @@ class FetchSession(Guard):
             self.crash("wake")
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """A follower gets it with records of this partition, or with all other high watermarks that moved."""
+        """Note a new high watermark. A follower gets it with the partition's next records, or with all other changed
+        high watermarks.
+        """
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
@@ -302,7 +304,7 @@ class FetchSession(Guard):
             self.crash("high_watermark_moved")
 
     def tell_high_watermarks(self, now: float) -> bool:
-        """Include all changed high watermarks in the next response, if it is time to."""
+        """Include all changed high watermarks in the next response, if the last update is HIGH_WATERMARKS_S ago."""
         if now - self.high_watermarks_told_at < HIGH_WATERMARKS_S:
             return False
         if self.untold:
@@ -333,7 +335,7 @@ class FetchSession(Guard):
         return total
 
     def close(self) -> None:
-        """Leave all partitions."""
+        """Unregister this session from all partitions."""
         for entry in self.entries.values():
             self.attach(entry, None)
         self.entries.clear()
@@ -419,7 +421,7 @@ class FetchSessions:
         return session
 
     def _keep(self, session: FetchSession, now: float) -> None:
-        """Give the session an id if there is room for it, or something less worth keeping."""
+        """Give the session an id if there is room, or if KIP-227 allows the eviction of another session."""
         while not self._has_room(session):
             if not self._evict(session, now):
                 return
@@ -459,7 +461,7 @@ class FetchSessions:
         return True
 
     def _let_go(self, session: FetchSession) -> None:
-        """It is not kept any more."""
+        """Forget a session that ended, and free its memory."""
         self.of_clients -= not session.replica
         self._memory.give(session.counted * ENTRY_BYTES)
         session.counted = 0

@@ -130,9 +130,9 @@ class BrokerServer:
         """Addresses of nodes that have authenticated by the cluster secret, at this server or the controller's
         listener."""
         self.tls = self._tls()
-        """By listener, for TLS listeners."""
+        """Keyed by listener, for TLS listeners."""
         self.token_keys: dict[str, TokenKeys] = {}
-        """By listener, for bound listeners with OAUTHBEARER."""
+        """Keyed by listener, for bound listeners with OAUTHBEARER."""
         self.memory = self._budget()
         self.requests = RequestMemory(self.memory.requests)
         self.objects = ObjectMemory(self.memory.objects)
@@ -166,7 +166,7 @@ class BrokerServer:
         self.endpoints: tuple[Endpoint, ...] = ()
         """The addresses on which the listeners listen, once started; port 0 is resolved."""
         self._peers: dict[tuple[int, int], Connection] = {}
-        """By broker and by the purpose of the connection."""
+        """Keyed by broker and by the purpose of the connection."""
         self._servers: list[asyncio.Server] = []
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._stopped = False

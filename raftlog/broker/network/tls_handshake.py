@@ -82,7 +82,7 @@ class TlsHandshake(asyncio.Protocol, Guard):
         self._accept = accept
         self._failed = failed
         self._socket: socket.socket | None = None
-        """Of no listener yet."""
+        """The accepted socket, which no transport owns yet."""
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -69,7 +69,7 @@ class TokenKeys:
         self._began_at: float | None = None
         self._wanted = asyncio.Event()
         self._fetched = asyncio.Event()
-        """Of the fetch that runs, or the next; each has its own."""
+        """Set when the fetch that runs, or else the next, is done. Each fetch has its own event."""
 
     async def open(self) -> None:
         """Read the keys, if they are in a file. Raises KeysUnavailable, since no login could succeed without them.

@@ -18,7 +18,7 @@ class DeletedTopics:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._known_until: dict[str, float] = {}
-        """By name, the oldest first."""
+        """Keyed by name, the oldest first."""
 
     def note(self, names: Iterable[str]) -> None:
         """Note topics that were just deleted."""

@@ -69,7 +69,7 @@ class LeaderFetchers:
 
     @property
     def fetchers(self) -> dict[int, LeaderFetcher]:
-        """By leader; for metrics and tests."""
+        """Keyed by leader; for metrics and tests."""
         return self._fetchers
 
     def follow(self, partition: Partition, leader: int | None) -> None:

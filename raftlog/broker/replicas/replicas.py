@@ -90,7 +90,7 @@ class Replicas:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.by_id: dict[tuple[UUID, int], Partition] = {}
         self.traffic: defaultdict[str, Traffic] = defaultdict(Traffic)
-        """By topic. It outlives replicas that move away and back, but not the topic."""
+        """Keyed by topic. It outlives replicas that move away and back, but not the topic."""
         self.broker_epoch = broker_epoch
         self._image, self._applied = image, EMPTY_IMAGE
         self._loop = loop = asyncio.get_running_loop()

@@ -44,7 +44,7 @@ class TopicMetadata(NamedTuple):
 
 Members = Mapping[str, MemberSubscription]
 TopicsByName = Mapping[str, TopicMetadata]
-"""By name: hashes of names are cached, hashes of ids are computed in Python each time."""
+"""Keyed by name: hashes of names are cached, hashes of ids are computed in Python each time."""
 
 GroupAssignment = dict[str, Partitions]
 Assignor = Callable[[Members, TopicsByName], GroupAssignment]
@@ -102,7 +102,7 @@ def assign_range(members: Members, topics: TopicsByName) -> GroupAssignment:
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
-"""By the name that clients ask for (`group.remote.assignor`)."""
+"""Keyed by the name that clients ask for (`group.remote.assignor`)."""
 
 
 class _Readers:

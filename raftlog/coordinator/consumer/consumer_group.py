@@ -85,8 +85,8 @@ RETRY_S: Final = 1.0
 """Retry of a timeout that could not be recorded."""
 
 ENDS_SHARE: Final = 16
-"""The ids of members that time out together take at most this part of a batch: each is in three keys, with the group's
-own id.
+"""The ids of members that time out together take at most this part of a batch. Each id is in three record keys, beside
+the group's id.
 """
 
 EPOCHS_SHARE: Final = 4
@@ -181,7 +181,7 @@ class ConsumerGroup:
     # -- members of the consumer protocol ------------------------------------------------------------------
 
     def consumer_group_heartbeat(self, beat: ConsumerGroupHeartbeat, answer: Answer, *, at: Moment) -> None:
-        """Answered with ConsumerGroupHeartbeatResult."""
+        """Add, update or remove a member, and call `answer` with ConsumerGroupHeartbeatResult."""
 
         def write(builder: DecisionBuilder) -> object:
             if beat.epoch in LEAVE_EPOCHS:
@@ -229,7 +229,7 @@ class ConsumerGroup:
     # -- members of the classic protocol -------------------------------------------------------------------
 
     def join(self, request: JoinGroup, answer: Answer, *, new_member_id: str, at: Moment) -> None:
-        """Answered with JoinGroupResult or MemberIdRequired, at once: it does not wait for other members."""
+        """Call `answer` with JoinGroupResult or MemberIdRequired, without a wait for other members."""
         who = request.member
         needs_id = request.may_require_member_id and not who.member_id and who.group_instance_id is None
 
@@ -261,7 +261,7 @@ class ConsumerGroup:
             raise GroupMaxSizeReached(f"group.consumer.max.size is {most}")
 
     def sync(self, request: SyncGroup, answer: Answer, *, at: Moment) -> None:
-        """Answered with the assignment."""
+        """Call `answer` with the member's assignment."""
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
@@ -273,7 +273,7 @@ class ConsumerGroup:
         self.runner.handle(decide, answer)
 
     def heartbeat(self, ref: MemberRef, answer: Answer, *, generation: int, at: Moment) -> None:
-        """Answered with None; RebalanceInProgress makes members join for their next step."""
+        """Call `answer` with None, or with RebalanceInProgress if the member must join for its next step."""
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
@@ -290,7 +290,7 @@ class ConsumerGroup:
         self.runner.handle(decide, answer)
 
     def leave(self, ref: MemberRef, answer: Answer, *, at: Moment, reason: str = "") -> None:
-        """Answered with None."""
+        """Remove the member, and call `answer` with None."""
 
         def decide(group: Group) -> Decision:
             assert group.consumer is not None
@@ -339,17 +339,15 @@ class ConsumerGroup:
         Members with unchanged subscriptions continue, at worst with their present targets. Raise GroupMaxSizeReached
         for members that join, or read more.
         """
-        # A group that was too large at the last heartbeat is too large now: begin with the scope that fitted then,
-        # until its epoch or the topics change. Most scopes compute a whole assignment, which takes tens of
-        # milliseconds.
+        # Begin with the scope that fitted at the last heartbeat, until the group epoch or the topics change. Most
+        # scopes compute a whole assignment, which takes tens of milliseconds.
         topics, known, least = self._topics.image().topics_offset, self._too_large, DecisionScope.ALL
         if known is not None and group.consumer and known[:2] == (group.consumer.epoch, topics):
             least = known[2]
         targets_may_follow = False
-        # Finally the last but one again: a member that reads more needs targets, even if the group had none before.
+        # At last retry with KNOWN_TOPICS: a member that reads more needs targets, even if the group had none before.
         for effort in (*list(DecisionScope)[least:], DecisionScope.KNOWN_TOPICS):
-            # Without this check targets would be put off for ever: targets too large for a batch of their own will not
-            # fit with the next heartbeat either.
+            # Targets that do not fit into a batch of their own will not fit with the next heartbeat either.
             if effort is DecisionScope.TARGETS_LATER and not targets_may_follow:
                 continue
             try:

@@ -1,8 +1,8 @@
 """Decisions about members of the consumer protocol: heartbeat, leave, and session timeout (KIP-848).
 
-One heartbeat writes one batch of records. It adds or updates the member, begins a new group epoch if the others are
-affected, computes the target assignment, and moves the member one step towards it. So every response derives from
-records.
+One heartbeat writes one batch of records. It adds or updates the member, bumps the group epoch if other members are
+affected, and computes the target assignment. Then it moves the member one step towards its target. So every response
+derives from records.
 """
 
 from __future__ import annotations

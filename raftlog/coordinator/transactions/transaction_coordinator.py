@@ -213,7 +213,7 @@ class TransactionCoordinator:
     # -- producers -----------------------------------------------------------------------------------------
 
     def init_producer_id(self, request: InitProducerId, answer: Answer, *, at: Moment) -> None:
-        """Answered with the Producer, or a KafkaError."""
+        """Call `answer` with the producer id and epoch, or a KafkaError."""
         longest_ms = self._config.transaction_max_timeout_ms
         if not 0 < request.timeout_ms <= longest_ms:
             answer(InvalidTransactionTimeout(f"the transaction timeout must be from 1 to {longest_ms} ms"))
@@ -232,7 +232,7 @@ class TransactionCoordinator:
             self._ended.fenced += 1
 
     def add_partitions(self, request: AddPartitions, answer: Answer, *, at: Moment) -> None:
-        """Answered with None or a KafkaError."""
+        """Call `answer` with None once the partitions are added, or with a KafkaError."""
 
         def decide(tail: Transaction) -> Decision:
             decision = decisions.decide_add(tail, request=request, now_ms=at.now_ms)
@@ -245,11 +245,11 @@ class TransactionCoordinator:
         self._change(request.transactional_id, decide, answer, at=at)
 
     def verify_partitions(self, request: VerifyPartitions, answer: Answer) -> None:
-        """Answered with the partitions that are not part of the transaction, or a KafkaError."""
+        """Call `answer` with the partitions that are not part of the transaction, or a KafkaError."""
         self._decide(request.transactional_id, partial(decisions.decide_verify, request=request), answer)
 
     def end_transaction(self, request: EndTransaction, answer: Answer, *, at: Moment) -> None:
-        """Answered with the Producer of the next transaction once the outcome is certain, or a KafkaError."""
+        """Call `answer` with the next producer id and epoch once the outcome is recorded, or with a KafkaError."""
         decide = partial(decisions.decide_end, request=request, take_id=self._take_id, now_ms=at.now_ms)
         self._change(request.transactional_id, decide, answer, at=at)
 
@@ -333,7 +333,7 @@ class TransactionCoordinator:
         return list(self._runners)
 
     def read(self, transactional_id: str, answer: Answer) -> None:
-        """Answered with the committed Transaction; an unknown id has `exists` False."""
+        """Call `answer` with the committed Transaction. Its `exists` is False for an unknown id."""
         self._decide(transactional_id, lambda tail: Decision(reply=tail), answer)
 
 

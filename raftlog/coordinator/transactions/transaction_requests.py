@@ -13,9 +13,7 @@ from raftlog.coordinator.transactions.transaction import (
 
 
 class InitProducerId(msgspec.Struct, frozen=True):
-    """Answered with the next Producer. `producer`: the client's present identity, which it wants to continue
-    (KIP-360).
-    """
+    """Get a producer id and epoch. `producer` is the client's present identity, to bump its epoch (KIP-360)."""
 
     transactional_id: str
     timeout_ms: int
@@ -23,7 +21,7 @@ class InitProducerId(msgspec.Struct, frozen=True):
 
 
 class AddPartitions(msgspec.Struct, frozen=True):
-    """Answered with None once all of them are part of the transaction, which begins if none is open."""
+    """Add partitions to the open transaction, or begin a transaction with them."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -32,7 +30,7 @@ class AddPartitions(msgspec.Struct, frozen=True):
 
 
 class VerifyPartitions(msgspec.Struct, frozen=True):
-    """Answered with the `partitions` that are not part of this producer's open transaction (KIP-890)."""
+    """Return the `partitions` that are not part of this producer's open transaction (KIP-890)."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch
@@ -40,7 +38,7 @@ class VerifyPartitions(msgspec.Struct, frozen=True):
 
 
 class EndTransaction(msgspec.Struct, frozen=True):
-    """Answered with the Producer that may begin the next transaction, once the outcome is certain."""
+    """Commit or abort the transaction. The response has the producer id and epoch of the next transaction."""
 
     transactional_id: str
     producer: ProducerIdAndEpoch

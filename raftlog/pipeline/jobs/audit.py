@@ -1,9 +1,9 @@
-"""`audit`: reads whole topics, all partitions side by side, and judges them: the offline twin of `raftlog check`.
+"""`audit`: reads whole topics, all partitions in parallel, and checks them: the offline twin of `raftlog check`.
 
-Checked in each partition: records missing between its first and its end, repeated or decreasing offsets, a key's
-records out of order, a batch with a wrong checksum. Checked in each topic: duplicate records, by their identity, and
-keys in several partitions. The audit covers the records below the ends at its start. A partition with a damaged batch
-cannot be read after it: it is named, without other findings.
+In each partition it finds missing records, repeated or decreasing offsets, a key's records out of order, and batches
+with a wrong checksum. In each topic it finds duplicate records, by their identity, and keys in several partitions. The
+audit covers the records below the partitions' ends at its start. A partition cannot be read past a damaged batch: it is
+reported, without other findings.
 """
 
 from __future__ import annotations

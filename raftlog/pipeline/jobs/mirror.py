@@ -118,7 +118,7 @@ class _Mirror:
 
     options: MirrorOptions
     cluster_id: str
-    """Of the source."""
+    """The source cluster's id."""
     copied: int = 0
     skipped: int = 0
 

@@ -19,7 +19,7 @@ LOOK_BACK: Final = 500
 """Records at a target's end that are looked at first; four times as many each time that was not enough."""
 PATIENCE_S: Final = 120.0
 MOST_DIGITS: Final = 19
-"""Of an offset."""
+"""The maximum number of digits of an offset."""
 RUNS: Final = pa.schema(
     [
         ("topic", pa.string()),

@@ -19,7 +19,7 @@ QUEUE_BYTES: Final = 32 << 20
 """A producer's queue, so that little is left to be sent when the measured time is over."""
 ARRAY_BYTES: Final = 4 << 20
 COMPRESSED_BATCH_BYTES: Final = 256 << 10
-"""Of a compressed batch: a large one takes a client so long that few are done in the measured time."""
+"""The size of a compressed batch. A larger batch takes so long that few are done in the measured time."""
 SETTLE_S: Final = 5.0
 SETTLE_STEP_S: Final = 0.1
 FLUSH_S: Final = 10.0

@@ -17,7 +17,7 @@ from raftlog_chaos.compare.systems.system import Failed, Refused, wait_for
 
 PARTITIONS: Final = (10, 100, 1_000, 10_000)
 TOPIC_PARTITIONS: Final = 1_000
-"""Of the largest topic; more partitions are several topics."""
+"""The partitions of the largest topic. More partitions are several topics."""
 BROKERS: Final = (1, 3, 5, 9)
 SPREAD: Final = 18
 """Partitions of the topic that brokers of any number share."""

@@ -14,7 +14,7 @@ RATES: Final = (200, 1_000, 5_000, 20_000)
 SHORT_RATES: Final = (1_000,)
 RECORD_BYTES: Final = 100
 LEAST_RECORDS: Final = 5_000
-"""Of p99.9: among fewer, a handful decides."""
+"""The minimum for p99.9. With fewer records, it depends on a handful of them."""
 SLOW_RATE: Final = 200
 LONGER: Final = 3
 """The load at SLOW_RATE is longer by this factor, since its records would use too few ticks of CPU time otherwise."""
@@ -23,7 +23,7 @@ KEPT_UP: Final = 0.95
 SLOWER_MS: Final = (0.3, 1.0, 5.0)
 SLOW_DISK_RATE: Final = 1_000
 WARM_UP_S: Final = 2.0
-"""Of a cluster that has just started."""
+"""The warm-up of a cluster that has just started."""
 PRODUCERS: Final = 200
 PRODUCERS_RATE: Final = 5_000
 

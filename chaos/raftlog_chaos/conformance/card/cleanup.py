@@ -14,7 +14,7 @@ from raftlog_chaos.conformance.card.versions import NotServed
 from raftlog_chaos.conformance.session import TIMEOUT_MS, NotReady
 
 ANY: Final = 1
-"""Of each enum in a filter of ACLs."""
+"""The value ANY of each enum in an ACL filter."""
 LEAVING: Final = -1
 """The epoch with which a member of the new protocols leaves."""
 GROUP_KINDS: Final = ("Consumer", "Share", "Streams")
@@ -24,7 +24,7 @@ DELETE: Final = 1
 CONFIGS_OF: Final = {32: "a group", 16: "client metrics"}
 """Config resources that remain after everything else of their name is deleted."""
 DYNAMIC_SOURCES: Final = (1, 7, 8)
-"""Of configs that were set: a topic's, client metrics', a group's."""
+"""The sources of explicitly set configs: of a topic, of client metrics, of a group."""
 RETRIES_S: Final = 5.0
 
 

@@ -8,7 +8,7 @@ from raftlog_chaos.conformance.differences import Known
 
 UNKNOWN: Final = (
     "Types, operations and permissions of ACLs that do not exist are answered with INVALID_REQUEST, for each ACL and "
-    "filter by itself. Kafka closes the connection, answers UNKNOWN_SERVER_ERROR, or matches nothing."
+    "filter by itself. Kafka closes the connection, answers UNKNOWN_SERVER_ERROR, or matches no entity."
 )
 NEVER: Final = (
     "**An ACL that could never match is refused**: for a principal without a name, and for a host that is no address. "

@@ -153,7 +153,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**The synonyms of a broker's setting** are those of its own name. Settings of the same meaning in another "
+        "**The synonyms of a broker's setting** are limited to its own name. Settings of the same meaning in another "
         "unit are described by themselves.",
         "broker-configs/life/*",
         path="answer.synonyms*",

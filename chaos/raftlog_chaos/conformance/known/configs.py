@@ -13,7 +13,7 @@ SMALL: Final = "**Segments may be smaller than 1 MB**, down to 14 bytes, as in K
 JAVAS: Final = "Numbers in Java's own notation, such as 1d and 0.5f, and NaN are refused."
 NEGATIVE: Final = "A retention below -1 is refused; Kafka takes any negative number for no limit."
 SYNONYMS: Final = (
-    "DescribeConfigs lists the default of every config among its synonyms. Kafka leaves out those of configs that have "
+    "DescribeConfigs lists the default of every config among its synonyms. Kafka leaves it out for configs that have "
     "no setting of brokers, or one of another unit."
 )
 
@@ -94,7 +94,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "Wrong configs of client metrics are answered with INVALID_CONFIG, as those of topics are; Kafka answers "
+        "Wrong configs of client metrics are answered with INVALID_CONFIG, like topic configs; Kafka answers "
         "INVALID_REQUEST.",
         "configs/metrics-values/interval.ms configs/incremental/*metrics* configs/replacing/metrics*",
         path="answer*",

@@ -13,7 +13,7 @@ GONE_GROUP: Final = (
 )
 REPEATED: Final = (
     "**Until a member has confirmed its partitions**, answers to its heartbeats repeat them, because an answer may "
-    "be lost or come late. Kafka tells them once."
+    "be lost or come late. Kafka sends them once."
 )
 
 _LEFT_OVER: Final = (
@@ -64,7 +64,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A member that reads nothing** begins an epoch as any other does.",
+        "**A member without subscriptions** begins an epoch as any other does.",
         "migration/classic-requests/JoinGroup consumer-groups/a-full-group",
         path="answer.*epoch",
     ),
@@ -76,7 +76,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A group whose members all speak the classic protocol** is a classic group, also if its last other member "
+        "**A group in which all members use the classic protocol** is a classic group, also if its last other member "
         "changed its protocol. Kafka makes it one when that member leaves.",
         "migration/classic-requests/JoinGroup?with?its?id",
         step="ConsumerGroup*",
@@ -93,7 +93,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A consumer group refuses a classic member whose metadata is no subscription, with "
+        "A consumer group refuses a classic member that sends metadata that is no subscription, with "
         "INCONSISTENT_GROUP_PROTOCOL. Kafka gives it an id, and answers UNKNOWN_SERVER_ERROR when it joins with that.",
         "migration/a-classic-member-that-joins/anything",
         path="answer.error_code",
@@ -157,7 +157,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A member that joined again** is in the epoch that it was told then. Kafka also takes the one before.",
+        "**A member that joined again** is in the epoch of that response. Kafka also takes the epoch before.",
         "generated/*",
         step="ConsumerGroupHeartbeat*in an epoch before it joined again*",
         path="answer.error_code",

@@ -9,7 +9,7 @@ from raftlog_chaos.conformance.differences import Known
 KNOWN: Final = (
     Known(
         "by design",
-        "**Beside an error, the other fields of an answer have no meaning**, and are not always those of Kafka.",
+        "**Beside an error, the other fields of an answer have no meaning**, and may differ from Kafka's.",
         "describe/cluster-endpoints/* describe/quorum-of/* describe/token-in/* describe/token-changed-in/*",
         path="answer.*",
     ),
@@ -23,7 +23,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Topics of which there is nothing to say** are left out by the APIs of elections and reassignments, where "
+        "**Topics without results** are left out by the APIs of elections and reassignments, where "
         "Kafka lists them without partitions.",
         "describe/election/of?no?partition describe/election-of-all describe/reassignment/no?partition",
         path="answer.*",

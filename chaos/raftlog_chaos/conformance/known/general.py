@@ -17,7 +17,7 @@ KNOWN: Final = (
     Known("not built", "message formats before v2"),
     Known(
         "by design",
-        "**`acks=all` is on disk** on every in-sync replica. [Durability](durability.md) tells more.",
+        "**`acks=all` is on disk** on every in-sync replica. [Durability](durability.md) explains more.",
     ),
     Known(
         "by design",
@@ -27,14 +27,13 @@ KNOWN: Final = (
     Known("by design", "**Limits** exist where Kafka has none: [limits](limits.md)."),
     Known(
         "by design",
-        "**Tokens are signed.** OAUTHBEARER takes no token without a signature, which Kafka does unless it is told "
-        "otherwise.",
+        "**Tokens are signed.** OAUTHBEARER requires a signature. Kafka accepts unsigned tokens by default.",
     ),
     Known(
         "by design",
         "**Quotas** ([how](../howto/quotas.md)) are Kafka's, but for four things. Use is counted when a request "
         "arrives, not when it is answered, so a client cannot overtake its quota by pipelining. An answer to a fetch "
-        "that is larger than all windows allow passes when nothing was fetched of late; in Kafka it never does. "
+        "that is larger than all windows allow passes when no data was fetched of late; in Kafka it never does. "
         "Producers with acks=0 wait for the time that they use too. 100 percent of time is a whole broker, which is "
         "one event loop. There is no `client.quota.callback.class`.",
     ),

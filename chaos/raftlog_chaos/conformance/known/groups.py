@@ -7,12 +7,12 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 
 LONG_NAMES: Final = (
-    "**Names are limited**: those of groups, members, group instances and clients have at most 249 characters, as "
+    "**Names are limited**: names of groups, members, group instances and clients have at most 249 characters, as "
     "names of topics have."
 )
 NAMED_AGAIN: Final = (
-    "**A group that a request names again** is described once, and its offsets are told once, so that a small request "
-    "makes no huge answer."
+    "**A group that a request names again** is described once, and its offsets are returned once, so that a small "
+    "request makes no huge answer."
 )
 NO_PARTITIONS: Final = (
     "**A topic without partitions** in a request stands in the answer, as it does in other APIs. Kafka leaves it "
@@ -20,8 +20,7 @@ NO_PARTITIONS: Final = (
 )
 
 FENCED_JOIN: Final = (
-    "**A member that is fenced while it joins** is answered without its id, with which it can do nothing "
-    "more."
+    "**A member that is fenced while it joins** is answered without its id, which would be of no more use."
 )
 WHILE_ASSIGNING: Final = (
     "**While a leader assigns**, members are described without an assignment, because a generation is recorded "
@@ -59,7 +58,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A group rebalances with a consumer whose metadata is no subscription, or that offers a protocol twice. In "
+        "A group rebalances with a consumer that with metadata that is no subscription, or with a protocol twice. In "
         "Kafka the rebalance never ends, and members that join get no answer.",
         "groups/metadata/*",
         path="answer",
@@ -91,7 +90,7 @@ KNOWN: Final = (
     Known(
         "by design",
         "**A group begins with its first member or offset, and ends with the last of both.** A member id that was "
-        "given out makes none, and a group whose last offset is deleted is gone. Kafka keeps such groups until it next "
+        "given out makes none, and a group without offsets is gone. Kafka keeps such groups until it next "
         "looks for expired offsets, or its coordinator moves.",
         "group-admin/delete-with-a-member-that-has-only-an-id group-admin/delete-offsets/*",
         step="[DO]*",

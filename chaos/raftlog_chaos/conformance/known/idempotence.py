@@ -63,7 +63,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A batch that is refused for an epoch which nobody gave out changes nothing for its producer. Kafka goes on "
+        "A batch that is refused for an epoch that was never assigned has no effect on its producer. Kafka goes on "
         "expecting that batch's sequence, and refuses the next right one.",
         "generated/*",
         step="Produce*after a made-up epoch*",

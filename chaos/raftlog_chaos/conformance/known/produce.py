@@ -35,7 +35,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**A largest timestamp above those of the records** is believed where the records are not walked.",
+        "**A largest timestamp above the records' timestamps** is accepted where the records are not walked.",
         "produce/header/base_timestamp=0",
         path="answer.records.*.max_timestamp",
     ),
@@ -66,7 +66,7 @@ KNOWN: Final = (
     ),
     Known(
         "kafka's own fault",
-        "A batch whose length goes beyond 32 bits is answered with INVALID_RECORD, as any batch that is cut off, in "
+        "A batch with a length beyond 32 bits is answered with INVALID_RECORD, as any batch that is cut off, in "
         "Kafka with UNKNOWN_SERVER_ERROR.",
         "produce/header/batch_length=2147483647",
         path="answer.responses.*",

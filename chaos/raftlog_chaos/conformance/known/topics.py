@@ -48,7 +48,7 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Beside an error, the other fields of an answer have no meaning**, and are not always those of Kafka.",
+        "**Beside an error, the other fields of an answer have no meaning**, and may differ from Kafka's.",
         "topics/metadata-by-id/*in?v10",
         path="answer.*",
         errors="INVALID_REQUEST=NONE",

@@ -102,7 +102,7 @@ KNOWN: Final = (
     Known(
         "by design",
         "**A transaction without records** that follows another one leaves no marker, if both have the same epoch "
-        "(protocol 1): it ended nothing. Kafka writes the marker.",
+        "(protocol 1):   it ended no transaction. Kafka writes the marker.",
         "generated/*",
         step="the partitions end after a transaction without records",
         path="answer.ends.*",

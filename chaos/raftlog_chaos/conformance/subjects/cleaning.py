@@ -127,7 +127,7 @@ COMPACT: Final[Mapping[str, Any]] = {
 
 @history(COMPACTED, slow=True)
 def compaction(s: Session, row: tuple[tuple[tuple[bytes, bytes | None], ...], list[int]]) -> None:
-    """Of each key the last record stays, and the active segment as it is."""
+    """Compaction keeps the last record of each key, and does not change the active segment."""
     pairs, left = row
     topic = s.topic(configs=COMPACT)
     fill(s, topic, *pairs)

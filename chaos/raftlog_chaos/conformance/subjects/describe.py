@@ -200,7 +200,7 @@ def election(s: Session, asked: Callable[[Session, str], tuple[int, Sequence[Fie
 
 @history()
 def election_of_all(s: Session) -> None:
-    """Of all partitions only those are answered that needed an election."""
+    """An election for all partitions returns only the partitions that needed an election."""
     s.topic(partitions=2)
     s.ask("ElectLeaders", 2, topic_partitions=None, election_type=0, timeout=TIMEOUT_MS)
 

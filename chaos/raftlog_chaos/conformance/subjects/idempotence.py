@@ -21,8 +21,8 @@ EXPIRING: Final = {
 class Sending:
     """Producers with ids, a topic of two partitions, and a script of what is sent.
 
-    `3` is a batch of one record with sequence 3, `3x2` a batch of two records, `e1:3` a batch of epoch 1, `p1:3` a
-    batch for partition 1, `b:3` a batch of a second producer. Other words are in `WORDS`.
+    `3` is a batch of one record with sequence 3, and `3x2` is a batch of two records. `e1:3` is a batch of epoch 1,
+    `p1:3` is for partition 1, and `b:3` is from a second producer. Other words are in `WORDS`.
     """
 
     def __init__(self, s: Session, **configs: str | int) -> None:

@@ -52,7 +52,7 @@ ODD: Final[dict[str, tuple[int | At, ...]]] = {
     "base_sequence": (0, 5, -2, MAX32),
     "record_count": (3, 1, 0, -1, MAX32),
 }
-"""By field; the first value of each field is also combined with the other fields' values."""
+"""Keyed by field; the first value of each field is also combined with the other fields' values."""
 
 SINGLE: Final[dict[str, Odd]] = {
     f"{field}={value if isinstance(value, int) else f'start+{value.after_ms}'}": {field: value}
