@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -159,6 +159,9 @@ class Route:
     path: str
     handler: Handler
     summary: str
+    _: KW_ONLY
+    rights: Needs
+    """The rights that a user needs; a right's `field` is a parameter of the path."""
     body: Any = None
     query: Any = None
     status: int = 200
@@ -175,8 +178,6 @@ class Route:
     """The type of the answer's body, where the handler writes it by itself. Else the handler's own type says it."""
     streams: bool = False
     """The handler reads the body by itself, as it comes; `body` is the type of each document in it."""
-    rights: Needs = field(kw_only=True)
-    """The rights that a user needs; a right's `field` is a parameter of the path."""
 
     @property
     def returns(self) -> Any:
