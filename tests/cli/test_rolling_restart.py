@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
 from raftlog.cli import exits
 from raftlog.testing.cluster import AdminCluster
 from tests.cli.live import invoke
-from tests.kit.waits import ended, until
+from tests.kit.waits import PATIENCE_S, ended, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[AdminCluster]:
-    """Three nodes, and a topic that has two replicas to spare."""
+    """Three nodes, and a topic that has one replica to spare."""
     with AdminCluster(3) as found:
-        found.create_topic("rides", partitions=2)
+        found.create_topic("rides", partitions=2, settings={"min.insync.replicas": "2"})
         found.wait_until_healthy()
         yield found
 
@@ -48,6 +51,39 @@ class Operator:
         self.done.write_text(f"{code}\n")
 
 
+@contextmanager
+def writing(cluster: AdminCluster) -> Iterator[Counter[str]]:
+    """Produce to both partitions with acks=all, each record once; yield the names of the errors and how often each was.
+
+    A leader that moves is among them, since nothing is sent again.
+    """
+    from confluent_kafka import Producer
+
+    ended, errors = Event(), Counter[str]()
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "retries": 0})
+
+    def write() -> None:
+        number = 0
+        while not ended.wait(0.01):
+            number += 1
+            producer.produce(
+                "rides",
+                str(number),
+                partition=number % 2,
+                on_delivery=lambda error, _record: errors.update([error.name() if error else "none"]),
+            )
+            producer.poll(0)
+        producer.flush(PATIENCE_S)
+
+    thread = Thread(target=write)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
     cluster: AdminCluster, tmp_path: Path
 ) -> None:
@@ -55,16 +91,19 @@ def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
     operator, restarted = Operator(tmp_path), []
     leader = cluster.controller_id()
     running = raftlog("cluster", "restart", "--each", operator.command, "--wait", "60", cluster=cluster)
-    for _ in range(3):
-        node_id = operator.next()
-        restarted.append(node_id)
-        partitions = cluster.partitions("rides").values()
-        assert all(sorted(each.isr) == [1, 2, 3] for each in partitions), "the one before has not caught up"
-        assert all(each.leader != node_id for each in partitions), "it is drained"
-        cluster.stop(node_id)
-        cluster.restart(node_id, wait=False)
-        operator.answer()
-    assert ended(running) == 0, running.stderr and running.stderr.read()
+    with writing(cluster) as errors:
+        for _ in range(3):
+            node_id = operator.next()
+            restarted.append(node_id)
+            partitions = cluster.partitions("rides").values()
+            assert all(sorted(each.isr) == [1, 2, 3] for each in partitions), "the last one has not caught up"
+            assert all(each.leader != node_id for each in partitions), "it is drained"
+            cluster.stop(node_id)
+            cluster.restart(node_id, wait=False)
+            operator.answer()
+        assert ended(running) == 0, running.stderr and running.stderr.read()
+    assert errors["none"] > 0
+    assert not [name for name in errors if name.startswith("NOT_ENOUGH_REPLICAS")], errors
     assert running.stderr is not None and running.stdout is not None
     said = running.stderr.read().splitlines()
     running.stderr.close()
@@ -103,6 +142,7 @@ def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) ->
     code, _, errors = invoke("node", "wait-safe", "--wait", "0", "--http", url)
     assert code == exits.UNHEALTHY
     assert "only 1 of 3 voters would keep up" in errors
+    assert "2 partitions: fewer replicas than min.insync.replicas would be in sync" in errors
     waiting = raftlog("node", "wait-safe", "--wait", "60", cluster=cluster, node_id=2)
     assert waiting.stderr is not None and waiting.stdout is not None
     assert waiting.stderr.readline().startswith("waiting: only 1 of 3 voters")
