@@ -1,4 +1,4 @@
-"""`raftlog cluster restart` and `raftlog node wait-safe`, at nodes that restart."""
+"""`raftlog cluster restart` and `raftlog node wait-safe`, at real nodes that restart."""
 
 from __future__ import annotations
 
