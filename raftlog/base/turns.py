@@ -125,12 +125,12 @@ async def each_part(
     """
     done, results = 0, []
     for part in parts:
-        if done >= at_once:
-            done = 0
-            await of.turns.next()
         result = answer(part)
         results.append(await result if inspect.isawaitable(result) else result)
         done += size_of(part)
+        if done >= at_once:
+            done = 0
+            await of.turns.next()
     return results
 
 

@@ -20,6 +20,7 @@ from raftlog.admin.native.records import shown
 from raftlog.base.config import TopicConfig
 from raftlog.base.env import ThreadOffload
 from raftlog.base.errors import CorruptMessage, KafkaError
+from raftlog.base.turns import TurnQueue
 from raftlog.cli.app import app
 from raftlog.records.batch import build_batch, iter_records, new_record, stamp, validate_produced
 from raftlog.records.compression import NONE, ZSTD
@@ -184,9 +185,7 @@ class FakeCall:
 
     def __init__(self) -> None:
         self.node = SimpleNamespace(reading_records=asyncio.Lock(), offload=ThreadOffload())
-
-    async def take_turn(self) -> None:
-        await asyncio.sleep(0)
+        self.turns = TurnQueue()
 
 
 def stamped(batch: bytes, base_offset: int) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from raftlog.broker.network.progress import HOLDING_UP, USUAL, ConnectionProgress
+from raftlog.broker.network.progress import HOLDING_UP, PRESSED, USUAL, ConnectionProgress, Pace
 from raftlog.broker.network.request_memory import FrameRest, RequestMemory
 from raftlog.protocol.frames import PREFIX_BYTES
 
@@ -113,8 +113,12 @@ class Inbox:
         arrived = self.rest.size
         if self._progress is None:
             self._progress = ConnectionProgress(arrived)
-        pace = HOLDING_UP if self._requests.holds_up_others(self) else USUAL
-        return self._progress.is_stuck(arrived, pace)
+        return self._progress.is_stuck(arrived, self._pace())
+
+    def _pace(self) -> Pace:
+        if self._requests.holds_up_others(self):  # perhaps with bytes that were promised to it alone
+            return HOLDING_UP
+        return PRESSED if self._requests.is_short else USUAL
 
     def _drop(self) -> None:
         rest, self.rest = self.rest, None

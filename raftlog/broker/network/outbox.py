@@ -12,7 +12,7 @@ from typing import Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.memory import Account
-from raftlog.broker.network.progress import CROWDED, USUAL, ConnectionProgress
+from raftlog.broker.network.progress import PRESSED, USUAL, ConnectionProgress
 
 PIECE_BYTES: Final = 256 * 1024
 """The maximum size given to a transport at once: some join buffers, or copy what the kernel does not take."""
@@ -121,7 +121,7 @@ class Outbox:
         left = self._sent_bytes - unsent
         if self._progress is None:
             self._progress = ConnectionProgress(left)
-        is_stuck = self._progress.is_stuck(left, CROWDED if crowded else USUAL)
+        is_stuck = self._progress.is_stuck(left, PRESSED if crowded else USUAL)
         self.stands_still = crowded and is_stuck
         return is_stuck and not crowded
 

@@ -6,8 +6,8 @@ Bytes are counted against time, so a large frame may take as long as it needs. T
 | what | pace |
 |---|---|
 | an incomplete frame arrives, a response that the transport holds leaves | USUAL |
+| the same where memory runs short: of requests, or half of that for responses | PRESSED |
 | a frame arrives under a grant for which others wait | HOLDING_UP |
-| a response leaves, where half of responses' memory is used | CROWDED |
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Pace(NamedTuple):
 
 
 USUAL: Final = Pace(8 * 1024, 30.0)
+PRESSED: Final = Pace(32 * 1024, 3.0)
 HOLDING_UP: Final = Pace(1024 * 1024, 3.0)
-CROWDED: Final = Pace(32 * 1024, 3.0)
 
 
 class ConnectionProgress:

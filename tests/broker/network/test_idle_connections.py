@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.broker.network.idle_connections import FAREWELL_LOOKS
-from raftlog.broker.network.progress import CROWDED, HOLDING_UP, USUAL
+from raftlog.broker.network.progress import HOLDING_UP, PRESSED, USUAL
 from raftlog.broker.network.request_memory import WINDOW_BYTES
 from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
 
@@ -113,9 +113,21 @@ async def test_low_memory_shortens_the_time_allowed_for_a_frame() -> None:
     assert slow.transport.closed
     assert quick.transport.reading
     for _ in range(10):
-        quick.feed(bytes(CROWDED.bytes_per_second))
+        quick.feed(bytes(PRESSED.bytes_per_second))
         look(fake)
     assert not quick.transport.closed
+
+
+async def test_a_silent_frame_under_a_grant_is_given_up_before_anyone_waits() -> None:
+    """Its bytes are what memory is short of. The attack `a-byte-at-a-time` loses 54 connections so, and else 6."""
+    fake = FakePartitionServer(queued_max_request_bytes=100_000)
+    holder = fake.connect()
+    holder.feed(LARGE.to_bytes(4, "big") + bytes(80_000))
+    assert fake.server.requests.is_short and holder.transport.reading, "it has the grant"
+    look(fake, int(PRESSED.patience_s))
+    assert not holder.transport.closed
+    look(fake)
+    assert holder.transport.closed
 
 
 async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> None:
@@ -147,7 +159,7 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
         assert honest.correlation_ids() == []
         for holder in holders:
             if holder.transport.reading and not holder.transport.closed:
-                holder.feed(bytes(2 * CROWDED.bytes_per_second))
+                holder.feed(bytes(2 * PRESSED.bytes_per_second))
         look(fake)
     assert [each.transport.closed for each in holders].count(True) == 1
     assert closed_for(fake) == {"slow_sender_closed": 1}
@@ -240,8 +252,8 @@ async def test_answers_that_stand_still_make_room_when_half_the_memory_is_used()
     small.transport.room = 1000
     small.send(whole_fetch())
     with capture_logs() as logs:
-        for _ in range(int(CROWDED.patience_s) + 1):
-            reading.transport.drain(CROWDED.bytes_per_second)
+        for _ in range(int(PRESSED.patience_s) + 1):
+            reading.transport.drain(PRESSED.bytes_per_second)
             look(fake)
     assert [each.transport.closed for each in (large, small, reading)] == [True, False, False]
     assert [line["event"] for line in logs] == ["memory_reclaimed"]
@@ -258,7 +270,7 @@ async def test_answers_held_back_by_another_of_the_same_connection_count_as_well
         produce(1, (0, batch()), acks=-1), fetch(2, (1, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30)
     )
     assert fake.server.memory.answers.used > 6 * MIB
-    look(fake, int(CROWDED.patience_s) + 1)
+    look(fake, int(PRESSED.patience_s) + 1)
     assert pipe.transport.closed
     assert fake.server.memory.answers.used == 0
 
