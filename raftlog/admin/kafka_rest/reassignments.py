@@ -248,7 +248,7 @@ ROUTES: Final = (
         "GET",
         ONE,
         get_reassignment,
-        "Tell how a partition is being moved",
+        "Get the reassignment of a partition",
         Reassignment,
         rights=DESCRIBE_CLUSTER,
     ),

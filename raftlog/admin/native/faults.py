@@ -136,7 +136,7 @@ ROUTES: Final = (
         "POST",
         "/v1/faults",
         inject_fault,
-        "Have a node hurt itself",
+        "Inject a fault into a node",
         Faults,
         query=WhichNode,
         body=NodeFault,

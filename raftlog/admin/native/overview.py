@@ -109,7 +109,7 @@ ROUTES: Final = (
         "GET",
         "/v1/whoami",
         get_caller,
-        "Who calls, and what it may do",
+        "Get the caller and its rights",
         Caller,
         query=Whose,
         rights=NO_RIGHTS,

@@ -55,7 +55,7 @@ ROUTES: Final = (
         "GET",
         "/v1/ready",
         get_ready,
-        "Does the node take part in the cluster?",
+        "Is the node ready?",
         Readiness,
         role="anyone",
         unavailable=Readiness,
