@@ -502,7 +502,7 @@ class BrokerRole:
         for volume in self.replicas.logs.volumes:
             if volume.directory.directory_id in directory_ids:
                 log.error(
-                    "log_directory_went_back",
+                    "log_directory_outdated",
                     directory=volume.path,
                     advice="it is an older copy, so this broker's records are trusted once they are fetched anew",
                 )
@@ -518,7 +518,7 @@ class BrokerRole:
 
     async def _live(self) -> None:
         await self.lifecycle.run()
-        self._failed(f"this broker cannot take part: {self.lifecycle.fatal}")
+        self._failed(f"this broker cannot register: {self.lifecycle.fatal}")
 
     async def _warm_up(self) -> None:
         """Fetch and import what clients will ask for; not before we take part: imports hold up the loop."""
@@ -549,5 +549,5 @@ class BrokerRole:
                     listener=each.listener,
                     advertised=f"{each.host}:{each.port}",
                     reason=_UNREACHED[result],
-                    advice="clients are told to connect there: set advertised.listeners to what they can reach",
+                    advice="clients connect there: set advertised.listeners to an address that they can reach",
                 )

@@ -33,7 +33,7 @@ from raftlog.base.principals import USER
 from raftlog.security.acls import ANONYMOUS
 
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-UNKNOWN_RULES: Final = "this node has not heard from a controller yet, so it knows no users and no rules"
+UNKNOWN_RULES: Final = "this node has no metadata from a controller yet, so it knows no users and no rules"
 OWN_PAGES: Final = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of a page from here, or of no page at all."""
 
@@ -83,7 +83,7 @@ class Authenticator:
         if found is not None:
             return found
         if self._wrong.wait_s(address):
-            limited.warning("admin_address_shut_out", address=address)
+            limited.warning("admin_address_blocked", address=address)
         late_s = self._node.config.connection_failed_authentication_delay_ms / 1000
         await asyncio.sleep(max(0.0, began_at + late_s - time.monotonic()))
         return None
@@ -234,10 +234,12 @@ def check_browser(method: str, headers: Mapping[str, str], *, open_to_all: bool)
     if method in SAFE_METHODS:
         return
     if headers.get("Sec-Fetch-Site", "none") not in OWN_PAGES:
-        raise ApiError(403, "a page from elsewhere may change nothing (Sec-Fetch-Site)", code=FORBIDDEN)
+        raise ApiError(
+            403, "requests from other web sites may not change anything (Sec-Fetch-Site)", code=FORBIDDEN
+        )
     origin = headers.get("Origin")
     if origin is not None and _netloc(origin) != host:
-        raise ApiError(403, "a page from elsewhere may change nothing (Origin)", code=FORBIDDEN)
+        raise ApiError(403, "requests from other web sites may not change anything (Origin)", code=FORBIDDEN)
 
 
 def by_script(headers: Mapping[str, str]) -> bool:

@@ -111,7 +111,7 @@ class Asker:
             return min(live)
         if own is not None:
             return own.broker_id
-        raise BrokerUnreachable("no broker is alive, as far as this node knows")
+        raise BrokerUnreachable("no broker is available according to this node's metadata")
 
     async def _wire(self, broker_id: int) -> _Wire:
         idle = self._idle[broker_id]

@@ -33,7 +33,7 @@ async def get_metrics(call: Call) -> web.StreamResponse:
     """Stream the text: the first slices are sent while the last are made."""
     node = call.node
     if node.facts is None:
-        raise ApiError(503, "this node has no numbers to tell yet")
+        raise ApiError(503, "this node has no metrics yet")
     scrape = await gather(node, node.facts, node.lag or LoopLag())
     headers = {
         "Content-Type": MEDIA_TYPE,

@@ -60,11 +60,11 @@ def _exporter_partitions(scrape: Scrape) -> Iterator[Family]:
 
     def gauge(name: str, text: str, value: Callable[[Row], int]) -> Family:
         values = ((row.labels, value(row)) for row in led)
-        return labelled(f"kafka_topic_partition_{name}", "gauge", f"{text}, told by its leader.", values)
+        return labelled(f"kafka_topic_partition_{name}", "gauge", f"{text}, reported by its leader.", values)
 
     def of_state(name: str, text: str, value: Callable[[PartitionState], int]) -> Family:
         values = ((row.labels, None if row.state is None else value(row.state)) for row in led)
-        return labelled(f"kafka_topic_partition_{name}", "gauge", f"{text}, told by its leader.", values)
+        return labelled(f"kafka_topic_partition_{name}", "gauge", f"{text}, reported by its leader.", values)
 
     yield gauge("current_offset", "Next offset for consumers", lambda row: row.facts.high_watermark)
     yield gauge("oldest_offset", "First offset", lambda row: row.facts.log_start_offset)
@@ -86,14 +86,14 @@ def _exporter_partitions(scrape: Scrape) -> Iterator[Family]:
 def _exporter_groups(scrape: Scrape) -> Iterator[Family]:
     groups = scrape.groups
     members = ((labels(consumergroup=each.group_id), each.members) for each in groups)
-    yield labelled("kafka_consumergroup_members", "gauge", "Members, told by the coordinator.", members)
+    yield labelled("kafka_consumergroup_members", "gauge", "Members, reported by the coordinator.", members)
     offsets = (
         (labels(consumergroup=each.group_id, topic=topic, partition=partition), offset)
         for each in groups
         for (topic, partition), offset in each.offsets.items()
     )
     name = "kafka_consumergroup_current_offset"
-    yield labelled(name, "gauge", "Committed position, told by the coordinator.", offsets)
+    yield labelled(name, "gauge", "Committed offset, reported by the coordinator.", offsets)
     positions = (
         (each.group_id, topic, offset) for each in groups for (topic, _), offset in each.offsets.items()
     )

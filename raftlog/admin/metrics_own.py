@@ -43,7 +43,7 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     own = labels(version=__version__, node_id=config.node_id, roles=",".join(sorted(config.roles)))
     yield labelled("raftlog_node_info", "gauge", "This node; always 1.", [(own, 1)])
     ready = not scrape.node.unready_reasons()
-    yield single("raftlog_node_ready", "gauge", "Whether this node takes part in the cluster.", ready)
+    yield single("raftlog_node_ready", "gauge", "Whether this node is ready.", ready)
     yield single(
         "raftlog_node_is_controller", "gauge", "Whether this node is the active controller.", scrape.tells
     )
@@ -55,7 +55,7 @@ def _node(scrape: Scrape) -> Iterator[Family]:
     name = "raftlog_process_idle_ratio"
     yield single(name, "gauge", "Share of time in which the process does not compute.", scrape.lag.idle)
     enabled = scrape.node.faults is not None
-    yield single("raftlog_faults_enabled", "gauge", "Whether this node can be told to hurt itself.", enabled)
+    yield single("raftlog_faults_enabled", "gauge", "Whether faults can be injected into this node.", enabled)
     active = [] if scrape.node.faults is None else scrape.node.faults.active()
     in_force = ((labels(fault=name_of(each)), 1) for each in active)
     yield labelled("raftlog_fault_active", "gauge", "A fault in force on this node; always 1.", in_force)
@@ -136,7 +136,9 @@ def _changes(scrape: Scrape) -> Iterator[Family]:
         return single(f"raftlog_{name}_total", "counter", f"{text}, since this node's history begins.", value)
 
     yield counter("leaderships_gained", "Elections that this broker won", counts.leaderships_gained)
-    yield counter("unclean_elections", "Of them those that may have lost records", counts.unclean_elections)
+    yield counter(
+        "unclean_elections", "Unclean elections, which may have lost records", counts.unclean_elections
+    )
     yield counter("isr_shrinks", "ISRs of partitions led here that lost members", counts.isr_shrinks)
     yield counter("isr_expands", "ISRs of partitions led here that gained members", counts.isr_expands)
 
@@ -172,7 +174,7 @@ def _compaction(scrape: Scrape) -> Iterator[Family]:
         return single(f"raftlog_compaction{name}_total", "counter", text, value)
 
     yield counter("s", "Cleanings of compacted logs that came to their end.", counts.cleanings)
-    text = "Cleanings that met damage, a disk's refusal, or a batch that could not be made anew."
+    text = "Failed cleanings: damage, a disk error, or a batch that could not be rewritten."
     yield counter("s_failed", text, counts.failures)
     yield counter("_read_bytes", "Bytes of segments that were cleaned.", counts.bytes_before)
     yield counter("_written_bytes", "Bytes of the segments that took their place.", counts.bytes_after)
@@ -188,7 +190,7 @@ def _chores(scrape: Scrape) -> Iterator[Family]:
     yield labelled(name, "gauge", text, failing)
     if scrape.node.ages is not None:
         name = "raftlog_clock_jump_seconds"
-        text = "How far the wall clock is ahead of the time that the node believes. 0: it believes its clock."
+        text = "How far the wall clock is ahead of the time that the node trusts. 0: it trusts its clock."
         yield single(name, "gauge", text, scrape.node.ages.jump_ms() / 1000)
         name = "raftlog_deletion_by_age_waiting"
         text = (
@@ -214,10 +216,10 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     )
     yield labelled("raftlog_long_turns_total", "counter", text, long)
     throttled = by_name("quota", counted.throttled)
-    text = "Answers that told clients that a quota was used up, and connections that one held up."
+    text = "Responses with a throttle time, and connections delayed by a quota."
     yield labelled("raftlog_throttled_total", "counter", text, throttled)
     seconds_of = ((labels(quota=key), ms / 1000) for key, ms in counted.throttle_ms.items())
-    text = "The throttle times that clients were told, or that connections waited."
+    text = "Throttle times in responses, and delays of connections."
     yield labelled("raftlog_throttle_seconds_total", "counter", text, seconds_of)
     yield single("raftlog_connections", "gauge", "Open connections.", counted.open_connections)
     name = "raftlog_connections_accepted_total"
@@ -263,7 +265,7 @@ def _admission(scrape: Scrape) -> Iterator[Family]:
         (labels(kind="broker"), admission.brokers),
         (labels(kind="unproven"), admission.in_hall),
     )
-    text = "Connections by who is at the other end; unproven: beyond the places of clients, perhaps a broker."
+    text = "Connections by kind of peer; unproven: beyond the places of clients, perhaps a broker."
     yield labelled("raftlog_connections_by_kind", "gauge", text, kinds)
     name = "raftlog_connections_client_limit"
     text = "Most connections of clients: max.connections, or what files and memory allow."
@@ -284,7 +286,7 @@ def _admission(scrape: Scrape) -> Iterator[Family]:
 
 def _answers(scrape: Scrape) -> Iterator[Family]:
     answers = ((labels(status=status), count) for status, count in sorted(scrape.node.answers.items()))
-    text = "Answers of the admin API; of status 499 those that nobody waited for."
+    text = "Responses of the admin API. Status 499: the client disconnected before."
     yield labelled("raftlog_admin_answers_total", "counter", text, answers)
 
 
@@ -381,7 +383,8 @@ def _transactions(scrape: Scrape) -> Iterator[Family]:
     name = "raftlog_transaction_oldest_open_seconds"
     yield single(name, "gauge", "Age of the oldest that is open or being ended here, 0: none is.", open_s)
     name = "raftlog_transaction_outcomes_untold"
-    yield single(name, "gauge", "Outcomes decided here that some partition has not heard of.", facts.untold)
+    text = "Transactions decided here with markers not yet written to every partition."
+    yield single(name, "gauge", text, facts.untold)
 
     def counter(name: str, text: str, value: int) -> Family:
         return single(

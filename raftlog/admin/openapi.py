@@ -19,10 +19,10 @@ EVERYWHERE: Final = {
     403: "the caller may not do this, or a page from elsewhere asked",
     404: "there is no such thing",
     501: "a broker that would have to answer is of an older release",
-    503: "nobody who could answer is reachable now; ask again",
+    503: "no broker or controller that could answer is reachable; retry",
 }
 WITH_TOKENS: Final = {
-    401: "the caller has to say who it is",
+    401: "the caller must authenticate",
     429: "too many wrong tokens or passwords came from this address, or a newer stream took the place of this one",
 }
 SCHEMES: Final[dict[str, dict[str, str]]] = {
@@ -42,7 +42,9 @@ WITH_BODY: Final = {
     415: "the body is not application/json, or is packed",
     422: "the body is JSON of another shape; the message names the field",
 }
-OF_CHANGES: Final = {409: "what there is now stands in the way, or a bound is reached; the message says what"}
+OF_CHANGES: Final = {
+    409: "the current state does not allow it, or a limit is reached; the message says which"
+}
 INFO: Final = {
     "title": "raftlog admin API",
     "version": __version__,
@@ -179,7 +181,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
     responses = {str(status): json_of(Error, text) for status, text in failures.items()}
     responses[str(route.status)] = json_of(route.returns, "done", route.media_type)
     for status, kind in route.also.items():
-        responses[str(status)] = json_of(kind, "done, with what the body tells")
+        responses[str(status)] = json_of(kind, "done; the body has the result")
     if route.unavailable is not None:
         responses["503"] = json_of(route.unavailable, "not now, and why")
     return dict(sorted(responses.items()))

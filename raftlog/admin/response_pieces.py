@@ -17,4 +17,4 @@ async def send(answer: web.StreamResponse, piece: bytes, request: web.Request, *
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()  # a response that just ended would look complete
-        raise ConnectionAbortedError(f"the client took nothing for {within_s:g} s") from None
+        raise ConnectionAbortedError(f"the client read nothing for {within_s:g} s") from None

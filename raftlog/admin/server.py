@@ -217,7 +217,10 @@ class AdminServer:
         except Exception as error:
             if _has_left(request, error):
                 limited.info(
-                    "admin_client_left", method=request.method, path=request.path, request_id=request[ID]
+                    "admin_client_disconnected",
+                    method=request.method,
+                    path=request.path,
+                    request_id=request[ID],
                 )
                 return _failure(CLIENT_LEFT, Error(CLIENT_LEFT, "the client left"))
             limited.exception(
@@ -291,7 +294,7 @@ class AdminServer:
 
     def _denied(self, route: Route, request: web.Request, caller: Caller | None, error: Denied) -> ApiError:
         """Count a denial, write it to the audit log, and return the error for the caller."""
-        assert caller is not None, "somebody asked for a right"
+        assert caller is not None, "authorization is requested"
         self._node.denials[route.name] += 1
         audit.denied(route, request, caller, request_id=request[ID], outcome=str(error))
         if caller.principal != ANONYMOUS:

@@ -91,13 +91,13 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
         if checksums.are_rotten_beside(content):
             with suppress(OSError):  # the next read retries
                 write_checked(disk, path, content, copy=True)
-                _log.warning("rotten_copy_restored", path=path + CHECKSUMS)
+                _log.warning("corrupt_copy_restored", path=path + CHECKSUMS)
         return content
     if (copy := read_copy(disk, path)) is not None:
         write_checked(disk, path, copy, copy=True)
-        _log.warning("rotten_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
+        _log.warning("corrupt_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
         return copy
-    _log.error("rotten_file_ignored", path=path, reason=_reason(checksums))
+    _log.error("corrupt_file_ignored", path=path, reason=_reason(checksums))
     return None
 
 
@@ -117,7 +117,7 @@ def read_checked_lines(disk: Disk, path: str) -> list[bytes]:
     sound = [_checksum(line) in known for line in lines]
     wrong = [number for number, is_sound in enumerate(sound, 1) if not is_sound]
     _log.error(
-        "rotten_lines_ignored",
+        "corrupt_lines_ignored",
         path=path,
         reason=_reason(checksums),
         lines=wrong[:_LINES_NAMED],

@@ -108,7 +108,7 @@ class NodeConfig(
         "advertised.listeners",
         "list",
         (),
-        "What clients and other brokers are told to connect to; unset, the listeners",
+        "The addresses for clients and other brokers; unset, the listeners",
         read=network.parse_listeners,
         show=network.format_listeners,
     )
@@ -179,7 +179,7 @@ class NodeConfig(
         "broker.heartbeat.interval.ms",
         "int",
         500,
-        "How often a broker tells the controller that it lives",
+        "The interval of a broker's heartbeats to the controller",
         at_least=1,
     )
     broker_session_timeout_ms: int = _controller(
@@ -189,7 +189,7 @@ class NodeConfig(
         "initial.broker.registration.timeout.ms",
         "int",
         60_000,
-        "A broker that could not register within this gives up",
+        "A broker stops if it cannot register within this time",
         at_least=1,
     )
     replica_lag_time_max_ms: int = setting(
@@ -208,7 +208,7 @@ class NodeConfig(
         "controller.quorum.election.timeout.ms",
         "int",
         400,
-        "A follower that heard nothing for this to twice this long stands for election",
+        "A follower stands for election after this to twice this long without a leader",
         at_least=50,
     )
     metadata_log_max_record_bytes_between_snapshots: int = _controller(
@@ -234,14 +234,14 @@ class NodeConfig(
         "default.replication.factor",
         "int",
         1,
-        "Replicas of a partition whose topic was created without a number",
+        "Replicas of partitions of a topic that is created without a number",
         at_least=1,
     )
     auto_create_topics_enable: bool = setting(
         "auto.create.topics.enable",
         "boolean",
         True,
-        "Create a topic when a producer asks for one that is not there",
+        "Create a missing topic when a client asks for it",
     )
     delete_topic_enable: bool = _controller(
         "delete.topic.enable", "boolean", True, "Whether topics can be deleted"
@@ -308,7 +308,7 @@ class NodeConfig(
         "producer.id.expiration.check.interval.ms",
         "int",
         600_000,
-        "How often a broker looks for producers to forget",
+        "The interval of a broker's expiry of producers",
         at_least=1,
     )
 
@@ -316,7 +316,7 @@ class NodeConfig(
         "raftlog.clock.leap.max.ms",
         "long",
         10 * MINUTE_MS,
-        "A node that starts believes its clock at most so far from the time that it believed last",
+        "A starting node trusts its clock at most so far from the time that it trusted last",
         at_least=MINUTE_MS,
     )
     raftlog_producer_ids_max: int = setting(
@@ -360,7 +360,7 @@ class NodeConfig(
         "replica.socket.timeout.ms",
         "int",
         30_000,
-        "A follower's fetch unanswered for this long is given up",
+        "The timeout of a follower's fetch",
         at_least=1,
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
@@ -494,8 +494,8 @@ class NodeConfig(
         "raftlog.group.max.bytes",
         "long",
         96 * MIB,
-        "Bytes that groups of one broker take in memory (an offset 400) from which no new group or offset is let in:"
-        " POLICY_VIOLATION; nothing of a group grows beyond twice that",
+        "Memory of all groups of a broker, 400 bytes per offset. Beyond it, new groups and offsets are rejected with "
+        "POLICY_VIOLATION; beyond twice that, groups do not grow",
         at_least=1,
     )
     group_max_size: int = setting("group.max.size", "int", INT_MAX, "Most members of a group", at_least=1)
@@ -551,8 +551,8 @@ class NodeConfig(
         "raftlog.admin.tokens.file",
         "string",
         "",
-        "File of lines `role name token` (role: reader or operator). Without it, who is on this machine may do what "
-        "rules allow User:ANONYMOUS; all, where authorizer.class.name is unset",
+        "File of lines `role name token` (role: reader or operator). Without it, processes on this machine have the "
+        "rights of User:ANONYMOUS; all rights if authorizer.class.name is unset",
     )
     admin_tokens_without_tls: bool = _node(
         "raftlog.admin.tokens.without.tls",

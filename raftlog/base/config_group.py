@@ -30,7 +30,7 @@ class ConsumerGroupSettings(TransactionSettings):
         "group.consumer.assignors",
         "list",
         CONSUMER_ASSIGNORS,
-        "Assignors that consumer groups may ask for; the first is used when nobody does",
+        "Assignors that consumer groups may ask for; the first is the default",
         read=_read_assignors,
         show=",".join,
     )
@@ -38,7 +38,7 @@ class ConsumerGroupSettings(TransactionSettings):
         "group.consumer.heartbeat.interval.ms",
         "int",
         5_000,
-        "How often members of consumer groups are told to send heartbeats",
+        "The heartbeat interval that members of consumer groups get",
         at_least=1,
     )
     group_consumer_min_heartbeat_interval_ms: int = setting(
@@ -106,7 +106,7 @@ class GroupConfig:
         "consumer.heartbeat.interval.ms",
         "int",
         5_000,
-        "How often members of this consumer group are told to send heartbeats",
+        "The heartbeat interval that members of this consumer group get",
         scope="group",
         update="cluster-wide",
         at_least=1,

@@ -149,7 +149,7 @@ def _with_protocol(draft: Draft, listener: Listener) -> Listener:
     ):
         known = listener.name
     if known is None:
-        draft.fault("listener.security.protocol.map", f"says nothing of listener {listener.name}")
+        draft.fault("listener.security.protocol.map", f"lacks listener {listener.name}")
     elif known in SASL_PROTOCOLS and listener.name in draft.get("controller_listener_names"):
         draft.fault("listeners", f"listener {listener.name} wants {known}, but {NO_LOGINS}")
     return listener._replace(security_protocol=known or "PLAINTEXT")
@@ -190,7 +190,7 @@ def _resolve_logins(draft: Draft) -> None:
         if override is not None and override.listener not in sasl:
             draft.fault(name, f"there is no SASL listener {override.listener}")
     if draft.get("authorizer_class_name") and not draft.get("super_users"):
-        draft.warn("super_users_missing", consequence="only those whom rules allow it may change rules")
+        draft.warn("super_users_missing", consequence="only users with that right may change ACLs")
     if "sasl.enabled.mechanisms" in draft.faulty or not draft.is_broker:
         return
     draft.values["logins"] = MappingProxyType(
@@ -334,9 +334,9 @@ def _judge_advertised(draft: Draft, advertised: Listener, bound: Listener) -> No
     """Report addresses to which no client, or no client on another machine, can connect."""
     reason = None
     if advertised.host in EVERY_INTERFACE:
-        reason = "this host means every interface; nobody can connect to it"
+        reason = "this host means every interface, so clients cannot connect to it"
     elif advertised.port == 0 and bound.port:
-        reason = "port 0 means any free port; nobody can connect to it"
+        reason = "port 0 means any free port, so clients cannot connect to it"
     elif is_loopback(advertised.host) and not is_loopback(bound.host):
         reason = "clients on other machines will connect to themselves"
     elif not is_loopback(advertised.host) and is_loopback(bound.host):
@@ -467,7 +467,7 @@ def _judge_admin_beyond_loopback(draft: Draft, listener: str) -> None:
         draft.fault(
             "raftlog.admin.listener",
             f"beyond loopback tokens and passwords need TLS: set raftlog.admin.security.protocol=SSL, or "
-            f"raftlog.admin.tokens.without.tls=true where nobody is on the way; it is {listener!r}",
+            f"raftlog.admin.tokens.without.tls=true on a trusted network; it is {listener!r}",
         )
 
 

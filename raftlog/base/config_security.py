@@ -134,7 +134,7 @@ class SecuritySettings:
         "super.users",
         "string",
         (),
-        "Who may do everything, as User:NAME;User:NAME",
+        "Super users, with all rights, as User:NAME;User:NAME",
         read=parse_super_users,
         show=";".join,
     )

@@ -69,17 +69,17 @@ class TlsSettings:
         "ssl.truststore.type",
         "string",
         "JKS",
-        "What holds the certificates that are believed; raftlog reads PEM and PKCS12",
+        "The format of the trusted certificates; raftlog reads PEM and PKCS12",
         choices=STORE_TYPES,
     )
     ssl_truststore_location: str = setting(
         "ssl.truststore.location",
         "string",
         "",
-        "File of the certificates that are believed, of clients and other brokers; unset, brokers believe the system's",
+        "File of the trusted certificates of clients and other brokers; unset, brokers trust the system's",
     )
     ssl_truststore_certificates: str = setting(
-        "ssl.truststore.certificates", "password", "", "The certificates that are believed, as PEM"
+        "ssl.truststore.certificates", "password", "", "The trusted certificates, as PEM"
     )
     ssl_truststore_password: str = setting(
         "ssl.truststore.password", "password", "", "Password of a PKCS12 store"
@@ -211,7 +211,7 @@ def _judge(tls: ListenerTls, fault: Callable[[str, str], None], *, listens: bool
     if listens and tls.ssl_client_auth != "none" and not trusts:
         fault(
             names["ssl_truststore_location"],
-            f"is missing, and {names['ssl_client_auth']}={tls.ssl_client_auth} needs it: it says whom to believe",
+            f"is missing, and {names['ssl_client_auth']}={tls.ssl_client_auth} needs it for the trusted authorities",
         )
     if tls.ssl_keystore_type == "PKCS12" and tls.ssl_key_password not in ("", tls.ssl_keystore_password):
         fault(names["ssl_key_password"], "differs from the store's, but a PKCS12 store has one password")

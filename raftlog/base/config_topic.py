@@ -224,7 +224,7 @@ class TopicConfig:
         "min.insync.replicas",
         "int",
         1,
-        "With fewer in-sync replicas than this, acks=all is refused and the high watermark stands still",
+        "With fewer in-sync replicas than this, acks=all is refused and the high watermark does not advance",
         at_least=1,
         synonyms=_from("min.insync.replicas"),
     )
@@ -239,7 +239,7 @@ class TopicConfig:
         "leader.replication.throttled.replicas",
         "list",
         (),
-        "Replicas partition:broker, or *, whose leader's broker throttles those that catch up (KIP-73)",
+        "Replicas partition:broker, or *, for which the leader throttles replicas that catch up (KIP-73)",
         read=_throttled_replicas,
     )
     follower_replication_throttled_replicas: tuple[str, ...] = _topic(

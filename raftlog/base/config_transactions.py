@@ -25,7 +25,7 @@ class TransactionSettings(TopicDefaults):
         "transactional.id.expiration.ms",
         "int",
         7 * DAY_MS,
-        "A transactional id that nobody used for so long is forgotten",
+        "A transactional id expires after this time without use",
         at_least=1,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(

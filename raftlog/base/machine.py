@@ -161,7 +161,7 @@ class Runner(Generic[State]):
             while self._parked and self._parked[0].end_offset <= self._committed_offset:
                 parked = self._parked.popleft()
                 for effect in parked.effects:
-                    assert self._perform is not None, "a decision has effects but nothing performs them"
+                    assert self._perform is not None, "a decision has effects, but no function performs them"
                     self._perform(effect)
                 parked.answer(parked.outcome)
         finally:

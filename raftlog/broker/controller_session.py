@@ -113,6 +113,6 @@ class ControllerSession:
         self.silent = silent
         self._on_change(silent)
         if silent:
-            log.warning("broker_cut_off", silent=sorted(silent), session_s=self._session_s)
+            log.warning("controller_session_lost", silent=sorted(silent), session_s=self._session_s)
         else:
-            log.info("broker_in_touch_again")
+            log.info("controller_session_restored")

@@ -198,7 +198,7 @@ async def serve_own(broker: BrokerContext, api_key: int, version: int, message: 
         return await completed(broker.env, api.error_response(request, message, error))
     except Exception as error:
         broker.env.on_bug()
-        log.exception("request_to_ourselves_crashed", api_key=api_key)
+        log.exception("local_request_crashed", api_key=api_key)
         raise UnknownServerError("a request to this broker itself failed") from error
 
 

@@ -129,7 +129,7 @@ class Lifecycle:
                 self._leave()
             except BrokerIdNotRegistered:
                 self._leave()
-                log.warning("broker_unregistered", advice="restart it if it is to take part again")
+                log.warning("broker_unregistered", advice="restart it to register again")
                 await asyncio.Event().wait()
             except InconsistentClusterId as error:
                 self.fatal = error

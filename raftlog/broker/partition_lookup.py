@@ -53,7 +53,9 @@ def locate(broker: LocalBroker, topic: TopicKey, index: int, *, for_follower: bo
     if broker.silent_members and not for_follower:
         state = broker.image().partition(found.topic, index)
         if state is not None and is_doubtful(broker, state):
-            raise NotLeaderOrFollower("this broker is cut off, and another one may lead by now")
+            raise NotLeaderOrFollower(
+                "this broker lost its controller session, and another broker may lead by now"
+            )
     return found
 
 

@@ -18,7 +18,7 @@ from raftlog.cli.rows import Form, print_rows
 from raftlog.cli.target import Target
 from raftlog.security.acls import Acl, Operation, PatternType
 
-acl = noun("List, add and delete rules (ACLs) about who may do what.")
+acl = noun("List, add and delete ACLs.")
 
 COLUMNS: Final = ("permission", "principal", "operation", "host", "resource", "pattern", "name")
 
@@ -63,13 +63,13 @@ _RESOURCES: Final[dict[str, tuple[Any, Any]]] = {
     "transactional_ids": _many("--transactional-id", "a transactional id, or *", "ID"),
     "cluster": _flag("--cluster", "the cluster itself"),
     "delegation_tokens": _many("--delegation-token", "a delegation token, or *", "ID"),
-    "users": _many("--user-principal", "a user whose tokens others make or see, or *", "User:NAME"),
+    "users": _many("--user-principal", "the owner of delegation tokens, or *", "User:NAME"),
 }
 _PATTERN: Final[dict[str, tuple[Any, Any]]] = {
     "pattern_type": (
         Annotated[
             Pattern,
-            typer.Option("--resource-pattern-type", help="prefixed: all whose names begin so"),
+            typer.Option("--resource-pattern-type", help="prefixed: all resources with this prefix"),
         ],
         Pattern.LITERAL,
     ),
@@ -87,8 +87,8 @@ _PATTERN_SEARCH: Final[dict[str, tuple[Any, Any]]] = {
     ),
 }
 _RULES: Final[dict[str, tuple[Any, Any]]] = {
-    "allow_principals": _many("--allow-principal", "who may, User:* for everyone", "User:NAME"),
-    "deny_principals": _many("--deny-principal", "who may not", "User:NAME"),
+    "allow_principals": _many("--allow-principal", "allowed principal, User:* for all", "User:NAME"),
+    "deny_principals": _many("--deny-principal", "denied principal", "User:NAME"),
     "allow_hosts": _many("--allow-host", "from where they may; default: *", "ADDRESS"),
     "deny_hosts": _many("--deny-host", "from where they may not; default: *", "ADDRESS"),
     "operations": _many("--operation", "as Read, Write, DescribeConfigs; default: All", "OPERATION"),
@@ -178,9 +178,11 @@ def delete(
 def _confirm() -> None:
     """Ask before a large deletion. Raise Failure without a terminal or a yes."""
     if not sys.stdin.isatty():
-        raise Failure("this deletes all rules of the resource: say --force, or about whom", exits.USAGE)
+        raise Failure(
+            "this deletes all rules of the resource: confirm with --force, or name a principal", exits.USAGE
+        )
     if not typer.confirm("Delete all rules of the resource?", err=True):
-        raise Failure("nothing was deleted")
+        raise Failure("no rule was deleted")
 
 
 def _settle(outcomes: Sequence[Outcome], form: Form) -> int:

@@ -76,7 +76,7 @@ def rules(asked: Asked) -> list[Acl]:
     """Return the rules that are asked for, each once. Raises Failure for what kafka-acls refuses."""
     _check(asked)
     if not asked.names_users:
-        raise _usage("say who: --allow-principal User:NAME or --deny-principal User:NAME")
+        raise _usage("name a principal: --allow-principal User:NAME or --deny-principal User:NAME")
     if asked.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         raise _usage("--resource-pattern-type: a rule is literal or prefixed; any and match look for rules")
     return list(dict.fromkeys(_rules(asked)))

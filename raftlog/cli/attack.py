@@ -52,7 +52,7 @@ class AttackOptions:
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="only this one (may be repeated)")
     ] = None
-    only_ci: Annotated[bool, typer.Option("--only-ci", help="only those that run in CI")] = False
+    only_ci: Annotated[bool, typer.Option("--only-ci", help="only attacks that run in CI")] = False
     minutes: Annotated[
         float, typer.Option(min=0, help="begin no attack after so long; what is left counts as a failure")
     ] = 60

@@ -105,9 +105,7 @@ def restore(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="write nothing: read every file, and see that the nodes belong together"
-        ),
+        typer.Option("--check", help="only check: read every file, and that the nodes belong together"),
     ] = False,
     new_cluster_id: Annotated[
         str | None,
@@ -127,14 +125,14 @@ def restore(
         if check:
             _check(found)
             if len(found) > 1:
-                _tell_missing(found)
+                _report_missing(found)
             return 0
         if config is None:
-            raise Failure("--config is missing: whose folders shall it be?", USAGE)
+            raise Failure("--config is missing: give the config file of the node to restore", USAGE)
         node = read_config(config, [])
         folder = _of_node(found, source, node.node_id)
         _restore(node, folder, found[folder], new_cluster_id or found[folder].cluster_id)
-        _tell_missing(found)
+        _report_missing(found)
     return 0
 
 
@@ -212,9 +210,7 @@ def _broker_epoch(node: NodeConfig) -> int | None:
         try:
             epochs.add(int(json.loads(marker.read_bytes())["brokerEpoch"]))
         except (ValueError, KeyError, TypeError):
-            raise Failure(
-                f"{marker}: damaged, so that nobody knows how the node was stopped; {advice}"
-            ) from None
+            raise Failure(f"{marker}: damaged, so it is unknown how the node was stopped; {advice}") from None
     return max(epochs)
 
 
@@ -285,13 +281,13 @@ def _newest_voter(found: dict[Path, Manifest]) -> Manifest | None:
     return max(voters, key=lambda each: each.metadata_offset or 0, default=None)
 
 
-def _tell_missing(found: dict[Path, Manifest]) -> None:
-    """Say on standard error which brokers of the cluster have no backup here."""
+def _report_missing(found: dict[Path, Manifest]) -> None:
+    """Print to standard error which brokers of the cluster have no backup here."""
     if len(found) == 1:
         print(
-            "raftlog: no other node's backup is here, so nobody saw that they belong together; put them into one"
-            " folder and use raftlog restore --check. If the cluster has run since, this node is trusted with none of"
-            " its records: it gets them from the others",
+            "raftlog: no other node's backup is here, so it was not checked that they belong together; put them into "
+            "one folder and use raftlog restore --check. If the cluster has run since, this node is trusted with "
+            "none of its records: it gets them from the others",
             file=sys.stderr,
         )
         return
@@ -310,7 +306,7 @@ def _judge_new_id(cluster_id: str | None, found: dict[Path, Manifest], *, check:
     if cluster_id is None:
         return
     if check:
-        raise Failure("--check writes nothing, so it takes no --new-cluster-id", USAGE)
+        raise Failure("--check only reads, so it takes no --new-cluster-id", USAGE)
     if not CLUSTER_ID.fullmatch(cluster_id):
         raise Failure(
             f"--new-cluster-id: {cluster_id!r} is not 1 to 64 letters, digits, dots, dashes and underscores",

@@ -98,9 +98,9 @@ async def _without_coordinator(cluster: AdminCluster, load: Load, make: Make, na
     cluster.kill(victim)
     since = asyncio.get_running_loop().time()
     beats = lambda: all(each.beaten_at > since and each.synced >= 0 for each in struck)  # noqa: E731
-    took_s = await load.until(beats, "all are heard again")
+    took_s = await load.until(beats, "all beat again")
     note = f"kill -9 of who coordinated {len(struck):,}; each beats every {load.habits.heartbeat_s:g} s"
-    figures = [make("groups", f"{name} heard again", took_s, "s", note=note)]
+    figures = [make("groups", f"{name} beat again", took_s, "s", note=note)]
     figures += _lags(make, f"{name} taken over", before, _look(cluster))
     await _in_thread(lambda: cluster.restart(victim))
     return figures

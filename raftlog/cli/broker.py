@@ -46,7 +46,7 @@ def configs(
     target: Target,
     number: Id,
     *,
-    changed: Annotated[bool, typer.Option("--changed", help="only those that are not the default")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="only configs that are not the default")] = False,
     form: Form,
 ) -> None:
     """Show a broker's settings that are in force, and where each comes from."""
@@ -87,7 +87,9 @@ def drain(
     """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
     api.ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")
     print(
-        f"broker {number} may lead again" if undo else f"broker {number} leads nothing that others can lead"
+        f"broker {number} may lead again"
+        if undo
+        else f"broker {number} leads only partitions that no other broker can lead"
     )
 
 

@@ -20,7 +20,7 @@ def certs(
     ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option("--user", metavar="NAME", help="a client, whose principal is User:CN=NAME"),
+        typer.Option("--user", metavar="NAME", help="a client with the principal User:CN=NAME"),
     ] = None,
     days: Annotated[int, typer.Option("--days", help="how long they are valid")] = 365,
     renew: Annotated[
@@ -32,7 +32,7 @@ def certs(
 
     hosts = [each.split(",") for each in host or []]
     if not hosts and not user:
-        raise Failure("say for whom: --host NAME or --user NAME", exits.USAGE)
+        raise Failure("name the owner: --host NAME or --user NAME", exits.USAGE)
     certificates = Certificates(folder.absolute())
     try:
         made = certificates.make(hosts, user or [], days=days, renew=renew)

@@ -60,13 +60,13 @@ class ChaosOptions:
     minutes: Annotated[
         float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
     ] = 0
-    seed: Annotated[int | None, typer.Option(help="who is hit, when, and by what (default: by chance)")] = (
-        None
-    )
+    seed: Annotated[
+        int | None, typer.Option(help="which node is hit, when, and by which fault (default: random)")
+    ] = None
     out: Annotated[Path, typer.Option(help="where each run leaves its folder")] = Path("chaos-runs")
     chaos_dir: Annotated[
         Path | None,
-        typer.Option(help="a folder with your own suites/ and testbeds/ (default: those of raftlog)"),
+        typer.Option(help="a folder with your own suites/ and testbeds/ (default: raftlog's)"),
     ] = None
     listing: Annotated[bool, typer.Option("--list", help="list the cases and where they can run")] = False
     strict: Annotated[
@@ -287,6 +287,6 @@ def code_of(outcomes: Sequence[Outcome], *, strict: bool) -> int:
         return exits.FAILED
     whole = sum(each.status == "passed" and not each.not_run for each in outcomes)
     if not whole:
-        print("raftlog: not one case was run in full, so that nothing is shown", file=sys.stderr)
+        print("raftlog: no case was run in full, so nothing was proved", file=sys.stderr)
         return exits.FAILED
     return exits.NOT_RUN if strict and whole < len(outcomes) else exits.OK

@@ -87,9 +87,7 @@ def upgrade(
     to: Annotated[
         int | None, typer.Option("--to", metavar="LEVEL", min=0, help="default: the newest one")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-d", help="say whether it could be done, and change nothing")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-d", help="only validate the request")] = False,
     form: Form,
 ) -> None:
     """Finalize an upgrade: from then on, nodes write what older releases cannot read.
@@ -143,7 +141,9 @@ def restart(
 def health(
     api: HttpApi,
     *,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="look every second, tell each change")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="check every second, print each change")
+    ] = False,
     exit_when_healthy: Annotated[
         bool, typer.Option("--exit-when-healthy", "-e", help="with -w: stop when it is green")
     ] = False,

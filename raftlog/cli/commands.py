@@ -39,25 +39,21 @@ class Entry(NamedTuple):
 _TRY, _RUN, _LOOK, _DATA, _PROVE = (
     "To try it",
     "To run it",
-    "To look after a cluster",
+    "Administer a cluster",
     "To move records",
     "To prove it",
 )
 
 COMMANDS: Final[dict[str, Entry]] = {
     "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
-    "demo": Entry(_TRY, "raftlog.cli.demo:run", "Stream a file, kill nodes, prove nothing was lost."),
+    "demo": Entry(_TRY, "raftlog.cli.demo:run", "Stream a file, kill nodes, prove that no record was lost."),
     "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
     "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
     "certs": Entry(_RUN, "raftlog.cli.certs:certs", "Make a CA and certificates, for development."),
     "backup": Entry(_RUN, "raftlog.cli.backup:backup", "Back up a stopped node's data."),
     "restore": Entry(_RUN, "raftlog.cli.backup:restore", "Bring a backup back into a node's empty folders."),
-    "doctor": Entry(
-        _RUN, "raftlog.cli.doctor:doctor", "Look at this machine for a node: what must be mended?"
-    ),
-    "config": Entry(
-        _RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset those in force."
-    ),
+    "doctor": Entry(_RUN, "raftlog.cli.doctor:doctor", "Check this machine and the config of a node."),
+    "config": Entry(_RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset configs."),
     "cluster": Entry(_LOOK, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),
     "topic": Entry(
         _LOOK, "raftlog.cli.topic:topic", "Create, list, describe, alter, trim and delete topics."
@@ -82,18 +78,20 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, delete and list delegation tokens."),
     "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and delete users that log in with SCRAM."),
-    "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and delete rules about who may do what."),
+    "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and delete ACLs."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",
-        "List and describe transactions; find and end those that hang.",
+        "List and describe transactions; find and end hanging transactions.",
     ),
     "produce": Entry(
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."
     ),
     "consume": Entry(_DATA, "raftlog.cli.consume:consume", "Print records; kcat -C's and -G's flags."),
     "sim": Entry(_PROVE, "raftlog.cli.sim:run", "Run whole clusters in virtual time through faults."),
-    "chaos": Entry(_PROVE, "raftlog.cli.chaos:run", "Hurt a real cluster and judge what clients saw."),
+    "chaos": Entry(
+        _PROVE, "raftlog.cli.chaos:run", "Inject faults into a real cluster and check what clients saw."
+    ),
     "attack": Entry(_PROVE, "raftlog.cli.attack:run", "Attack a cluster as strangers could, and judge it."),
     "fuzz": Entry(
         _PROVE, "raftlog.cli.fuzz:run", "Send frames of chance to nodes, and see what comes of it."

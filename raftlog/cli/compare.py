@@ -70,7 +70,7 @@ def run(options: CompareOptions) -> int:
     make_folders(options.out)
     if (kind := file_system_of(options.out)) in IN_MEMORY:
         comparison.note(
-            DISK, "", f"{options.out} is on a {kind}, where a sync costs nothing; --out names the folder"
+            DISK, "", f"{options.out} is on a {kind}, where a sync is free; --out names the folder"
         )
     # the data is kept there too: a system's folder for temporary files may be in memory
     with tempfile.TemporaryDirectory(prefix="data-", dir=options.out.resolve()) as folder:

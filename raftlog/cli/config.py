@@ -17,7 +17,7 @@ config = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
     invoke_without_command=True,
-    help="Print the table of all settings: name, type, default, meaning. Or get, set and unset those in force.",
+    help="Print the table of all settings: name, type, default, meaning. Or get, set and unset configs.",
 )
 
 
@@ -66,7 +66,7 @@ def get(
     name: Name,
     settings: Annotated[list[str] | None, typer.Argument(metavar="SETTING", help="default: all")] = None,
     *,
-    changed: Annotated[bool, typer.Option("--changed", help="only those that are not the default")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="only configs that are not the default")] = False,
     form: Form,
 ) -> None:
     """Show the settings of a topic, a broker or a group that are in force, and where each comes from."""

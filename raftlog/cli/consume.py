@@ -267,7 +267,7 @@ class Stored(Assigned):
         settings = target.settings
         self._group = source.group or settings.get("group.id", "")
         if not self._group:
-            raise Failure("-o stored: whose? Say -X group.id=GROUP", exits.USAGE)
+            raise Failure("-o stored needs a group: add -X group.id=GROUP", exits.USAGE)
         self._interval_s = number(settings, "auto.commit.interval.ms", 5000) / 1000
         self._is_on = is_on(settings, "enable.auto.commit")
         self._due_at = time.monotonic() + self._interval_s

@@ -36,10 +36,8 @@ TRICKLE_PER_S = 5_000
 """Records per second while nodes are killed: fine enough to see a gap, and it leaves the machine to the cluster."""
 BULK_SHARE = 0.75
 CREATE_TIMEOUT_S = 60.0
-CLEAN = "clean: nothing lost, nothing doubled, every byte as in the file"
-PROMISES_NOTHING = (
-    "acks={} promises nothing when a leader dies: what is missing or doubled above is within its terms"
-)
+CLEAN = "clean: no record lost or duplicated, every byte as in the file"
+PROMISES_NOTHING = "acks={} may lose or duplicate records when a leader dies, so the above is allowed"
 
 
 class Acks(StrEnum):

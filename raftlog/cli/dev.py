@@ -86,7 +86,7 @@ def dev(
         list[str] | None, typer.Option("--override", metavar="NAME=VALUE", help="a setting of every node")
     ] = None,
     enable_faults: Annotated[
-        bool, typer.Option("--enable-faults", help="let nodes be hurt over HTTP, by the console's Chaos too")
+        bool, typer.Option("--enable-faults", help="allow faults over HTTP, and in the console's Chaos")
     ] = False,
 ) -> None:
     """Run a cluster on this machine until Ctrl-C: to develop a program against, or to explore.
@@ -292,7 +292,7 @@ def _tell(cluster: Any, *, kept: bool, took_s: float, asked: Asked) -> None:
         f"  HTTP   {', '.join(map(cluster.admin_url, cluster.nodes))}",
         f"Open {cluster.admin_url(1)} in a browser to see it.",
         *(
-            [f"  {cluster.admin_url(1)}/#/chaos hurts nodes, and has a small load to watch."]
+            [f"  {cluster.admin_url(1)}/#/chaos injects faults, with a small load to watch."]
             if asked.faults
             else []
         ),

@@ -108,7 +108,7 @@ def look_at_clock(node: NodeConfig, now: Callable[[], float] = time.time) -> Ite
     if _is_kept_right() is False:
         yield note(
             "clock",
-            "the kernel says that nobody keeps this machine's clock right",
+            "the kernel reports an unsynchronized clock (no NTP)",
             "run chrony or systemd-timesyncd; retention and transactions go by the clock",
         )
     written = max((each for folder in node.log_dirs for each in _times(Path(folder))), default=0.0)

@@ -116,7 +116,7 @@ def _look_at_address(listener: Listener, *, reached: bool, several: bool) -> Fin
     if reached:
         if _connects(found):
             return ok(about, "it is reached from here")
-        return mend(about, "the node runs, but nobody answers there", advice)
+        return mend(about, "the node runs, but there is no answer at that address", advice)
     if not any(_is_own(host) for host, _ in found):
         where = ", ".join(host for host, _ in found)
         return note(about, f"{where} is no address of this machine", "see that it is forwarded to this node")
@@ -152,7 +152,7 @@ def look_at_quorum(node: NodeConfig) -> Iterator[Finding]:
     if own is not None and listener is not None and listener.port not in (0, own[1]):
         yield mend(
             "quorum",
-            f"the voters look for this node at port {own[1]}, but {listener} is what it listens on",
+            f"the voters look for this node at port {own[1]}, but it listens on {listener}",
             "make controller.quorum.voters and listeners say the same port",
         )
     others = {each: address for each, address in node.voters.items() if each != node.node_id}

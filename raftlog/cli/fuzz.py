@@ -31,7 +31,11 @@ LIVE_FRAME_BYTES: Final = 16
 """Memory that a node may keep for each frame, beyond what any attack may leave: many frames are lawful, and make things
 that stay."""
 LIVE: Final = Attack(
-    "fuzz-live", "Frames of chance harm neither nodes nor bystanders.", "kafka", 0.0, lambda _: ""
+    "fuzz-live",
+    "Send random frames to decoders or nodes, and check that neither fails.",
+    "kafka",
+    0.0,
+    lambda _: "",
 )
 
 

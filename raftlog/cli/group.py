@@ -143,7 +143,7 @@ def reset(
     to_offset: Annotated[int | None, typer.Option("--to-offset", min=0)] = None,
     to_datetime: Annotated[str, typer.Option("--to-datetime", help="as 2026-01-31T12:00:00Z, or ms")] = "",
     by_duration: Annotated[str, typer.Option("--by-duration", help="so long ago, as PT2H")] = "",
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="so many on (or back: negative)")] = None,
+    shift_by: Annotated[int | None, typer.Option("--shift-by", help="move by this many offsets")] = None,
     execute: Annotated[bool, typer.Option("--execute/--dry-run", help="do it, or only show it")] = False,
     form: Form,
 ) -> None:
@@ -169,7 +169,7 @@ def reset(
         read_to
     )
     if not topic_partitions:
-        raise Failure(f"group {name} has committed nothing: name topics with --topic", exits.NOT_FOUND)
+        raise Failure(f"group {name} has no committed offsets: name topics with --topic", exits.NOT_FOUND)
     planned = plan(target, topic_partitions, read_to, rule)
     if execute:
         move(target, name, planned)
@@ -180,7 +180,7 @@ def reset(
     print_rows(rows, form, ("topic", "partition", "offset", "new_offset"))
     if not execute:
         new = f"there is no group {name} yet; " if found is None else ""
-        print(f"raftlog: {new}nothing was changed; --execute does it", file=sys.stderr)
+        print(f"raftlog: {new}no offset was changed; repeat with --execute to change it", file=sys.stderr)
         if why_not:
             print(f"raftlog: but {why_not}", file=sys.stderr)
 

@@ -87,13 +87,13 @@ class HttpApi:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             if isinstance(error, ssl.SSLCertVerificationError):
                 raise Failure(
-                    f"the certificate of {url} is not believed ({error.verify_message}); --cacert names the authority",
+                    f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
             where = "--http or RAFTLOG_HTTP says where the HTTP API is"
             if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
                 where = f"if it speaks TLS, say --http https://{address.netloc}"
-            raise Failure(f"nobody answers at {url} ({reason}); {where}", exits.UNREACHABLE) from None
+            raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()
         if answer.status == UNAUTHENTICATED:
@@ -107,7 +107,7 @@ class HttpApi:
             return "the user name or password is wrong"
         if self.token:
             return "the token is wrong"
-        return "it wants to know who asks: say -F FILE, --user NAME or --token TOKEN"
+        return "it requires authentication: add -F FILE, --user NAME or --token TOKEN"
 
     def _connection(self, host: str, port: int | None, *, secure: bool) -> http.client.HTTPConnection:
         if not secure:

@@ -75,7 +75,7 @@ _SHARED: Final[dict[str, tuple[Any, Any]]] = {
                 "-u",
                 metavar="NAME[:PASSWORD]",
                 envvar="RAFTLOG_HTTP_USER",
-                help="who asks, where users log in; without a password it is asked for",
+                help="the user, with a password or a prompt for it",
             ),
         ],
         "",
@@ -156,5 +156,5 @@ def _take_login(api: HttpApi, target: Target) -> None:
 
 def _password(user: str) -> str:
     if not sys.stdin.isatty():
-        raise Failure("--user: say NAME:PASSWORD where nobody can be asked for the password", exits.USAGE)
+        raise Failure("--user: use NAME:PASSWORD without a terminal to ask for the password", exits.USAGE)
     return str(typer.prompt(f"password of {user}", hide_input=True, err=True))

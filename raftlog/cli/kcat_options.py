@@ -17,9 +17,9 @@ TopicName = Annotated[
     str, typer.Option("--topic", "-t", metavar="TOPIC", help="of the records", autocompletion=complete_topic)
 ]
 Delimiter = Annotated[
-    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="what stands after each message")
+    str, typer.Option("--delimiter", "-D", metavar="TEXT", help="separator after each message")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="say nothing but failures")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="print only failures")]
 
 # --- of produce
 
@@ -34,16 +34,14 @@ ToPartition = Annotated[
 SplitAt = Annotated[
     str | None, typer.Option("--key-delimiter", "-K", metavar="TEXT", help="between key and value")
 ]
-Key = Annotated[
-    str | None, typer.Option("--key", "-k", metavar="TEXT", help="a key for those that bring none")
-]
+Key = Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="key of messages without a key")]
 Headers = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="of every record")
 ]
 Codec = Annotated[str, typer.Option("--compression", "-z", "--compression-codec", help=" ".join(CODECS))]
 Lines = Annotated[bool, typer.Option("--lines", "-l", help="split the file as standard input")]
 SendCount = Annotated[
-    int, typer.Option("--count", "-c", metavar="N", min=0, help="stop after so many; 0: never")
+    int, typer.Option("--count", "-c", metavar="N", min=0, help="stop after this many messages; 0: never")
 ]
 Tee = Annotated[bool, typer.Option("--tee", "-T", help="print messages that are sent")]
 SendNulls = Annotated[bool, typer.Option("--null", "-Z", help="empty keys and values are null")]
@@ -71,11 +69,13 @@ Offsets = Annotated[
 FromBeginning = Annotated[bool, typer.Option("--from-beginning", help="-o beginning")]
 ReadCount = Annotated[
     int,
-    typer.Option("--count", "-c", "--max-messages", metavar="N", min=0, help="stop after so many; 0: never"),
+    typer.Option(
+        "--count", "-c", "--max-messages", metavar="N", min=0, help="stop after this many messages; 0: never"
+    ),
 ]
 ExitAtEnd = Annotated[bool, typer.Option("--exit-at-end", "-e", help="stop at the partitions' end")]
 IdleMs = Annotated[
-    int, typer.Option("--timeout-ms", metavar="MS", min=0, help="stop when nothing comes for so long")
+    int, typer.Option("--timeout-ms", metavar="MS", min=0, help="stop after this time without messages")
 ]
 Format = Annotated[
     str,
@@ -95,4 +95,4 @@ PrintNulls = Annotated[bool, typer.Option("--null", "-Z", help="print NULL for e
 Unbuffered = Annotated[bool, typer.Option("--unbuffered", "-u", help="flush each record")]
 CarryOn = Annotated[bool, typer.Option("--no-exit-on-error", "-E", help="carry on after errors")]
 Isolation = Annotated[str, typer.Option("--isolation-level", metavar="LEVEL", help="read_(un)committed")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="tell where partitions end")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="print when a partition's end is reached")]

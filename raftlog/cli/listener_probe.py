@@ -19,7 +19,7 @@ def why_closed(servers: str) -> str:
             address = host.strip("[]"), int(port)
             if _speaks_tls(address):
                 return f"its listener speaks TLS: {SAY}"
-            return f"its listener wants a login: {SAY}" if _wants_login(address) else ""
+            return f"its listener requires a login: {SAY}" if _wants_login(address) else ""
         except (OSError, ValueError):
             continue
     return ""

@@ -55,11 +55,16 @@ def list_partitions(
         bool, typer.Option("--unavailable", "--unavailable-partitions", help="those without a leader")
     ] = False,
     under_min_isr: Annotated[
-        bool, typer.Option("--under-min-isr", "--under-min-isr-partitions", help="those that refuse acks=all")
+        bool,
+        typer.Option(
+            "--under-min-isr", "--under-min-isr-partitions", help="only partitions that refuse acks=all"
+        ),
     ] = False,
     at_min_isr: Annotated[
         bool,
-        typer.Option("--at-min-isr", "--at-min-isr-partitions", help="those that would after one more loss"),
+        typer.Option(
+            "--at-min-isr", "--at-min-isr-partitions", help="only partitions at min.insync.replicas"
+        ),
     ] = False,
     form: Form,
 ) -> None:
@@ -355,7 +360,7 @@ def unthrottle(target: Target, topics: Topics) -> None:
         target.topic(name)
     whole = let_go(target, topics)
     print(
-        "nothing is throttled" if whole else "no more throttled; the rates stay, since partitions are moving"
+        "no move is throttled" if whole else "no more throttled; the rates stay, since partitions are moving"
     )
 
 

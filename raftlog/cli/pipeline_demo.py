@@ -105,7 +105,7 @@ class Report:
             f"{self.dead} dead letters, {windows.unaccounted} unaccounted for"
         )
         verdict = (
-            "clean: counts and sums are those of a plain computation of the file" if self.clean else "FAILED"
+            "clean: counts and sums agree with a plain computation from the file" if self.clean else "FAILED"
         )
         yield f"verdict      {verdict} ({self.seconds:.0f} s)"
 

@@ -218,7 +218,7 @@ class Sender:
         except Unreachable as error:
             self._ended = str(error)
             raise Failure(
-                f"topic {self._topic}: the cluster takes nothing more: {error}", exits.UNREACHABLE
+                f"topic {self._topic}: the cluster accepts no more records: {error}", exits.UNREACHABLE
             ) from None
 
     def send_files(self, paths: Sequence[Path], key: bytes | None) -> None:

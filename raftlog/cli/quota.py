@@ -179,4 +179,4 @@ def alter_quotas(target: Target, entity: list[Part], values: dict[str, float | N
             raise refusal(from_code(each.error_code, each.error_message), needs="ALTER_CONFIGS")
 
 
-_WHO: Final = "say for whom: --user, --client-id, both, or --ip, or their defaults"
+_WHO: Final = "name the entity: --user, --client-id, both, or --ip, or their defaults"

@@ -23,7 +23,7 @@ def main() -> int:
     if host in ("", "0.0.0.0", "[::]"):  # noqa: S104 - compared with, never bound to
         host = "127.0.0.1"
     if not port.isdecimal():
-        print("RAFTLOG_ADMIN_LISTENER is not host:port: nobody can be asked", file=sys.stderr)
+        print("RAFTLOG_ADMIN_LISTENER is not host:port, so the node cannot be asked", file=sys.stderr)
         return exits.UNREACHABLE
     connection = _connection(host.strip("[]"), int(port))
     try:

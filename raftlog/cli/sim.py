@@ -42,7 +42,7 @@ class Request:
     seconds: Annotated[float, typer.Option(min=0.0, help="length of each storm, virtual seconds")] = 6.0
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=256, help="processes")] = 1
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="begin no seed after so many real seconds")
+        float | None, typer.Option(min=0.0, help="start no seed after this many real seconds")
     ] = None
     keep_going: Annotated[bool, typer.Option("--keep-going", "-k", help="do not stop at a failure")] = False
     log: Annotated[bool, typer.Option("--log", help="with --seed: the nodes' log in virtual time")] = False
@@ -146,7 +146,7 @@ def sweep(options: Request, tales: list[ScenarioRun]) -> int:
         return exits.INTERRUPTED
     print(text_of_summary(run.summary, len(tales)))
     if not run.summary.seeds:
-        print("raftlog: no seed was told, so that nothing is shown", file=sys.stderr)
+        print("raftlog: no seed was run, so nothing was proved", file=sys.stderr)
         return exits.NOT_RUN
     missed = run.summary.missed_faults
     if missed:

@@ -45,7 +45,7 @@ Seconds = Annotated[
 def create(
     target: Target,
     *,
-    owner: Annotated[str, typer.Option("--owner", metavar="USER", help="default: who asks")] = "",
+    owner: Annotated[str, typer.Option("--owner", metavar="USER", help="default: the caller")] = "",
     renewers: Annotated[
         list[str] | None, typer.Option("--renewer", metavar="USER", help="may be repeated")
     ] = None,

@@ -125,7 +125,7 @@ def alter(
     """Set and unset configs of a topic, all or none."""
     changes: dict[str, str | None] = {**read_settings(config or []), **dict.fromkeys(delete_config or [])}
     if not changes:
-        raise Failure("nothing to alter: say -c NAME=VALUE or --delete-config NAME", exits.USAGE)
+        raise Failure("no config given: add -c NAME=VALUE or --delete-config NAME", exits.USAGE)
     change_settings(target, "topic", name, changes)
 
 
@@ -192,7 +192,9 @@ def delete(
     target: Target,
     names: Topics,
     *,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="one that is not there is fine")] = False,
+    if_exists: Annotated[
+        bool, typer.Option("--if-exists", help="succeed if the topic does not exist")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="also what the cluster itself keeps in one")] = False,
 ) -> int:
     """Delete topics and all that is in them."""

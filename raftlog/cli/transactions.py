@@ -17,7 +17,7 @@ from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.rows import Form, in_time, print_object, print_rows
 
-transactions = noun("List and describe transactions; find and end those that hang.")
+transactions = noun("List and describe transactions; find and end hanging transactions.")
 
 MINUTE_MS: Final = 60_000
 LISTED: Final = ("transactional_id", "coordinator", "producer_id", "state", "age", "timeout")
@@ -25,7 +25,7 @@ HANGING: Final = ("topic", "partition", "start_offset", "producer_id", "producer
 
 Topic = Annotated[str, typer.Option("--topic", "-t", metavar="TOPIC")]
 Partition = Annotated[int, typer.Option("--partition", "-p", min=0, max=2**31 - 1)]
-StartOffset = Annotated[int, typer.Option("--start-offset", min=0, help="as find-hanging tells it")]
+StartOffset = Annotated[int, typer.Option("--start-offset", min=0, help="as shown by find-hanging")]
 
 
 @http_verb(transactions, "list", prints_rows=True)
@@ -103,7 +103,7 @@ def abort(api: HttpApi, *, topic: Topic, partition: Partition, start_offset: Sta
     except Failure as failure:
         if failure.code != exits.EXISTS:
             raise
-        sooner = "its producer can end it sooner, or who fences that: Admin.forceTerminateTransaction"
+        sooner = "its producer can end it sooner, or Admin.forceTerminateTransaction can fence it"
         raise Failure(f"{failure}; {sooner}, InitProducerId", exits.FAILED) from None
     print(
         f"aborted: producer {found['producer_id']} of epoch {found['producer_epoch']} in {topic}-{partition}"

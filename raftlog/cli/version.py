@@ -15,7 +15,7 @@ LIBRARIES = ("confluent-kafka", "kafka-python", "kio", "pysyncobj", "aiohttp", "
 
 
 def version(
-    *, json: Annotated[bool, typer.Option("--json", "-J", help="with those of Python and librdkafka")] = False
+    *, json: Annotated[bool, typer.Option("--json", "-J", help="also of Python and librdkafka")] = False
 ) -> None:
     """Print the version."""
     if not json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 UNPROVEN: Final = (
-    "its certificate is not believed: is it by the authority in ssl.ca.location, and for this host?"
+    "its certificate is not trusted: is it issued by the authority in ssl.ca.location, and for this host?"
 )
 
 

@@ -90,7 +90,7 @@ def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> Partit
     if change.partition_epoch < state.partition_epoch:
         raise InvalidUpdateVersion()
     if state.isr_lost:
-        raise InvalidRequest("the isr is lost: its last member lacks records, nobody is in sync with it")
+        raise InvalidRequest("the isr is lost: its last member lacks records, so no replica is in sync")
     _check_isr(image, state, change)
     return state
 

@@ -164,7 +164,7 @@ class Controller:
         self._fencing.clear()
         self._runner.stand_down(NotController("this node is not the active controller"))
         if was_active:
-            self._log.info("controller_stood_down", controller_epoch=self._term)
+            self._log.info("controller_resigned", controller_epoch=self._term)
 
     def committed(self, image: MetadataImage, now: float) -> None:
         """Called for every applied batch, with the image after it."""

@@ -129,7 +129,7 @@ def _too_old_voter(image: MetadataImage, level: int, voters: VoterLevels) -> str
     for voter, levels in voters.items():
         if levels is None:
             if voter not in image.brokers:
-                return f"voter {voter} is not connected, so that nobody knows which levels it supports"
+                return f"voter {voter} is not connected, so its supported levels are unknown"
         elif not levels[0] <= level <= levels[1]:
             return f"voter {voter} supports levels {levels[0]} to {levels[1]} of {RAFTLOG_METADATA_VERSION}"
     return None

@@ -228,5 +228,5 @@ def check_registration_size(image: MetadataImage, request: RegisterBroker) -> No
     if request.broker_id not in image.brokers and len(image.brokers) >= MAX_BROKERS:
         raise PolicyViolation(
             f"the cluster has {len(image.brokers)} registered brokers, the most that it can have; "
-            "unregister those that will not come back"
+            "unregister brokers that will not come back"
         )

@@ -22,7 +22,7 @@ from raftlog.coordinator.group import (
 class ClassicGroupEvent(Enum):
     """The events of a group as a whole."""
 
-    MEMBERS_CHANGE = "somebody joins, leaves, falls silent, or offers something else"
+    MEMBERS_CHANGE = "a member joins, leaves, times out, or offers other protocols"
     MEMBERS_GATHERED = "everybody has joined again, or the time for it is up: a new generation is recorded"
     NOBODY_LEFT = "a rebalance ended without members: an empty generation is recorded"
     ASSIGNED = "the leader's assignments are recorded"

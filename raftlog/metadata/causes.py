@@ -25,40 +25,43 @@ class Cause(msgspec.Struct, frozen=True, array_like=True):
 
 
 CAUSE_SENTENCES: Final[dict[str, str]] = {
-    "taken_for_dead": "broker {broker} was taken for dead: {detail}",
+    "taken_for_dead": "broker {broker} was considered dead: {detail}",
     "shutdown": "broker {broker} is being stopped",
     "disk_failed": "a log directory of broker {broker} failed",
     "disk_full": "a log directory of broker {broker} is full",
     "disk_has_room": "the log directories of broker {broker} have room again",
-    "asked_to_leave": "broker {broker} asked to be out of service",
+    "asked_to_leave": "broker {broker} asked to be fenced",
     "damage_reported": "broker {broker} found its log damaged",
     "caught_up": "broker {broker} runs and has caught up with the metadata",
     "registered": "broker {broker} started: a new process of it registered",
-    "unregistered": "somebody had broker {broker} unregistered",
+    "unregistered": "{by} unregistered broker {broker}",
     "proposed": "its leader, broker {broker}, asked for it",
-    "new_controller": "node {broker} became the active controller and looked at everything anew",
-    "heard_again": "broker {broker} answered the controller again, which had put this off while it did not",
+    "new_controller": "node {broker} became the active controller and checked all partitions",
+    "heard_again": "broker {broker} answered the controller again, which had delayed this meanwhile",
     "settled": "an earlier change had left it open",
     "rebalanced": "leaderships went back to preferred replicas, as they do from time to time",
-    "preferred_asked": "somebody asked for the election of preferred leaders",
-    "unclean_asked": "somebody asked for an unclean election",
-    "reassigned": "somebody asked for other replicas",
-    "transferred": "somebody asked to move the leadership",
-    "drained": "somebody asked to drain broker {broker} of leaderships",
-    "undrained": "somebody ended the drain of broker {broker}",
-    "topics_created": "somebody asked for the topic",
-    "topics_deleted": "somebody deleted topics",
-    "partitions_added": "somebody asked for more partitions",
-    "configs_asked": "somebody changed configs",
-    "quotas_altered": "somebody changed quotas of clients",
-    "features_updated": "somebody changed the levels of features",
-    "tokens_asked": "somebody made, renewed or ended a delegation token",
+    "preferred_asked": "{by} asked for the election of preferred leaders",
+    "unclean_asked": "{by} asked for an unclean election",
+    "reassigned": "{by} asked for a reassignment",
+    "transferred": "{by} asked to move the leadership",
+    "drained": "{by} drained broker {broker} of leaderships",
+    "undrained": "{by} ended the drain of broker {broker}",
+    "topics_created": "{by} created the topic",
+    "topics_deleted": "{by} deleted topics",
+    "partitions_added": "{by} added partitions",
+    "configs_asked": "{by} changed configs",
+    "quotas_altered": "{by} changed client quotas",
+    "features_updated": "{by} changed feature levels",
+    "tokens_asked": "{by} created, renewed or expired a delegation token",
     "tokens_expired": "delegation tokens were past their time",
-    "acls_created": "somebody created access rules",
-    "acls_deleted": "somebody deleted access rules",
-    "credentials_altered": "somebody changed users' passwords",
+    "acls_created": "{by} created ACLs",
+    "acls_deleted": "{by} deleted ACLs",
+    "credentials_altered": "{by} changed SCRAM credentials",
 }
-"""A sentence for each kind. `{broker}` and `{detail}` are the cause's; so is the principal, if it has a place."""
+"""A sentence for each kind, with places for the broker, the detail and the principal of a cause."""
+
+UNKNOWN: Final = "an unknown user"
+"""Stands for the principal of a cause from an older version."""
 
 
 def describe_cause(cause: Cause) -> str:
@@ -66,5 +69,4 @@ def describe_cause(cause: Cause) -> str:
     sentence = CAUSE_SENTENCES.get(cause.kind)
     if sentence is None:
         return " ".join(filter(None, (cause.kind.replace("_", " "), cause.detail)))
-    sentence = sentence.replace("somebody", "{by}")
-    return sentence.format(broker=cause.broker_id, detail=cause.detail, by=cause.by or "somebody")
+    return sentence.format(broker=cause.broker_id, detail=cause.detail, by=cause.by or UNKNOWN)

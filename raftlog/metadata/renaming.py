@@ -28,7 +28,7 @@ def check_renaming(image: MetadataImage) -> None:
     level = finalized_level(image, RAFTLOG_METADATA_VERSION)
     if level < RENAMED_SINCE:
         raise UnsupportedVersion(
-            f"the cluster's {RAFTLOG_METADATA_VERSION} is {level}, at which brokers do not tell clusters apart: run"
+            f"the cluster's {RAFTLOG_METADATA_VERSION} is {level}, at which brokers do not check the cluster's id: run"
             " `raftlog cluster upgrade` on the cluster, and back it up again"
         )
 

@@ -60,7 +60,7 @@ def _at_times(lookup: Lookup, times_ms: Offsets, late: int | None, option: str) 
     found = lookup.at_times(times_ms)
     missing = [at for at, offset in found.items() if offset is None]
     if missing and late is None:
-        listed = ", ".join(f"{at} has nothing since {times_ms[at]}" for at in missing)
+        listed = ", ".join(f"{at} has no records since {times_ms[at]}" for at in missing)
         raise OptionFaults(
             [f"{option}: {listed}; startingOffsetsByTimestampStrategy=latest begins at the end"]
         )

@@ -209,7 +209,9 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     )
     acks = found.client.get("acks", "all")
     if acks not in ("all", "-1"):
-        given.fault("kafka.acks", f"{acks}: the sink tells Spark what is on all replicas, only all will do")
+        given.fault(
+            "kafka.acks", f"{acks}: the sink needs acks=all, since it reports records as durable to Spark"
+        )
     given.raise_faults()
     return found
 

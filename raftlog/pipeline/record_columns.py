@@ -78,7 +78,7 @@ def _record_count(batch: Batch) -> int:
     """Return how many records a header declares; no more than it has offsets, even from a broken node."""
     header = batch.header
     if header.record_count > header.last_offset - header.base_offset + 1:
-        raise CorruptMessage(f"the batch at offset {header.base_offset} tells of more records than offsets")
+        raise CorruptMessage(f"the batch at offset {header.base_offset} has more records than offsets")
     return header.record_count
 
 

@@ -431,7 +431,7 @@ def _length_reader(flexible: bool, *, wide: bool) -> Callable[[Cursor], int]:
 
 def _null(nullable: bool) -> None:
     if not nullable:
-        raise InvalidRequest("null where the schema wants a value")
+        raise InvalidRequest("null for a field that is not nullable")
 
 
 def _to_str(data: memoryview) -> str:

@@ -129,7 +129,7 @@ def _field_pieces(field: Field, flexible: bool) -> IncrementalWriter:
     def write(out: bytearray, message: Any) -> Iterator[None]:
         items = get(message)
         if items is None:
-            assert nullable, "null where the schema wants an array"
+            assert nullable, "null for an array that is not nullable"
             write_length(out, -1)
             return
         write_length(out, len(items))
@@ -256,7 +256,7 @@ def _value_writer(kind: str, *, flexible: bool, nullable: bool) -> Write:
 
     def write(out: bytearray, value: Any) -> None:
         if value is None:
-            assert nullable or kind == "records", "null where the schema wants a value"
+            assert nullable or kind == "records", "null for a field that is not nullable"
             write_length(out, -1)
             return
         data = value.encode() if isinstance(value, str) else value
@@ -292,7 +292,7 @@ def _array_writer(field: Field, flexible: bool) -> Write:
 
     def write(out: bytearray, items: Any) -> None:
         if items is None:
-            assert nullable, "null where the schema wants an array"
+            assert nullable, "null for an array that is not nullable"
             write_length(out, -1)
             return
         write_length(out, len(items))
@@ -305,7 +305,7 @@ def _array_writer(field: Field, flexible: bool) -> Write:
 def _int32_array_writer(write_length: Callable[[bytearray, int], None], nullable: bool) -> Write:
     def write(out: bytearray, items: Any) -> None:
         if items is None:
-            assert nullable, "null where the schema wants an array"
+            assert nullable, "null for an array that is not nullable"
             write_length(out, -1)
             return
         write_length(out, len(items))

@@ -32,7 +32,7 @@ def tls_mismatch(first: int, opened: bool) -> str | None:
     if opened or first not in (_ALERT, _HANDSHAKE):
         return None
     return (
-        "it speaks TLS, but controllers' listeners do not as this node was told: set the same protocol for them in "
+        "it uses TLS, but this node's settings say PLAINTEXT for controllers' listeners: set the same protocol in "
         "listener.security.protocol.map of all nodes (in a Kafka client, security.protocol=PLAINTEXT)"
     )
 
@@ -41,7 +41,7 @@ def why_hung_up(tls: ChannelTls | None) -> str:
     """Return for an operator the likely reason why a listener closed at the first message."""
     if tls is None:
         return (
-            " at the first message; if that lasts, its listener speaks TLS, and this node was told otherwise "
+            " at the first message; if that lasts, its listener uses TLS, and this node's settings say otherwise "
             "(listener.security.protocol.map)"
         )
     return " at the first message; if that lasts, its log says why (tls_handshake_failed)"
@@ -50,11 +50,11 @@ def why_hung_up(tls: ChannelTls | None) -> str:
 def why_insecure(error: ssl.SSLError) -> str:
     """Return for an operator why TLS did not begin."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not believed: {error.verify_message}"
+        return f"its certificate is not trusted: {error.verify_message}"
     reason = error.reason or str(error)
     if reason in _NO_TLS:
         return (
-            "it speaks no TLS, but controllers' listeners do as this node was told: set the same protocol for them "
+            "it does not use TLS, but this node's settings say SSL for controllers' listeners: set the same protocol "
             "in listener.security.protocol.map of all nodes"
         )
     return f"TLS failed: {reason.lower().replace('_', ' ')}"

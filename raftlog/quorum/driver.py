@@ -242,7 +242,7 @@ class Driver:
         self.core.outbox.clear()
         self._announce()
         log.error(
-            "voter_went_back",
+            "voter_outdated",
             node_id=self.node_id,
             directory_id=encode_uuid(former),
             new_directory_id=encode_uuid(self.directory_id),

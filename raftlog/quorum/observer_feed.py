@@ -128,7 +128,7 @@ class ObserverFeed:
         for follower in list(self._followers):
             silent_s = now - follower.channel.last_received_at
             if silent_s > SILENCE_SECONDS + self._env.lateness.patience_s:
-                follower.channel.close(f"nothing heard for {silent_s:.1f} s")
+                follower.channel.close(f"no message for {silent_s:.1f} s")
                 continue
             follower.last_sent = None
             self._push_guarded(follower)

@@ -107,7 +107,7 @@ class Quorum:
     async def start(self, where: socket.socket | tuple[str, int]) -> None:
         """Open the log, listen, and join. Raises DamagedJournal, CannotListen, OSError."""
         if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
-            log.warning("quorum_size_unwise", voters=len(self.voters), advice="use 1, 3, 5 or 7")
+            log.warning("quorum_size_not_recommended", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         secure = await self.secure()
         peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
         voter_set = VoterSet(

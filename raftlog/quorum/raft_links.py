@@ -345,4 +345,4 @@ class RaftLinks:
         if stalled:
             channel.last_received_at = max(channel.last_received_at, now - PING_SECONDS)
         elif now - channel.last_received_at > SILENCE_SECONDS + self._env.lateness.patience_s:
-            channel.close(f"nothing heard for {now - channel.last_received_at:.1f} s")
+            channel.close(f"no message for {now - channel.last_received_at:.1f} s")

@@ -124,8 +124,8 @@ class VoterSet:
         """
         self.directory_id = directory_id
         self._barred = (
-            "this voter's metadata folder is an older copy than other voters have heard of: start those that have "
-            "metadata, and it votes once a leader has caught it up"
+            "this voter's metadata folder is an older copy than other voters know: start the voters that have "
+            "metadata; it votes once it has caught up with a leader"
         )
 
     def note_vote(self, peer: int) -> None:

@@ -181,7 +181,7 @@ def replay(data: bytes) -> ReplayedState:
     if later is not None:
         raise DamagedJournal(f"byte {good_bytes} is damaged but what was written later, at {later}, is whole")
     if state.node_id is None:
-        raise DamagedJournal("it does not begin with whose it is")
+        raise DamagedJournal("it does not begin with its owner")
     return ReplayedState(
         state.node_id, state.entries, state.term, state.voted_for, state.commit_index, good_bytes
     )

@@ -213,7 +213,7 @@ def _read_header(token: str) -> _Header:
     if header.alg not in ALGORITHMS:
         raise TokenRefused("algorithm", f"tokens are signed with one of {', '.join(ALGORITHMS)}")
     if header.crit is not None:
-        raise TokenRefused("malformed", "the token has a header crit, of whose extensions none is known here")
+        raise TokenRefused("malformed", "the token has a header crit with unknown extensions")
     return header
 
 

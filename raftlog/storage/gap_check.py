@@ -23,7 +23,7 @@ def check_gap(segment: Segment, offset: int, *, cached: bool) -> bool:
     False if `cached` and they are not in memory. CorruptMessage if they contradict the hole.
     """
     if not segment.may_have_gaps:
-        raise CorruptMessage(f"{segment.path}.log has nothing at {offset}, and was never compacted")
+        raise CorruptMessage(f"{segment.path}.log has no record at {offset}, and was never compacted")
     if not segment.load_index(cached=cached):
         return False
     entry = segment.index.entry_before(offset + 1)

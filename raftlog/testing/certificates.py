@@ -109,7 +109,7 @@ class Certificates:
         if self.ca.exists():
             return Authority.read(self.ca, self.ca_key)
         if renew:
-            raise CertificatesUnusable(f"{self.folder} has no authority: there is nothing to renew")
+            raise CertificatesUnusable(f"{self.folder} has no authority: no certificate can be renewed")
         authority = Authority.make()
         _write(self.ca_key, authority.key_pem(), secret=True)
         _write(self.ca, authority.certificate_pem(), secret=False)

@@ -44,7 +44,7 @@ class InProcessCluster(AdminCluster):
     def make_node(self, node_id: int, folder: Path, **options: Any) -> NodeProcess:
         if options.pop("faults"):
             raise ValueError(
-                "nodes in this process have no faults: take a Cluster, whose nodes are processes"
+                "nodes in this process have no faults: use Cluster, which runs them as processes"
             )
         return NodeThread(node_id, folder, **options)
 

@@ -132,7 +132,7 @@ class Wait:
                 self._still_s = 0.0
 
     def _describe(self) -> str:
-        found = [f"{self._what}: nothing moved for {self._still_s:.0f} of {self.waited_s:.0f} s"]
+        found = [f"{self._what}: no progress for {self._still_s:.0f} of {self.waited_s:.0f} s"]
         if self._life_s:
             found.append(f"processes were busy for {self._life_s:.0f} s without a result")
         if self._state is not None:

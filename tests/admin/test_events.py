@@ -259,7 +259,7 @@ def test_reader_that_takes_nothing_is_dropped_with_a_reason() -> None:
             stream = await world.ask(f"{EVENTS}?samples=true", small=True)
             while not (found := [each for each in lines if each["event"] == "admin_events_dropped"]):
                 await asyncio.sleep(0)
-        assert found[0]["reason"] == f"the client took nothing for {SOON_S} s"
+        assert found[0]["reason"] == f"the client read nothing for {SOON_S} s"
         assert world.view.streams is not None
         assert len(world.view.streams) == 0
         stream.writer.transport.abort()

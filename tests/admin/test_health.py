@@ -221,7 +221,7 @@ def test_a_clock_that_is_not_believed_is_a_reason_in_words() -> None:
     ages.resume(1_700_000_000_000 - 3_456_000_000, most_ms=600_000)
     (doubted,) = _of_clock(view)
     assert (doubted.severity, doubted.code, doubted.brokers) == ("yellow", "clock_doubted", [3])
-    assert "3456000 s ahead of the time that it believed before it stopped" in doubted.message
+    assert "3456000 s ahead of the time that it trusted before it stopped" in doubted.message
     assert "POST /v1/clock/accept" in doubted.message and "3456000 s have passed" in doubted.message
     ages.note_others(OtherClocks(2, 2, 0, 0, 0, -3_456_000_000))
     disagreeing, doubted = _of_clock(view)

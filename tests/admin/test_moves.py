@@ -25,7 +25,7 @@ def test_leadership_moves_to_the_replica_that_is_named(cluster: AdminCluster) ->
     cluster.wait_until(lambda: leaders(node)[0] == wanted, "it leads")
     newest = node.get(f"{path}/why").body["events"][0]
     assert newest["what"] == ["leader_changed"]
-    assert newest["because"] == "somebody asked to move the leadership"
+    assert newest["because"] == "an unknown user asked to move the leadership"
 
 
 def test_what_cannot_lead_is_refused(cluster: AdminCluster) -> None:

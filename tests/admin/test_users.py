@@ -344,7 +344,7 @@ def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> 
 def test_history_says_who_asked(doors: Doors) -> None:
     """The principal of the caller travels with the request to the controller."""
     why = doors.as_root("GET", "/v1/topics/orders/partitions/0/why").body
-    assert any("User:root asked for the topic" in each["because"] for each in why["events"])
+    assert any("User:root created the topic" in each["because"] for each in why["events"])
 
 
 def test_certificate_is_renewed_while_the_node_runs(doors: Doors, tmp_path: Path) -> None:

@@ -64,12 +64,12 @@ def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -
     assert oldest["what"] == ["created"]
     assert newest["what"] == ["leader_changed", "isr_shrunk"]
     assert newest["message"].startswith(f"broker {told[0]['leader']} took over from broker {victim}; ")
-    assert newest["because"].startswith(f"broker {victim} was taken for dead: connection ")
+    assert newest["because"].startswith(f"broker {victim} was considered dead: connection ")
     assert newest["causes"][0]["kind"] == "taken_for_dead"
     assert newest["brokers"][0]["broker_id"] == victim
     assert newest["brokers"][0]["what"] == ["fenced"]
     assert newest["when"]["at_ms"] > oldest["when"]["at_ms"] > 1_700_000_000_000
-    assert f"because broker {victim} was taken for dead" in told[0]["summary"]
+    assert f"because broker {victim} was considered dead" in told[0]["summary"]
     assert f"Not in sync: {victim}." in told[0]["summary"]
     assert told[0]["complete"]
     cluster.restart(victim)
@@ -85,7 +85,7 @@ def test_a_fenced_broker_is_told_with_its_cause_and_its_return(cluster: AdminClu
     fenced = broker_why(asked, victim)
     assert fenced["events"][0]["what"] == ["fenced"]
     assert fenced["events"][0]["partitions_changed"] >= 3
-    assert f"because broker {victim} was taken for dead" in fenced["summary"]
+    assert f"because broker {victim} was considered dead" in fenced["summary"]
     cluster.restart(victim)
     cluster.wait_until(lambda: not broker_why(asked, victim)["fenced"], "it is in service")
     back = broker_why(asked, victim)
@@ -142,8 +142,8 @@ def test_broker_that_left_the_isr_later_than_it_was_fenced_is_told_with_its_fenc
     event = partition_event(told.history, told.history.partition(TOPIC_ID, 0)[-1])
     assert event.message == "1 left the ISR, which is now 2"
     assert event.because == (
-        "broker 1 was out of service; broker 3 answered the controller again, which had put this off while it did not"
+        "broker 1 was out of service; broker 3 answered the controller again, which had delayed this meanwhile"
     )
     (fenced,) = event.brokers
     assert (fenced.broker_id, fenced.what, fenced.when.metadata_offset) == (1, ["fenced"], fenced_at)
-    assert fenced.because == "broker 1 was taken for dead: connection refused"
+    assert fenced.because == "broker 1 was considered dead: connection refused"

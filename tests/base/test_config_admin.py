@@ -75,7 +75,7 @@ def test_a_certificate_file_is_enough_for_https() -> None:
     [
         (SSL, "needs a certificate"),
         ({"raftlog.admin.ssl.client.auth": "required"}, "raftlog.admin.security.protocol=SSL"),
-        ({**SSL, **STORE, "raftlog.admin.ssl.client.auth": "required"}, "whom to believe"),
+        ({**SSL, **STORE, "raftlog.admin.ssl.client.auth": "required"}, "trusted authorities"),
         ({**SSL, **STORE, "raftlog.admin.ssl.client.auth": "perhaps"}, "raftlog.admin.ssl.client.auth"),
         ({**FAR, **SSL, **STORE}, "authorizer.class.name"),
         ({**FAR, **RULES}, "need TLS"),

@@ -93,7 +93,7 @@ def test_every_setting_of_one_listener_is_known_by_its_variable() -> None:
         (
             FILES | {"ssl.truststore.location": "", "ssl.client.auth": "required"},
             "ssl.truststore.location",
-            "says whom to believe",
+            "needs it for the trusted authorities",
         ),
         (FILES | {"ssl.keystore.certificate.chain": "x"}, "ssl.keystore.location", "set one of both"),
         (FILES | {"ssl.truststore.certificates": "x"}, "ssl.truststore.location", "set one of both"),

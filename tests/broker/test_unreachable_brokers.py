@@ -62,7 +62,7 @@ def test_a_broker_that_restarts_is_listed_all_the_while() -> None:
 
 
 def test_a_broker_that_is_back_is_neither_lost_nor_kept() -> None:
-    """Unfenced, or registered anew: what was known of it before no longer holds."""
+    """Unfenced, or registered again: what was known of it before no longer holds."""
     _, gone = absences()
     before = cluster_image()
     fenced = with_broker(before, 2, fenced=True)

@@ -111,7 +111,7 @@ def test_a_throttled_move_is_held_back_while_it_lasts_and_no_longer(raftlog: Com
     ran = raftlog(*back)
     assert (ran.returncode, ran.stdout) == (0, f"{ten} 1 moves to {','.join(map(str, before))}\n"), ran.stderr
     assert throttled() == {}
-    assert raftlog("partition", "unthrottle", ten).stdout == "nothing is throttled\n"
+    assert raftlog("partition", "unthrottle", ten).stdout == "no move is throttled\n"
     assert raftlog("partition", "unthrottle", "nowhere").returncode == 3
 
 
@@ -191,7 +191,7 @@ def test_a_groups_offsets_are_shown_planned_and_moved(raftlog: CommandLine, ten:
     assert reset("--to-datetime", "2020-01-01T00:00:00Z") == 0 and reset("--by-duration", "PT0S") == 10
     assert reset("--to-current") == 4
     planned = raftlog("group", "reset", group, "--all-topics", "--to-earliest")
-    assert "nothing was changed" in planned.stderr
+    assert "no offset was changed" in planned.stderr
     assert raftlog("group", "reset", group, "-t", f"{ten}:1", "--to-offset", "8", "--execute").stderr == ""
     assert reset("--to-current") == 8
     assert raftlog("consume", "-G", group, *FIRST[2:4], "-e", ten).stdout == "8\n9\n"

@@ -160,7 +160,7 @@ def test_a_restored_node_has_every_byte_that_was_backed_up(node, copy, other):
     """Both log.dirs, the metadata, the marker of the clean stop; and the backup itself stays whole."""
     assert run("restore", "-c", other.config, copy) == (
         0,
-        "raftlog: no other node's backup is here, so nobody saw that they belong together;"
+        "raftlog: no other node's backup is here, so it was not checked that they belong together;"
         " put them into one folder and use raftlog restore --check. If the cluster has run since, this node is trusted "
         "with none of its records: it gets them from the others\n",
     )

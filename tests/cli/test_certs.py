@@ -87,7 +87,7 @@ def test_nothing_is_overwritten_but_by_renew_which_keeps_the_ca(tmp_path: Path) 
         (("--user", "../x"), "user '../x'"),
         (("--user", "a", "--user", "a"), "a is there twice"),
         (("--host", "node1", "--days", "0"), "days must be from 1"),
-        (("--host", "node1", "--renew"), "nothing to renew"),
+        (("--host", "node1", "--renew"), "no certificate can be renewed"),
     ],
 )
 def test_names_that_cannot_be_are_refused_and_nothing_is_made(

@@ -49,7 +49,7 @@ def test_data_in_memory_is_told(capsys):
     """Its syncs cost nothing, which favours whoever syncs most."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         run(CompareOptions(systems="machine", only="gaps", minutes=0.0001, out=Path(folder)))
-    assert f"the disk: {folder} is on a tmpfs, where a sync costs nothing" in capsys.readouterr().err
+    assert f"the disk: {folder} is on a tmpfs, where a sync is free" in capsys.readouterr().err
 
 
 def test_data_is_kept_beside_the_figures_and_what_is_there_is_shown_in_any_case(

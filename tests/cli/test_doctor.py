@@ -231,7 +231,7 @@ def test_folders_of_another_node_or_cluster_are_named(settings, tmp_path, line, 
     [
         ("meta.properties", b"\xff\xfe", "is damaged: it is not text"),
         ("meta.properties", b"node.id=restore-unfinished", "it has an unfinished restore"),
-        ("raftlog-metadata/quorum.wal", b"x" * 99, "quorum.wal: it does not begin with whose it is"),
+        ("raftlog-metadata/quorum.wal", b"x" * 99, "quorum.wal: it does not begin with its owner"),
         ("recovery-point-offset-checkpoint", b"0\n0\n", "quorum.wal is gone, although this voter has run"),
     ],
 )

@@ -40,7 +40,7 @@ def test_a_broker_is_drained_and_leads_again_when_that_is_undone(three: Cluster)
     try:
         assert invoke("broker", "drain", "3", "--http", url) == (
             0,
-            "broker 3 leads nothing that others can lead\n",
+            "broker 3 leads only partitions that no other broker can lead\n",
             "",
         )
         drained = {"broker_id": 3, "draining": True, "leaderships": 0}

@@ -218,7 +218,7 @@ def test_records_are_lines_that_say_when_and_why(folder):
         "orders",
         "2026-01-01T00:00:04.000+00:00",
     )
-    assert created["causes"] == ["somebody asked for the topic"]
+    assert created["causes"] == ["an unknown user created the topic"]
     assert [row["applied"] for row in rows].count(False) == 1
     assert rows[7]["credential"] == {"iterations": 4096}
 

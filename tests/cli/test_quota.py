@@ -64,11 +64,11 @@ def test_what_a_cluster_refuses_is_said(raftlog: CommandLine, name: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("set", "producer_byte_rate=1"), "say for whom"),
+        (("set", "producer_byte_rate=1"), "name the entity"),
         (("set", "--user", "al", "--user-defaults", "producer_byte_rate=1"), "not both"),
         (("set", "--user", "al", "producer_byte_rate=fast"), "must be a number, not 'fast'"),
         (("set", "--user", "al", "producer_byte_rate"), "must be name=value"),
-        (("remove",), "say for whom"),
+        (("remove",), "name the entity"),
     ],
 )
 def test_a_line_that_makes_no_sense_asks_no_cluster(arguments: tuple[str, ...], says: str) -> None:

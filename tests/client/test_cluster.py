@@ -104,13 +104,13 @@ def test_a_listener_that_closes_connections_is_asked_once_why() -> None:
 
     def diagnose() -> str:
         diagnoses.append(1)
-        return "its listener wants a login"
+        return "its listener requires a login"
 
     with ScriptedBroker(lambda *_: None) as broker:
         servers = [(broker.host, broker.port)]
         with (
             Cluster(servers, Dialer(), timeout_s=5, diagnose=diagnose) as cluster,
-            pytest.raises(Refused, match="wants a login"),
+            pytest.raises(Refused, match="requires a login"),
         ):
             cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
     assert diagnoses == [1]

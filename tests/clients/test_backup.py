@@ -297,7 +297,7 @@ def test_one_nodes_older_backup_is_refilled_from_the_others(original, tmp_path):
     original.wait_ready()
     assert len(before) == RECORDS + 900
     assert read_all(original) == before
-    assert "log_directory_went_back" in node.log_path.read_text()
+    assert "log_directory_outdated" in node.log_path.read_text()
     original.wait_until_healthy()
     logs = [each.log_path.read_text() for each in original.nodes.values()]
     assert not [each for each in logs if "committed_records_truncated" in each or "replica_failed" in each]

@@ -177,9 +177,9 @@ def test_a_node_with_a_certificate_of_another_authority_is_refused(secured: Secu
         "listener.name.ssl.ssl.truststore.location": str(secured.authority.path),
     }
     start_again(secured, bad)
-    secured.wait_for(HANDSHAKE_FAILED, "is not believed", *VOTERS)
+    secured.wait_for(HANDSHAKE_FAILED, "is not trusted", *VOTERS)
     start_again(secured, {**good, "ssl.truststore.location": str(other.path)})
-    secured.wait_for("observer_refused", "its certificate is not believed", OBSERVER)
+    secured.wait_for("observer_refused", "its certificate is not trusted", OBSERVER)
     start_again(secured, good)
     secured.cluster.wait_ready()
 

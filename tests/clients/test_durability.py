@@ -97,7 +97,7 @@ def test_deleted_topics_and_records_stay_deleted(cluster: Cluster, topic: str) -
     assert client.read(topic, 0, 0, 1)[0].value == b"new"
     cluster.wait_until(
         lambda: (
-            any(event["event"] == "stray_replica_set_aside" for event in events(cluster, 3))
+            any(event["event"] == "stray_replica_renamed" for event in events(cluster, 3))
             or not (cluster.nodes[3].directory / "data" / f"{topic}-0").exists()
         ),
         "the node that missed it all drops the old replica",

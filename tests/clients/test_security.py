@@ -216,4 +216,4 @@ def test_a_command_without_a_login_is_told_that_the_listener_wants_one(closed: C
     for words in (("topic", "list"), ("quota", "list"), ("token", "list")):
         ran = CommandLine(closed.bootstrap_servers)(*words)
         assert ran.returncode == exits.DENIED
-        assert f"raftlog: {closed.bootstrap_servers}: its listener wants a login" in ran.stderr, ran.stderr
+        assert f"raftlog: {closed.bootstrap_servers}: its listener requires a login" in ran.stderr, ran.stderr

@@ -205,11 +205,11 @@ def test_certificates_of_an_unknown_authority_are_refused_on_both_sides(secured:
     other = Authority(secured.folder, "other")
     doubter = secured.client(ssl_ca_location=str(other.path))
     assert "verif" in refusal(doubter, topic)
-    unknown = "does not believe this node's certificate"
+    unknown = "does not trust this node's certificate"
     secured.wait_for_reason("tls_handshake_failed", unknown, lambda: refusal(doubter, topic))
     certificate = str(other.issue("mallory", "m@example.org", common_name="Mallory"))
     mallory = secured.client(ssl_certificate_location=certificate, ssl_key_location=certificate)
-    secured.wait_for_reason("tls_handshake_failed", "is not believed", lambda: refusal(mallory, topic))
+    secured.wait_for_reason("tls_handshake_failed", "is not trusted", lambda: refusal(mallory, topic))
 
 
 def test_plaintext_at_tls_and_tls_at_plaintext_are_refused_and_told(secured: Secured, topic: str) -> None:

@@ -52,7 +52,7 @@ def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, a
         f"why/{topic}/0": "it was created on",
         "why/1": "broker 1 came into service",
         "why/consumer-groups/billing/events": "the group began",
-        "chaos": "Nothing is in force on node 1.",
+        "chaos": "No fault is active on node 1.",
     }.items():
         page.goto(f"{cluster.admin_url(1)}/#/{path}")
         page.locator("main").get_by_text(shown).first.wait_for()
@@ -344,12 +344,12 @@ def test_fault_is_injected_watched_and_healed(page: Any, cluster: AdminCluster) 
     page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
     for node in (1, 2):
         page.get_by_role("combobox", name="Node").select_option(str(node))
-        page.get_by_text(f"Nothing is in force on node {node}.").wait_for()
+        page.get_by_text(f"No fault is active on node {node}.").wait_for()
         page.get_by_role("button", name="Inject").click()
         page.get_by_text("slow-disk seconds 0.5").wait_for()
         page.get_by_text(re.compile(r"The longest gap that a record waited: (\d{3} ms|\d\.\d s)")).wait_for()
         page.get_by_role("button", name="Heal").click()
-        page.get_by_text(f"Nothing is in force on node {node}.").wait_for()
+        page.get_by_text(f"No fault is active on node {node}.").wait_for()
     page.get_by_role("button", name="End the load").click()
 
 

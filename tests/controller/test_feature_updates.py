@@ -241,7 +241,7 @@ def test_the_level_of_the_metadata_does_not_go_down(cluster: ControllerCluster) 
     "voters,sentence",
     [
         ({5: (0, 0)}, "voter 5 supports levels 0 to 0 of raftlog.metadata.version"),
-        ({5: None}, "voter 5 is not connected, so that nobody knows which levels it supports"),
+        ({5: None}, "voter 5 is not connected, so its supported levels are unknown"),
         ({2: None, 5: (0, NEWEST_METADATA_LEVEL)}, None),
     ],
 )

@@ -50,9 +50,9 @@ def test_requests_are_their_own_reasons() -> None:
 def test_cause_says_who_asked_if_that_is_known() -> None:
     """And a cause that an older controller wrote, which did not know, is read as before."""
     (cause,) = causes_of(CreateTopics((), by="User:{alice}"))
-    assert describe_cause(cause) == "User:{alice} asked for the topic"
+    assert describe_cause(cause) == "User:{alice} created the topic"
     old = msgspec.msgpack.encode(["topics_created", -1, ""])
-    assert describe_cause(msgspec.msgpack.decode(old, type=Cause)) == "somebody asked for the topic"
+    assert describe_cause(msgspec.msgpack.decode(old, type=Cause)) == "an unknown user created the topic"
 
 
 def test_every_cause_has_a_sentence() -> None:

@@ -38,7 +38,7 @@ LEAVES = (ast.Return, ast.Raise, ast.Continue, ast.Break, ast.Pass)
 BEFORE_A_WAIT = {
     "node_stopping": "an operator has to see that it is stopping while it does, which may take a minute",
     "broker_unregistered": "the broker waits for ever from then on",
-    "compaction_met_damage": "the read that follows says what it found",
+    "compaction_found_damage": "the read that follows says what it found",
 }
 """Events that are written before an act, with the reason."""
 

@@ -133,5 +133,5 @@ def test_batches_of_older_versions_are_read_without_time_and_cause() -> None:
 def test_every_cause_has_words_and_an_unknown_one_is_shown_as_it_is() -> None:
     """A newer controller's state is not hidden."""
     assert all(describe_cause(Cause(kind, 3, "so")) for kind in CAUSE_SENTENCES)
-    assert describe_cause(DEAD) == "broker 1 was taken for dead: connection refused"
+    assert describe_cause(DEAD) == "broker 1 was considered dead: connection refused"
     assert describe_cause(Cause("moon_phase", 1, "full")) == "moon phase full"

@@ -255,7 +255,7 @@ def test_brokers_serve_on_while_there_is_no_controller() -> None:
 
     with capture_logs() as logs:
         run_scenario(script)
-    assert not [each for each in logs if each["event"] == "broker_cut_off"]
+    assert not [each for each in logs if each["event"] == "controller_session_lost"]
 
 
 def test_a_controllers_failover_refuses_nothing() -> None:
@@ -275,7 +275,7 @@ def test_a_controllers_failover_refuses_nothing() -> None:
 
     with capture_logs() as logs:
         run_scenario(script)
-    assert not [each for each in logs if each["event"] == "broker_cut_off"]
+    assert not [each for each in logs if each["event"] == "controller_session_lost"]
 
 
 def test_nodes_that_all_stood_still_doubt_nothing() -> None:
@@ -293,7 +293,7 @@ def test_nodes_that_all_stood_still_doubt_nothing() -> None:
 
     with capture_logs() as logs:
         run_scenario(script)
-    assert not [each for each in logs if each["event"] == "broker_cut_off"]
+    assert not [each for each in logs if each["event"] == "controller_session_lost"]
 
 
 def test_a_node_alone_is_never_cut_off() -> None:

@@ -150,7 +150,7 @@ def test_times_choose_where_a_batch_begins_and_ends(spark: SparkSession, topics:
     assert offsets(table(spark, topics, topic, startingTimestamp="2500", endingTimestamp="4000")) == [(0, 2)]
     own = json.dumps({topic: {"0": 3000}})
     assert offsets(table(spark, topics, topic, startingOffsetsByTimestamp=own)) == [(0, 2), (0, 3), (0, 4)]
-    with pytest.raises(Exception, match=f"startingTimestamp: {topic}-0 has nothing since 9000"):
+    with pytest.raises(Exception, match=f"startingTimestamp: {topic}-0 has no records since 9000"):
         table(spark, topics, topic, startingTimestamp="9000").collect()
     late = table(spark, topics, topic, startingTimestamp="9000", startingOffsetsByTimestampStrategy="latest")
     assert offsets(late) == []

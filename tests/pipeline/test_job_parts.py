@@ -260,7 +260,7 @@ def test_a_walk_finds_repeated_offsets_and_falling_numbers():
     }
     assert json.loads(str(found["examples"])) == [
         "t-3: offset 2 after 2",
-        "t-3: nothing between offsets 2 and 5",
+        "t-3: no records between offsets 2 and 5",
         "t-3: offset 5: 1 after 2 of key b'a'",
         "t-3: offset 6 has no number to order by",
     ]

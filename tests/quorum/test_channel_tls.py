@@ -211,7 +211,7 @@ def test_a_node_is_refused_whose_certificate_is_not_believed(run: Any, authority
             with capture_logs() as logs:
                 await there.refusal(address)
                 await until(lambda: reasons(logs, "tls_handshake_failed"))
-            assert "is not believed" in reasons(logs, "tls_handshake_failed")[0]
+            assert "is not trusted" in reasons(logs, "tls_handshake_failed")[0]
 
     run(main())
 
@@ -230,7 +230,7 @@ def test_a_listener_is_refused_whose_certificate_is_not_believed(
         here = Node(1, authority.settings(shown))
         there = Node(2, authority.settings(authority.issue("other")))
         async with here.listening() as address:
-            assert "its certificate is not believed" in await there.refusal(address)
+            assert "its certificate is not trusted" in await there.refusal(address)
 
     run(main())
 

@@ -158,5 +158,5 @@ def test_a_folder_of_raftlog_0_3_is_believed_once() -> None:
     disk.write_file(path, disk.read_file(path).replace(b"\n3 ", b"\n4 "))
     with capture_logs() as lines:
         again = open_log(disk, HOWS[0])
-    assert [line["event"] for line in lines] == ["rotten_file_ignored"]
+    assert [line["event"] for line in lines] == ["corrupt_file_ignored"]
     assert [again.epoch_end(epoch) for epoch in range(5)] == epochs

@@ -62,7 +62,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
 def test_wait_ends_when_nothing_moves_for_a_minute(processes: FakeProcesses) -> None:
     """And it says what was waited for, for how long nothing moved, and what was seen last."""
     assert processes.stalls_after(processes.wait()) == STALL_S
-    assert processes.said == "they meet: nothing moved for 60 of 60 s; last seen: asleep"
+    assert processes.said == "they meet: no progress for 60 of 60 s; last seen: asleep"
 
 
 def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(processes: FakeProcesses) -> None:
@@ -73,7 +73,7 @@ def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(processes: F
             processes.state = second
 
     assert processes.stalls_after(processes.wait(), slowly) == 1200 + STALL_S
-    assert "nothing moved for 60 of 1260 s; last seen: 1200" in processes.said
+    assert "no progress for 60 of 1260 s; last seen: 1200" in processes.said
 
 
 def test_log_that_only_grows_ends_a_wait_in_the_end(processes: FakeProcesses) -> None:
@@ -161,7 +161,7 @@ async def test_both_kinds_of_waiting_return_once_it_holds() -> None:
 def test_wait_without_any_process_ends_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real clock, with little patience."""
     monkeypatch.setenv(VARIABLE, "0.02")
-    with pytest.raises(Stalled, match="a miracle: nothing moved for 1 of"):
+    with pytest.raises(Stalled, match="a miracle: no progress for 1 of"):
         wait_until(lambda: False, "a miracle", seen=lambda: None, signs=progress.no_signs)
 
 

@@ -18,7 +18,7 @@ def read_batches(log: Log, end_offset: int) -> bytes:
     offset = log.log_start_offset
     while offset < end_offset:
         part = log.read(offset, READ_BYTES, end_offset=end_offset, cached=False)
-        assert part, f"nothing to read at offset {offset} of {end_offset}"
+        assert part, f"no record to read at offset {offset} of {end_offset}"
         parts.append(part)
         offset = max(header.end_offset for _, header in iter_headers(part))
     return b"".join(parts)

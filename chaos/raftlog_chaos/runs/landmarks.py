@@ -29,7 +29,7 @@ KINDS: Final = {
     "uncaught_failure": "stop",
     "quorum_leader_changed": "election",
     "controller_became_active": "election",
-    "controller_stood_down": "election",
+    "controller_resigned": "election",
     "controller_fenced_broker": "fence",
     "controlled_shutdown_began": "fence",
     "controller_unfenced_broker": "unfence",

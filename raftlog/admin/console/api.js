@@ -18,7 +18,7 @@ export class Failure extends Error {
 /** What the console knows of its caller; see GET /v1/whoami. */
 export const session = { me: null, lostAt: 0 };
 
-/** Events: "connection" when the node is lost or back, "sign-in" when it wants to know who asks. */
+/** Events: "connection" when the node is lost or back, "sign-in" when it requires authentication. */
 export const events = new EventTarget();
 
 const tell = (name) => events.dispatchEvent(new Event(name));

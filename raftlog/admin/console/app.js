@@ -84,7 +84,7 @@ async function start() {
     return setTimeout(start, 1500);
   }
   if (!session.me.cluster_id) {
-    put(main, h("h1", {}, `Node ${session.me.node_id} is starting`), h("p", {}, "It has not heard from a controller yet."));
+    put(main, h("h1", {}, `Node ${session.me.node_id} is starting`), h("p", {}, "It has no metadata from a controller yet."));
     return setTimeout(start, 1000);
   }
   asking = false;

@@ -111,7 +111,7 @@ export function chaos(root, _parts, signal) {
     put(active, found.active.length ? found.active.map((each) => {
       const { fault: name, ...more } = each;
       return h("p", { class: "warn" }, `⚡ ${name} ${Object.entries(more).map((one) => one.join(" ")).join(", ")} `, changes_ && h("button", { type: "button", onclick: () => heal(name) }, "Heal"));
-    }) : h("p", { class: "quiet" }, `Nothing is in force on node ${found.node_id}.`));
+    }) : h("p", { class: "quiet" }, `No fault is active on node ${found.node_id}.`));
   }
 
   function stop() {

@@ -48,7 +48,7 @@ export function groups(root, [id], signal) {
     await Promise.all(shown.slice(first, Math.min(end, first + 40)).map(async (each) => {
       const id = each.consumer_group_id;
       try {
-        // a group that has committed nothing has no summary: the browser would log the 404
+        // a group without committed offsets has no summary: the browser would log the 404
         if (!lags.has(id) && !(await get(`${v3("consumer-groups", id, "lags")}?page_size=1`, signal)).data.length) return;
         lags.set(id, (await get(v3("consumer-groups", id, "lag-summary"), signal)).total_lag);
       } catch {
@@ -121,7 +121,7 @@ function drawMembers(section, found) {
     ["Client", (each) => each.client, "names"],
     ["Member", (each) => h("code", {}, each.instance ? `${each.instance} (static)` : each.id), "wide names"],
     ["Reads", (each) => (each.awaited ? "awaits its assignment" : each.reads.length ? `${each.reads.slice(0, 12).join(", ")}${each.reads.length > 12 ? ` and ${each.reads.length - 12} more` : ""}` : "nothing"), "names"],
-  ], found, "Nobody is a member now."));
+  ], found, "The group has no members."));
 }
 
 function drawLags(section, lags, course) {

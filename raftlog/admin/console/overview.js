@@ -21,7 +21,7 @@ export function overview(root, _parts, signal) {
     chart("Produce", [["p50", (each) => each.produce_p50_ms], ["p99", (each) => each.produce_p99_ms]], milliseconds),
     chart("Fetch", [["p50", (each) => each.fetch_p50_ms], ["p99", (each) => each.fetch_p99_ms]], milliseconds, "with the time that it waited for records"),
     chart("Partitions", [["under-replicated", (each) => each.under_replicated], ["offline", (each) => each.offline]], short, "of the whole cluster"),
-    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since somebody looks"),
+    chart("Consumer lag", [["", (each) => each.lag]], short, "of groups that this node coordinates, since the page was opened"),
   ];
   const title = h("h2", {}, "Last minutes");
   put(root, h("h1", {}, "Overview"), health, h("div", { class: "columns" }, nodes, quorum), h("section", { "aria-label": "Last minutes" }, title, h("div", { class: "charts" }, charts.map((each) => each.element))));
@@ -50,7 +50,7 @@ export function overview(root, _parts, signal) {
     drawing ||= setTimeout(draw, 0);
   }
   const sees = session.me.cluster.includes("DESCRIBE");
-  if (!sees) title.after(h("p", { class: "empty" }, "The lines of a node are for who may DESCRIBE the cluster."));
+  if (!sees) title.after(h("p", { class: "empty" }, "A node's lines need the right DESCRIBE of the cluster."));
   onMetadata(signal, look, failed(health), sees && sampled);
   every(EVERY_MS, signal, look, failed(health), { atOnce: false });
 }
@@ -59,7 +59,7 @@ function drawHealth(section, found) {
   section.className = `card health ${found.status}`;
   const counts = [[found.topics, "topic"], [found.partitions, "partition"], [found.brokers.length, "broker"]];
   put(section, h("h2", {}, h("span", { class: "mark", "aria-hidden": "true" }, MARKS[found.status]), `${WORDS[found.status]} `, h("small", {}, found.status)),
-    found.reasons.length ? h("ul", { class: "reasons" }, found.reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "Nothing stands out."),
+    found.reasons.length ? h("ul", { class: "reasons" }, found.reasons.map((each) => h("li", { class: each.severity }, h("span", { class: "mark", "aria-label": each.severity }, MARKS[each.severity]), h("span", {}, each.message, names(each.partitions))))) : h("p", {}, "No problems."),
     h("p", { class: "quiet" }, counts.map(([count, word]) => plural(count, word)).join(" · "), ` · cluster ${found.cluster_id ?? "?"} · controller ${found.controller_id ?? "none"}`));
 }
 
@@ -87,7 +87,7 @@ function drawNodes(section, { health, brokers, voters }, look) {
 function askDrain(broker, look) {
   const back = broker.state === "draining";
   ask(back ? `Let broker ${broker.broker_id} lead again` : `Drain broker ${broker.broker_id}`,
-    h("p", {}, back ? "It may lead partitions again." : "Its leaderships go to other brokers. It keeps its replicas, and leads only what nobody else can lead, until you take that back."),
+    h("p", {}, back ? "It may lead partitions again." : "Its leaderships go to other brokers. It keeps its replicas, and leads only partitions that no other broker can lead, until you take that back."),
     { button: back ? "Take back" : "Drain", send: async () => {
       await call(back ? "DELETE" : "PUT", `/v1/brokers/${broker.broker_id}/drain`);
       note(back ? `Broker ${broker.broker_id} may lead again.` : `Broker ${broker.broker_id} is being drained.`);

@@ -1,4 +1,4 @@
-// Transactional ids, and transactions that nobody will end.
+// Transactional ids, and hanging transactions.
 
 import { every, get, may, path, post, session } from "./api.js";
 import { ask, changes, h, link, note, put, table } from "./dom.js";
@@ -15,7 +15,7 @@ export function transactions(root, _parts, signal) {
     ["Timeout", (each) => (each.timeout_ms < 0 ? "–" : `${number(each.timeout_ms)} ms`), "number wide"],
     ["Producer", (each) => each.producer_id, "number wide"],
     ["Coordinator", (each) => each.coordinator, "number wide"],
-  ], found, "Nobody uses transactions.")));
+  ], found, "There are no transactional ids.")));
   const showHanging = changes((found) => put(hanging, h("h2", {}, "Hanging"), h("p", { class: "quiet" }, "Open in a partition while no coordinator knows of them: consumers of committed records wait for ever."),
     table("Hanging transactions", [
       ["Topic", (each) => link(["topics", each.topic_name], each.topic_name), "names"],

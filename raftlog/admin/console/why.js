@@ -68,7 +68,7 @@ function draw(body, found) {
 
 /** Return a timeline of the events of a broker, a partition or a group. */
 export function story(found) {
-  if (!found.events.length) return h("p", { class: "empty" }, "Nothing is remembered.");
+  if (!found.events.length) return h("p", { class: "empty" }, "There are no events.");
   return h("ol", { class: "timeline" }, found.events.map((each) => h("li", { class: each.what.map((one) => `was-${one}`).join(" ") },
     h("time", { datetime: each.when.at ?? "" }, time(each.when.at_ms)),
     h("p", {}, h("b", {}, each.message), each.because && `, because ${each.because}`, "."),

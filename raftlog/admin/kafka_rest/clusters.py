@@ -55,7 +55,7 @@ async def get_cluster(call: Call) -> Cluster:
 
 def _cluster(call: Call, image: MetadataImage) -> Cluster:
     if not image.cluster_id:
-        raise ApiError(503, "this node has not heard from a controller yet")
+        raise ApiError(503, "this node has no metadata from a controller yet")
 
     def related(*parts: object) -> Related:
         return Related(call.link("clusters", image.cluster_id, *parts))

@@ -526,7 +526,7 @@ ROUTES: Final = (
         "GET",
         f"{ONE}/lag-summary",
         get_lag_summary,
-        "Tell how far a group is behind",
+        "Get the lag of a group",
         rights=of_group(Operation.DESCRIBE),
     ),
     Route(
@@ -541,7 +541,7 @@ ROUTES: Final = (
         "GET",
         LAG,
         get_lag,
-        "Tell how far a group is behind in a partition",
+        "Get the lag of a group in a partition",
         rights=Demanded((*of_group(Operation.DESCRIBE).rights, *of_topic(Operation.DESCRIBE).rights)),
     ),
 )

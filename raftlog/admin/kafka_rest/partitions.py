@@ -232,7 +232,7 @@ ROUTES: Final = (
         "GET",
         f"{ONE}/offset",
         get_offsets,
-        "Tell where a partition begins and ends",
+        "Get the first and last offsets of a partition",
         query=OffsetQuery,
         rights=of_topic(Operation.DESCRIBE),
     ),

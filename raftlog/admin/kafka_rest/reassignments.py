@@ -236,7 +236,13 @@ ROUTES: Final = (
         query=Page,
         rights=DESCRIBE_CLUSTER,
     ),
-    Route("GET", ONE, get_reassignment, "Tell how a partition is being moved", rights=DESCRIBE_CLUSTER),
+    Route(
+        "GET",
+        ONE,
+        get_reassignment,
+        "Get the reassignment of a partition",
+        rights=DESCRIBE_CLUSTER,
+    ),
     Route(
         "PUT",
         ONE,

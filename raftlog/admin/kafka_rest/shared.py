@@ -52,7 +52,7 @@ def image_of(call: Call) -> MetadataImage:
     """Return the metadata. Raise ApiError 404 if the path names another cluster."""
     image = call.node.image()
     if not image.cluster_id:
-        raise ApiError(503, "this node has not heard from a controller yet")
+        raise ApiError(503, "this node has no metadata from a controller yet")
     if call.path["cluster_id"] != image.cluster_id:
         raise not_found(f"cluster {call.path['cluster_id'][:100]}")
     return image

@@ -18,7 +18,7 @@ def of_partition(change: PartitionChange) -> tuple[list[str], str, set[int]]:
     old, new = change.old, change.new
     assert new is not None
     if old is None:
-        who = "nobody leads" if new.leader == NO_BROKER else f"broker {new.leader} leads"
+        who = "no broker leads" if new.leader == NO_BROKER else f"broker {new.leader} leads"
         return ["created"], f"it was created on {_list(new.replicas)}; {who}", set()
     changes = [*_of_leader(old, new), *_of_isr(old, new), *_of_replicas(old, new)]
     concerned = set(old.isr) ^ set(new.isr)
@@ -35,7 +35,7 @@ def _of_leader(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, 
     if new.leader_epoch == old.leader_epoch:
         return
     if new.leader == NO_BROKER:
-        yield "leader_lost", f"broker {old.leader} leads no more, and nobody could take over"
+        yield "leader_lost", f"broker {old.leader} leads no more, and no replica could take over"
     elif new.unclean_epoch > old.unclean_epoch:
         yield (
             "unclean_election",
@@ -80,7 +80,7 @@ def of_broker(broker_id: int, change: BrokerChange) -> tuple[list[str], str]:
     if old is None:
         changes.append(("registered", f"broker {broker_id} registered for the first time"))
     elif old.broker_epoch != new.broker_epoch:
-        changes.append(("registered", f"broker {broker_id} registered anew"))
+        changes.append(("registered", f"broker {broker_id} registered again"))
         if not set(old.directory_ids) <= set(new.directory_ids):
             changes.append(("disk_lost", "without a log directory that it had"))
     changes += _of_service(broker_id, old, new)
@@ -89,7 +89,10 @@ def of_broker(broker_id: int, change: BrokerChange) -> tuple[list[str], str]:
 
 def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> Iterable[tuple[str, str]]:
     if old is not None and not old.fenced and new.fenced:
-        yield "fenced", f"broker {broker_id} was fenced: it leads nothing, and clients are not sent to it"
+        yield (
+            "fenced",
+            f"broker {broker_id} was fenced: it leads no partitions, and clients are not sent to it",
+        )
     if old is not None and old.fenced and not new.fenced:
         yield "unfenced", f"broker {broker_id} came into service"
     if new.in_controlled_shutdown and not (old and old.in_controlled_shutdown):

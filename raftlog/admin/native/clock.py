@@ -49,14 +49,14 @@ ROUTES: Final = (
         "GET",
         "/v1/clock",
         get_clock,
-        "The wall clock of this node, and whether it is believed",
+        "The wall clock of this node, and whether it is trusted",
         rights=DESCRIBE_CLUSTER,
     ),
     Route(
         "POST",
         "/v1/clock/accept",
         accept_clock,
-        "Believe this node's wall clock, which is right: deletion by age goes on",
+        "Trust this node's wall clock, which is right: deletion by age resumes",
         rights=ALTER_CLUSTER,
     ),
 )

@@ -196,7 +196,7 @@ ROUTES: Final = (
         answer=MetadataEvent | SampleEvent | EndEvent,
         query=Followed,
         media_type="text/event-stream",
-        headers={LAST_EVENT_ID: "The id of the last event that you have: you are told what came since."},
+        headers={LAST_EVENT_ID: "The id of the last event that you received. Later events follow."},
         rights=ASKED_BY_HANDLER,
     ),
 )

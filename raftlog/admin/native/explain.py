@@ -106,7 +106,7 @@ ROUTES: Final = (
         "GET",
         "/v1/explain",
         explain,
-        "May somebody do something, and by which rule?",
+        "Explain whether a principal may do something, and by which rule",
         query=Question,
         rights=ASKED_BY_HANDLER,
     ),

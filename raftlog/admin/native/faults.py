@@ -135,7 +135,7 @@ ROUTES: Final = (
         "POST",
         "/v1/faults",
         inject_fault,
-        "Have a node hurt itself",
+        "Inject a fault into a node",
         query=WhichNode,
         body=NodeFault,
         rights=ALTER_CLUSTER,

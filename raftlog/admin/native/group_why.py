@@ -120,9 +120,7 @@ async def _ask(call: Call, group_id: str, broker_id: int) -> GroupHistoryAnswer:
     if code != GroupIdNotFound.code:  # an older coordinator says so for groups of the consumer protocol
         check(code, about=f"group {group_id[:249]}")
     if not response.history:
-        raise ApiError(
-            501, f"broker {broker_id}, the group's coordinator, is of a release that does not tell why"
-        )
+        raise ApiError(501, f"broker {broker_id}, the group's coordinator, is of a release without this API")
     return msgspec.json.decode(response.history, type=GroupHistoryAnswer)
 
 
@@ -163,7 +161,7 @@ def _moves(call: Call, history: History, answer: GroupHistoryAnswer, broker_id: 
         message = (
             f"broker {event.leader} became the coordinator, as the leader of {name}"
             if event.leader is not None
-            else f"the group has no coordinator, since nobody leads {name}"
+            else f"the group has no coordinator, since {name} has no leader"
         )
         found.append(
             GroupChange(
@@ -223,9 +221,7 @@ def _summary(answer: GroupHistoryAnswer, changes: list[GroupChange], broker_id: 
     if not last:
         since = _moment(answer.known_since_ms).at
         if answer.known_since_ms > answer.loaded_at_ms:
-            return (
-                f"{now} Nothing has happened to it since {since}; what was before, there was no room to keep."
-            )
+            return f"{now} Nothing has happened to it since {since}; earlier events were evicted."
         return f"{now} Nothing has happened to it since that broker loaded it, at {since}."
     return f"{now} {as_sentence(last[0].when.at, last[0].message, last[0].because)}"
 

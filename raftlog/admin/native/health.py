@@ -161,7 +161,7 @@ def _of_quorum(node: NodeView, quorum: Quorum) -> Iterator[Reason]:
         voters = [each.node_id for each in quorum.voters]
         text = (
             f"no active controller answers: {quorum.needed} of the voters {_list(voters)} must run and reach "
-            "each other; until then nothing can be changed, and nobody takes over from a leader that dies"
+            "each other; until then the metadata cannot change, and a failed leader has no successor"
         )
         yield Reason("red", "no_controller", text, 1)
     for reason in node.unready_reasons():
@@ -210,8 +210,8 @@ _OF_STATES: Final[dict[State, tuple[Colour, str, str, str]]] = {
     "draining": (
         "green",
         "brokers_draining",
-        "is drained: it leads only what nobody else can lead",
-        "are drained: they lead only what nobody else can lead",
+        "is drained: it leads only partitions that no other broker can lead",
+        "are drained: they lead only partitions that no other broker can lead",
     ),
 }
 """By the state: what is said of one broker, and of several."""
@@ -239,9 +239,7 @@ def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
 
 
 def _of_partitions(found: Survey) -> Iterator[Reason]:
-    yield from _if_any(
-        found.leaderless, "red", "partitions_leaderless", "no leader: nothing can be read or written"
-    )
+    yield from _if_any(found.leaderless, "red", "partitions_leaderless", "no leader: they are unavailable")
     yield from _if_any(
         found.isr_lost,
         "red",
@@ -287,7 +285,7 @@ _OF_ACCOUNTS: Final = {
     "requests": "requests (queued.max.request.bytes): connections that send large ones wait",
     "answers": "answers that clients do not take (raftlog.answers.max.bytes): requests other than Produce wait",
     "objects": "decoded requests: large ones go one after the other",
-    "unappended": "batches that are not appended yet: further ones are told to come again",
+    "unappended": "batches that are not appended yet: further batches get a retriable error",
     "connections": "connections: only brokers get further ones",
     "sessions": "fetch sessions: consumers are answered without one",
     "bodies": "bodies of requests to the admin API: further ones are refused",
@@ -309,7 +307,7 @@ def _of_slowness(node: NodeView) -> Iterator[Reason]:
     if lateness.is_slow:
         text = (
             f"node {node_id}, which answers, is slow: its event loop is often {lateness.late_s:.1f} s late, "
-            f"so it takes others for dead {lateness.patience_s:.1f} s later than usual"
+            f"so it waits {lateness.patience_s:.1f} s longer than usual before it considers others dead"
         )
         yield Reason("green", "node_slow", text, 1, [node_id])
 
@@ -344,13 +342,13 @@ def _of_directories(node: NodeView) -> Iterator[Reason]:
             f"node {node_id}, which answers, could not make {len(refused)} of its replicas and tries again: "
             f"{refused[0].reason}"[:MOST_TOLD]
         )
-        text += f"; it leads {led} of them, which nobody can read or write" if led else ""
+        text += f"; it leads {led} of them, which are unavailable" if led else ""
         names = [f"{each.name.topic}-{each.name.partition}" for each in refused[:FAILURES_TOLD]]
         severity: Colour = "red" if led else "yellow"
         yield Reason(severity, "replicas_not_created", text, len(refused), [node_id], names)
 
 
-WAITS: Final = "Nothing is deleted for its age on this node"
+WAITS: Final = "Retention by age is paused on this node"
 
 
 def _of_clock(node: NodeView) -> Iterator[Reason]:
@@ -368,7 +366,7 @@ def _of_clock(node: NodeView) -> Iterator[Reason]:
     if node.ages.state is ClockState.DOUBTED:
         at_start = node.ages.was_found_at_start
         what = "is" if at_start else "jumped, and is"
-        beside = "the time that it believed before it stopped" if at_start else "the monotonic clock"
+        beside = "the time that it trusted before it stopped" if at_start else "the monotonic clock"
         text = (
             f"node {node_id}, which answers: its clock {what} {_apart(jump_ms)} {beside}. {WAITS} until the clock is "
             f"set right, most other brokers confirm it, or {abs(jump_ms) / 1000:.0f} s have passed. If the clock is "

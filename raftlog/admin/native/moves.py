@@ -90,7 +90,7 @@ ROUTES: Final = (
         "POST",
         "/v1/brokers/{broker_id:int}/drain",
         drain_broker,
-        "Have a broker lead nothing that another can lead",
+        "Drain a broker of leaderships that other brokers can take",
         rights=ALTER_CLUSTER,
     ),
     Route(

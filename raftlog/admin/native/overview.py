@@ -105,7 +105,14 @@ async def get_samples(call: Call) -> Samples:
 
 
 ROUTES: Final = (
-    Route("GET", "/v1/whoami", get_caller, "Who calls, and what it may do", query=Whose, rights=NO_RIGHTS),
+    Route(
+        "GET",
+        "/v1/whoami",
+        get_caller,
+        "Get the caller and its rights",
+        query=Whose,
+        rights=NO_RIGHTS,
+    ),
     Route(
         "GET",
         "/v1/samples",

@@ -49,7 +49,7 @@ ROUTES: Final = (
         "GET",
         "/v1/ready",
         get_ready,
-        "Does the node take part in the cluster?",
+        "Is the node ready?",
         role="anyone",
         unavailable=Readiness,
         rights=NO_RIGHTS,

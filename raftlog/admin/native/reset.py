@@ -167,7 +167,7 @@ ROUTES: Final = (
         "POST",
         "/v1/consumer-groups/{consumer_group_id}/reset",
         reset_offsets,
-        "Set a consumer group's offsets anew, or show what they would be",
+        "Reset a consumer group's offsets, or show the result",
         body=Reset,
         rights=of_group(Operation.READ),
     ),

@@ -215,7 +215,7 @@ LEADER_CHANGES: Final = frozenset(
 
 
 def _partition_summary(state: PartitionState, events: Iterable[PartitionEvent]) -> str:
-    who = "Nobody leads" if state.leader == NO_BROKER else f"Broker {state.leader} leads"
+    who = "No broker leads" if state.leader == NO_BROKER else f"Broker {state.leader} leads"
     who += f" in epoch {state.leader_epoch}"
     event = next((each for each in events if LEADER_CHANGES.intersection(each.what)), None)
     sentences = [f"{who}.", _told(event) if event else "This node does not remember the reason."]

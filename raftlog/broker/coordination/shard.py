@@ -230,7 +230,7 @@ class CoordinatorShard(Generic[C, R]):
         if records is None:
             records = await self._read_cold(partition, offset)
         if not records:
-            raise KafkaStorageError(f"nothing to read at offset {offset}")
+            raise KafkaStorageError(f"no record to read at offset {offset}")
         return bytes(records)
 
     async def _read_cold(self, partition: Partition, offset: int) -> Buffer | None:

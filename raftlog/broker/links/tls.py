@@ -225,7 +225,7 @@ def _unpack(setting: str, raw: bytes, password: str, *, with_key: bool) -> bytes
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
         raise TlsUnusable(
-            f"{setting}: to read PKCS12, install cryptography (the extra tls); PEM needs nothing more"
+            f"{setting}: to read PKCS12, install cryptography (the extra tls); PEM needs no extra"
         ) from None
     try:
         store = pkcs12.load_pkcs12(raw, password.encode() if password else None)

@@ -23,7 +23,9 @@ SETTING: Final = "raftlog.controller.anonymous.clients"
 _NO_WAY_IN: Final = (
     f"Kafka clients need a certificate (listener.name.CONTROLLER.ssl.client.auth=required), or {SETTING}=true"
 )
-_OUT_OF_TOUCH: Final = "this node has not heard from the active controller, so it knows no users and no rules"
+_OUT_OF_TOUCH: Final = (
+    "this node has no metadata from the active controller yet, so it knows no users and no rules"
+)
 _NO_AUTHORIZER: Final = (
     "the cluster has rules, and this node has no authorizer: set authorizer.class.name and super.users as on "
     "brokers"

@@ -43,7 +43,9 @@ class LongTurns:
             self._logged_at[api_key] = now
             api = APIS.get(api_key)
             log.warning(
-                "request_held_the_loop", api=api.name if api else api_key, milliseconds=round(seconds * 1000)
+                "request_blocked_event_loop",
+                api=api.name if api else api_key,
+                milliseconds=round(seconds * 1000),
             )
 
     def timed(

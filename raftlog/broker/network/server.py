@@ -366,7 +366,7 @@ class BrokerServer:
         """
         for connection in tuple(self.connections):
             if connection.peer is None:
-                connection.run_guarded(connection.close, "broker_cut_off")
+                connection.run_guarded(connection.close, "controller_session_lost")
         for session in tuple(self.sessions):
             if not session.replica:
                 self.sessions.end(session.session_id)

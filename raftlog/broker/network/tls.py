@@ -45,7 +45,7 @@ _REASONS: Final = {
     "HTTP_REQUEST": "an HTTP request arrived on a listener that speaks TLS",
     _NO_TLS: "the client does not speak TLS: set security.protocol to SSL or SASL_SSL in it",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, but ssl.client.auth=required",
-    "TLSV1_ALERT_UNKNOWN_CA": "the client does not believe this node's certificate: give it the authority's",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this node's certificate: give it the authority's certificate",
     "SSLV3_ALERT_BAD_CERTIFICATE": (
         "the client refused this node's certificate: is it for the host in advertised.listeners?"
     ),
@@ -55,7 +55,7 @@ _REASONS: Final = {
 }
 
 _UNKNOWN_AUTHORITY: Final = (
-    "add its authority to ssl.truststore.location, or give the client one of those in it"
+    "add its authority to ssl.truststore.location, or give the client a certificate from such an authority"
 )
 _MENDING: Final = {
     9: "it is not valid yet: is it the right time here?",
@@ -195,7 +195,7 @@ def reason_of(error: ssl.SSLError) -> str:
     """Return a failed handshake's reason, for an operator."""
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = _MENDING.get(error.verify_code)
-        reason = f"the client's certificate is not believed: {error.verify_message}"
+        reason = f"the client's certificate is not trusted: {error.verify_message}"
         return f"{reason} ({advice})" if advice else reason
     return _REASONS.get(error.reason or "", (error.reason or str(error)).lower().replace("_", " "))
 

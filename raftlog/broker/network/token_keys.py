@@ -164,7 +164,7 @@ class TokenKeys:
             url=self._oauth.oauth_jwks_url,
             reason=reason,
             times=self._failures,
-            consequence="nobody can log in by OAUTHBEARER"
+            consequence="logins by OAUTHBEARER are refused"
             if self._keys is None
             else "the keys that were there before stay in force",
         )

@@ -202,7 +202,7 @@ class LogCleaner:
     async def _look(self, partition: Partition, offset: int, error: CorruptMessage) -> None:
         """Have the log check what a cleaning found damaged, as a reader would, so that the replica is repaired."""
         log.warning(
-            "compaction_met_damage", topic=partition.topic, partition=partition.index, reason=str(error)
+            "compaction_found_damage", topic=partition.topic, partition=partition.index, reason=str(error)
         )
         opened = partition.log
         read = partial(opened.read, offset, 1, end_offset=opened.log_end_offset, cached=False)

@@ -234,7 +234,7 @@ class Flusher:
         self._loop.call_later(self._pause_s, self._go_on)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         if is_first:
-            log.warning("flush_held_up", reason=str(error), advice=ADVICE, gives_up_after_s=GIVE_UP_S)
+            log.warning("flush_stalled", reason=str(error), advice=ADVICE, gives_up_after_s=GIVE_UP_S)
         return True
 
     def _go_on(self) -> None:
@@ -269,7 +269,7 @@ class Flusher:
         if (self._dirty or self._next_waiters) and not (self._turns_left or self._running):
             self._schedule(1)
         if held_up_at is not None and error is None:
-            log.info("flush_went_on", held_up_s=round(self._loop.time() - held_up_at, 1))
+            log.info("flush_resumed", held_up_s=round(self._loop.time() - held_up_at, 1))
 
     def _release(self, waiters: list[Callable[[], None]]) -> None:
         """Notify waiters that their round is over, also if it failed.
@@ -303,7 +303,7 @@ def _resolve(future: asyncio.Future[None]) -> None:
 
 
 def _cancelled() -> OSError:
-    return OSError("the sync was cancelled, so nobody knows what is durable")
+    return OSError("the sync was cancelled, so it is unknown what is durable")
 
 
 def _unhandled(error: OSError) -> None:

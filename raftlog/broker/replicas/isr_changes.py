@@ -96,7 +96,7 @@ class IsrChanges:
         try:
             reply = await self._submit(request, timeout=ANSWER_TIMEOUT)
         except KafkaError as error:
-            log.info("isr_change_unanswered", partitions=len(changes), reason=type(error).__name__)
+            log.info("isr_change_timed_out", partitions=len(changes), reason=type(error).__name__)
             return list(changes)
         assert isinstance(reply, AlterPartitionReply)
         answers = {(answer.topic_id, answer.partition): answer for answer in reply.results}

@@ -483,4 +483,4 @@ def offsets(
 def _note_removal(future: asyncio.Future[None]) -> None:
     error = None if future.cancelled() else future.exception()
     if error is not None:
-        log.warning("deleted_log_left_behind", reason=str(error))
+        log.warning("deleted_log_not_removed", reason=str(error))

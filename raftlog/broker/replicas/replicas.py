@@ -393,7 +393,7 @@ class Replicas:
     def _removed(self, name: TopicPartition, volume: LogVolume, *, set_aside: bool) -> None:
         if set_aside:
             directory = self.logs.set_aside(name, volume)
-            log.warning("stray_replica_set_aside", directory=directory)
+            log.warning("stray_replica_renamed", directory=directory)
         else:
             self.logs.remove(name, volume)
         self._removing.discard(name)

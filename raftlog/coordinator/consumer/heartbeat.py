@@ -55,7 +55,7 @@ def check_consumer_heartbeat(beat: ConsumerGroupHeartbeat, assignors: Sequence[s
     if beat.epoch < LEAVE_GROUP_STATIC_MEMBER_EPOCH:
         raise InvalidRequest(f"member_epoch is at least {LEAVE_GROUP_STATIC_MEMBER_EPOCH}")
     if beat.epoch == LEAVE_GROUP_STATIC_MEMBER_EPOCH and beat.instance_id is None:
-        raise InvalidRequest("instance_id must be given by who means to come back")
+        raise InvalidRequest("instance_id is required to leave with epoch -2")
     if beat.epoch == JOIN_GROUP_MEMBER_EPOCH:
         _check_joining(beat)
     if beat.topics is not None and len(beat.topics) > MAX_SUBSCRIBED_TOPICS:
@@ -156,7 +156,8 @@ def check_epoch(current: CurrentAssignment, beat: ConsumerGroupHeartbeat) -> Non
     if lost and is_subset(beat.owned or NO_PARTITIONS, current.assigned):
         return
     raise FencedMemberEpoch(
-        f"member {beat.member_id} is in epoch {current.epoch}, not {beat.epoch}: it must give up all and join again"
+        f"member {beat.member_id} is in epoch {current.epoch}, not {beat.epoch}: it must revoke "
+        "all partitions and rejoin"
     )
 
 

@@ -132,7 +132,7 @@ def _check_producer(tail: Transaction, producer: ProducerIdAndEpoch) -> None:
     """Raise InvalidProducerIdMapping, ProducerFenced or ConcurrentTransactions unless this producer may write now."""
     _check_epoch(producer)
     if not tail.exists:
-        raise InvalidProducerIdMapping("nothing is known of this transactional id")
+        raise InvalidProducerIdMapping("unknown transactional id")
     if tail.state in PREPARED_STATES and producer == tail.successor:
         raise ConcurrentTransactions("the transaction before is being ended")
     if producer.producer_id != tail.producer.producer_id:
@@ -176,7 +176,7 @@ def decide_end(
     """Decide a transaction's outcome, by the rules of the client's version."""
     _check_epoch(request.producer)
     if not tail.exists:
-        raise InvalidProducerIdMapping("nothing is known of this transactional id")
+        raise InvalidProducerIdMapping("unknown transactional id")
     if request.client_version is ClientTransactionVersion.TV_2:
         return _end_bumping(tail, request, take_id=take_id, now_ms=now_ms)
     return _end_classic(tail, request, now_ms=now_ms)
@@ -246,7 +246,7 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
         wanted = "commit" if request.commit else "abort"
         raise InvalidTxnState(f"there is no transaction to {wanted}: the id is {state.value}")
     if state in PREPARED_STATES:
-        raise ConcurrentTransactions("its partitions are being told")
+        raise ConcurrentTransactions("its markers are being written")
     return Decision(reply=tail.producer)
 
 

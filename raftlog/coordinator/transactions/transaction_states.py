@@ -16,13 +16,13 @@ from raftlog.coordinator.transactions.transaction import TransactionState
 class TransactionEvent(Enum):
     """The events of a transactional id."""
 
-    INITIALISED = "a producer begins, or begins anew: it gets an epoch that nobody else has"
+    INITIALISED = "a producer initializes: it gets an epoch of its own"
     PARTITIONS_ADDED = "a transaction writes to further partitions, or a group's offsets"
-    COMMITTED = "its producer ends the transaction and wants it to count"
+    COMMITTED = "its producer commits the transaction"
     ABORTED = "its producer gives the transaction up"
-    FENCED = "the coordinator aborts: time is up, or somebody else took the id"
+    FENCED = "the coordinator aborts: timeout, or another producer took the id"
     MARKERS_WRITTEN = "every partition has the marker"
-    EXPIRED = "nobody used the id for long"
+    EXPIRED = "the id was not used for transactional.id.expiration.ms"
 
 
 TRANSITIONS: Final[Mapping[tuple[TransactionState, TransactionEvent], TransactionState]] = {

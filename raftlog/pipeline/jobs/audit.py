@@ -38,7 +38,7 @@ class AuditOptions(SourceOptions):
     """Reads whole topics in parallel and judges them."""
 
     identity: str = setting(
-        "what tells records apart, in every record: value, header:NAME or json:FIELD (default: not judged)",
+        "identity of a record: value, header:NAME or json:FIELD (default: duplicates are not checked)",
         "",
     )
     order: str = setting(
@@ -101,7 +101,7 @@ def _spans(options: AuditOptions) -> Spans:
         raise JobError(str(error)) from error
     if not topic_partitions:
         raise JobError(
-            f"topic_pattern: no topic matches {options.topic_pattern}, so there is nothing to judge"
+            f"topic_pattern: no topic matches {options.topic_pattern}, so there is nothing to check"
         )
     return {at: (firsts[at], ends[at]) for at in topic_partitions}
 

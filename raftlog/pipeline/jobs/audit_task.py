@@ -51,7 +51,7 @@ class Walk:
             self.repeated += 1
             self._note(f"offset {offset} after {self._last}")
         elif self._last >= 0 and offset > self._last + 1:
-            self._note(f"nothing between offsets {self._last} and {offset}")
+            self._note(f"no records between offsets {self._last} and {offset}")
         self._last = max(self._last, offset)
 
     def number(self, key: bytes | None, number: int | None) -> None:

@@ -194,7 +194,7 @@ async def test_the_end_of_a_flood_is_told_by_the_sweep() -> None:
         now = LIMITED_EVERY_S
         fake.server._sweep(0)
     await fake.server.stop(grace_s=0)
-    assert logs[-1]["event"] == "log_lines_left_out"
+    assert logs[-1]["event"] == "log_lines_suppressed"
     assert logs[-1]["left_out"] == 100 - LIMITED_LINES
 
 

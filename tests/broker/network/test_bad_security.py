@@ -86,7 +86,7 @@ def test_a_client_certificate_that_was_cut_off_is_no_certificate(authority: Auth
     [
         ("expired", "this node's certificate has expired: put a new one in its place"),
         ("wrong host", "is it for the host in advertised.listeners?"),
-        ("unknown", "the client does not believe this node's certificate"),
+        ("unknown", "the client does not trust this node's certificate"),
     ],
 )
 def test_a_node_hears_why_clients_refuse_its_certificate(

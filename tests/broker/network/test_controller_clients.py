@@ -120,7 +120,7 @@ async def test_controller_clients_are_refused_until_the_active_controller_was_he
     fake = FakePartitionServer(controller_anonymous_clients=True)
     assert why_refused(fake.broker) is None
     fake.broker.in_touch = lambda _controller_id: False
-    assert "has not heard from the active controller" in str(why_refused(fake.broker))
+    assert "has no metadata from the active controller" in str(why_refused(fake.broker))
 
 
 async def test_a_client_that_is_refused_is_told_nothing_and_the_log_says_why() -> None:

@@ -342,7 +342,7 @@ async def test_the_gate_closes_by_itself_when_the_time_is_over() -> None:
                 pipe.send(produce(9, (0, batch())))
                 await asyncio.sleep(0)
     events = [line["event"] for line in logs]
-    assert [each for each in events if each != "request_held_the_loop"] == [
+    assert [each for each in events if each != "request_blocked_event_loop"] == [
         "request_before_login"
     ]  # slow machine
 

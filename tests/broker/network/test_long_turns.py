@@ -93,7 +93,7 @@ def test_the_log_tells_of_an_api_once_in_a_while(
     clock.advance(LOG_EVERY_S)
     turns.note(ApiKey.METADATA, 1.0)
     assert counts == {ApiKey.METADATA: 1_001, ApiKey.FETCH: 1}
-    assert capsys.readouterr().out.count("request_held_the_loop") == 3
+    assert capsys.readouterr().out.count("request_blocked_event_loop") == 3
 
 
 async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> None:

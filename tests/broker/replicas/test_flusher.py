@@ -394,7 +394,7 @@ async def test_a_sync_that_was_not_begun_is_tried_again() -> None:
         async with asyncio.timeout(PATIENCE_S):
             await flusher.flushed()
     assert (failures, partition.noted, len(partition.log.ran_in)) == ([], [1], 4)
-    assert [each["event"] for each in lines] == ["flush_held_up", "flush_went_on"]
+    assert [each["event"] for each in lines] == ["flush_stalled", "flush_resumed"]
     assert "/data/t-0" in lines[0]["reason"] and "ulimit" in lines[0]["advice"]
 
 
