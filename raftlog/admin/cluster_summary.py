@@ -6,7 +6,7 @@ Thousands of partitions are visited in slices; the image is immutable, so the co
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,10 +20,6 @@ SLICE: Final = 1_000
 KEY: Final = "min.insync.replicas"
 MOST_NAMED: Final = 20
 """Partitions that are named of each kind; all are counted."""
-
-
-MOST_RISKS_NAMED: Final = 100
-"""Partitions that are named of each risk of a restart; all are counted."""
 
 
 class Kind:
@@ -79,24 +75,6 @@ class Survey:
             self.at_min_isr.add(topic, partition)
         if state.is_reassigned:
             self.reassigning.add(topic, partition)
-
-
-class BrokerRisks:
-    """What the restart of one broker would do to its partitions: counted by code, the first of each code named."""
-
-    def __init__(self, image: MetadataImage) -> None:
-        self.image = image
-        self.counts: Counter[str] = Counter()
-        self.names: defaultdict[str, list[str]] = defaultdict(list)
-        self.replicas = 0
-        self.behind: set[TopicPartition] = set()
-        """Its replicas that are not in sync, but for the ones that a reassignment adds."""
-
-    def add(self, code: str, name: TopicPartition) -> None:
-        """Count a partition."""
-        self.counts[code] += 1
-        if self.counts[code] <= MOST_RISKS_NAMED:
-            self.names[code].append(f"{name.topic}-{name.partition}")
 
 
 class PartitionHealths:

@@ -25,7 +25,7 @@ from raftlog.metadata.history import History
 from raftlog.metadata.image import Endpoint, MetadataImage
 
 if TYPE_CHECKING:
-    from raftlog.admin.cluster_summary import BrokerRisks, Survey
+    from raftlog.admin.cluster_summary import Survey
     from raftlog.admin.samples import Samples
     from raftlog.admin.streams import Streams
     from raftlog.security.authorizer import Authorizer
@@ -174,10 +174,12 @@ class NodeView:
     """Transactions of the whole cluster; None without the broker role."""
     started_ms: int = field(init=False)
     """Unix time at which this was made, when the node started."""
-    has_caught_up: bool = False
-    """Whether every replica here has been in sync since the start; see `native.restarts`."""
-    restart_risks: dict[tuple[int, int], BrokerRisks] = field(default_factory=dict)
-    """The newest by broker and margin; see `native.restarts`."""
+    never_in_sync: set[TopicPartition] | None = None
+    """Replicas here that have not been in sync since the start, as of the last question; see `native.restarts`."""
+    judging_restarts: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while the risks of a restart are judged: one at a time, however many ask."""
+    judged_restarts: dict[tuple[int, int], tuple[float, Any]] = field(default_factory=dict)
+    """The newest by broker and margin, each with the time until which it is returned again."""
     surveyed: Survey | None = None
     """The newest survey; ask `survey_of`."""
 

@@ -33,6 +33,7 @@ def main() -> None:
     if (
         sys.argv[1:2]
         and sys.argv[1] in _MAY_SKIP_CLEANUP
+        and sys.argv[1:3] != ["cluster", "restart"]  # it ends drains
         and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     ):
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -114,27 +114,41 @@ def restart(
             "--each", metavar="COMMAND", help="restarts node {id}, as 'ssh n{id} …'; run by the shell"
         ),
     ],
+    node_http: Annotated[
+        str,
+        typer.Option(
+            "--node-http",
+            metavar="URL",
+            help="HTTP API of node {id}, if its own address is not reached from here",
+        ),
+    ] = "",
     margin: Margin = 0,
     wait: Wait = RESTART_WAIT_S,
-    since: Annotated[
-        int, typer.Option("--since", metavar="MS", min=0, help="resume: leave nodes alone that started since")
-    ] = 0,
+    skip: Annotated[
+        str, typer.Option("--skip", metavar="ID,…", help="resume: brokers that have been restarted")
+    ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-d", help="print the order and the risks, and restart nothing")
+        bool, typer.Option("--dry-run", "-d", help="print the order and the risks, and restart no broker")
     ] = False,
     form: Form,
-) -> None:
+) -> int:
     """Restart all brokers, one after the other: drained, only when it is safe, and the next when it has caught up.
 
-    It stops where it is not safe within --wait, as when a second node is lost, and prints how to resume.
+    It stops where a restart is not safe within --wait, as when a second node is lost, and prints how to resume.
     """
-    from raftlog.cli.rolling_restart import RollingRestart, now_ms
+    from raftlog.cli.rolling_restart import RollingRestart
 
-    run = RollingRestart(api, each, margin, wait, since or now_ms())
-    if dry_run:
-        print_rows(run.plan(), form, ("node", "safe", "blocking", "notes"))
-    else:
-        run.run()
+    try:
+        done = {int(number) for number in skip.split(",") if skip}
+    except ValueError:
+        raise Failure(
+            f"--skip {skip}: expected numbers of brokers, with commas between", exits.USAGE
+        ) from None
+    run = RollingRestart(api, each, node_http, margin, wait, done)
+    if not dry_run:
+        return run.run()
+    print_rows(run.plan(), form, ("node", "safe", "blocking", "notes"))
+    return exits.OK
 
 
 @http_verb(cluster, "health", prints_rows=True)

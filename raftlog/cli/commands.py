@@ -64,7 +64,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "broker": Entry(
         _LOOK, "raftlog.cli.broker:broker", "List and describe brokers, their settings and disks."
     ),
-    "node": Entry(_LOOK, "raftlog.cli.node:node", "Wait until a node may be stopped without harm."),
+    "node": Entry(_LOOK, "raftlog.cli.node:node", "Wait until a node can be stopped safely."),
     "quorum": Entry(
         _LOOK, "raftlog.cli.quorum:quorum", "Show the metadata quorum and how far its voters are."
     ),

@@ -47,8 +47,9 @@ class HttpApi:
     """PEM file of the key, if it is not in the certificate's file."""
     only_over_tls: bool = False
     """Whether `user` is for Kafka's listeners too, and so must not cross a network in the clear."""
-    believes_this_machine: bool = False
-    """Whether any certificate will do on this machine, for requests without a login: it is for another address."""
+    skips_verification_here: bool = False
+    """Whether any certificate of a server on this machine is accepted, for requests without a login: the certificate is
+    for another address."""
     _found: str = ""
 
     def ask(self, method: str, path: str, body: Any = None, *, accepted: int | None = None) -> Any:
@@ -116,7 +117,7 @@ class HttpApi:
             context = ssl.create_default_context(cafile=self.cacert or None)
         except OSError as error:
             raise Failure(f"--cacert {self.cacert}: {error.strerror or error}", exits.USAGE) from None
-        if self.believes_this_machine and is_loopback(host) and not self._authorization():
+        if self.skips_verification_here and is_loopback(host) and not (self._authorization() or self.cacert):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.certificate:

@@ -96,6 +96,8 @@ class Cluster:
         self._client_id = client_id
         self._diagnose = diagnose if dialer.is_plaintext else None
         self._any: Connection | None = None
+        self._last_server: Address | None = None
+        """Tried last by `_first_server`, which goes on with the next one: this one may answer some requests only."""
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, Node] = {}
         self._coordinators: dict[str, int] = {}
@@ -171,6 +173,7 @@ class Cluster:
         """
         deadline = time.monotonic() + self.timeout_s
         waiting, done = set(partitions), {}
+        patience_s = ANSWER_S if api_key in REPEATABLE else math.inf
         while waiting:
             for leader, group in self._by_leader(waiting).items():
                 try:
@@ -178,11 +181,12 @@ class Cluster:
                         api_key,
                         partial(_build_group, build, group),
                         broker=leader,
-                        timeout_s=deadline - time.monotonic(),
+                        timeout_s=min(deadline - time.monotonic(), patience_s),
                     )
                 except (KafkaError, Unreachable) as error:
                     if _is_late(deadline) or (isinstance(error, KafkaError) and not error.retriable):
                         raise
+                    patience_s *= 2
                     continue
                 for topic in answer.topics:
                     for part in topic.partitions:
@@ -314,12 +318,14 @@ class Cluster:
         last: OSError = ConnectionError("none is named")
         known = [(each.host, each.port) for each in self._brokers.values()]
         servers = list(dict.fromkeys((*self._servers, *known)))
+        begin = servers.index(self._last_server) + 1 if self._last_server in servers else 0
         patience_s = CONNECT_S
         while True:
             is_hanging = False
-            for host, port in servers:
+            for server in (*servers[begin:], *servers[:begin]):
+                self._last_server = server
                 try:
-                    return self._dial(host, port, min(deadline, time.monotonic() + patience_s))
+                    return self._dial(*server, min(deadline, time.monotonic() + patience_s))
                 except TimeoutError as error:
                     last, is_hanging = error, True
                 except OSError as error:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from raftlog.admin.cluster_summary import MOST_RISKS_NAMED
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import restarts
+from raftlog.admin.native.health import BrokerHealth, State
 from raftlog.admin.native.quorum import Quorum, QuorumMember
-from raftlog.admin.native.restarts import caught_up, restart_risks, risk_of
+from raftlog.admin.native.restarts import (
+    MOST_NAMED,
+    CaughtUp,
+    RestartRisks,
+    caught_up,
+    restart_risks,
+    risk_of,
+)
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
 from raftlog.base.types import TopicPartition
@@ -49,17 +57,40 @@ def view(image: MetadataImage, unready: tuple[str, ...] = ()) -> NodeView:
     return NodeView(load_config({"node.id": "1"}), lambda: image, lambda: list(unready), lambda: 5.0)
 
 
+class World:
+    """The quorum as its leader knows it, and the brokers that do not answer."""
+
+    def __init__(self) -> None:
+        self.quorum = quorum(n1="leads", n2="follows", n3="follows")
+        self.silent: set[int] = set()
+        self.asked = 0
+
+    async def known(self, _node: NodeView) -> Quorum:
+        self.asked += 1
+        return self.quorum
+
+    async def health(self, _asker: object, broker: BrokerState) -> BrokerHealth:
+        answers = broker.broker_id not in self.silent
+        state: State = "in_service" if answers else "silent"
+        if broker.fenced:
+            state = "fenced" if answers else "down"
+        elif broker.in_controlled_shutdown:
+            state = "stopping"
+        return BrokerHealth(broker.broker_id, state, [])
+
+
 @pytest.fixture(autouse=True)
-def healthy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have every voter keep up."""
-    set_quorum(monkeypatch, quorum(n1="leads", n2="follows", n3="follows"))
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Have every voter keep up, and every broker answer."""
+    made = World()
+    monkeypatch.setattr(restarts, "quorum_of", made.known)
+    monkeypatch.setattr(restarts, "broker_health", made.health)
+    return made
 
 
-def set_quorum(monkeypatch: pytest.MonkeyPatch, found: Quorum) -> None:
-    async def known(_node: NodeView) -> Quorum:
-        return found
-
-    monkeypatch.setattr(restarts, "quorum_of", known)
+async def judged(node: NodeView, broker_id: int, margin: int = 0) -> RestartRisks:
+    asker: Any = None
+    return await restart_risks(node, asker, broker_id, margin)
 
 
 def codes(risks: list[restarts.Risk]) -> list[str]:
@@ -67,13 +98,13 @@ def codes(risks: list[restarts.Risk]) -> list[str]:
 
 
 RISKS = [
-    # replicas, isr, min.insync.replicas, margin, what a restart of broker 1 would bring
+    # replicas, isr, min.insync.replicas, margin, what a restart of broker 1 would bring; "!": it blocks
     (ALL, ALL, 1, 0, ""),
     (ALL, ALL, 2, 0, "at_min_isr"),
-    (ALL, (1, 2), 2, 0, "under_min_isr"),
+    (ALL, (1, 2), 2, 0, "under_min_isr!"),
     (ALL, (1, 2), 1, 0, "at_min_isr"),
-    (ALL, (1,), 1, 0, "offline"),
-    (ALL, (1,), 2, 0, "offline"),
+    (ALL, (1,), 1, 0, "offline!"),
+    (ALL, (1,), 2, 0, "offline!"),
     # what waiting cannot change
     ((1,), (1,), 1, 0, "only_replica"),
     ((1,), (1,), 2, 0, "only_replica"),
@@ -82,9 +113,9 @@ RISKS = [
     (ALL, ALL, 3, 0, "always_under_min_isr"),
     # a margin, where the partition can have it
     (ALL, ALL, 1, 1, ""),
-    (ALL, (1, 2), 1, 1, "below_margin"),
+    (ALL, (1, 2), 1, 1, "below_margin!"),
     (ALL, ALL, 2, 1, "at_min_isr"),
-    ((1, 2, 3, 4), (1, 2, 3), 2, 1, "below_margin"),
+    ((1, 2, 3, 4), (1, 2, 3), 2, 1, "below_margin!"),
 ]
 
 
@@ -94,42 +125,58 @@ def test_a_partition_is_at_risk_by_what_stays_in_sync(
 ) -> None:
     """Only what passes by waiting blocks."""
     state = PartitionState(replicas, isr, isr[0])
-    assert risk_of(state, 1, min_insync, (1, 2, 3, 4), margin) == code
-    blocks = {"offline", "under_min_isr", "below_margin"}
-    assert (code in restarts.BLOCKING) == (code in blocks)
+    found = risk_of(state, 1, min_insync=min_insync, staying=(1, 2, 3, 4), margin=margin)
+    assert f"{found}{'!' if found in restarts.BLOCKING else ''}" == code
 
 
-async def test_a_replica_in_sync_whose_broker_is_going_is_not_counted_on() -> None:
-    """It is in the ISR until the controller has removed it."""
+def test_a_reassignment_brings_replicas_that_are_worth_waiting_for() -> None:
+    """One that is added, or a partition of which this broker's replica is the one that is added."""
+    grows = PartitionState((1, 2), (1,), 1, adding_replicas=(2,))
+    assert risk_of(grows, 1, min_insync=1, staying=(1, 2), margin=0) == "offline"
+    joins = PartitionState((2, 1), (1,), 1, adding_replicas=(1,))
+    assert risk_of(joins, 1, min_insync=1, staying=(1, 2), margin=0) == "offline"
+
+
+async def test_a_replica_whose_broker_stops_or_does_not_answer_is_not_counted_on(world: World) -> None:
+    """It is in the ISR until the controller has removed it, and its voter keeps up until the leader misses it."""
     state = PartitionState(ALL, ALL, 1)
-    for going in (broker(2, in_controlled_shutdown=True), broker(2, fenced=True)):
-        found = await restart_risks(view(image_of(state, brokers=(broker(1), going, broker(3)))), 1)
+    for going in (broker(2, in_controlled_shutdown=True), broker(2, fenced=True), broker(2)):
+        world.silent = set() if going.in_controlled_shutdown else {2}
+        found = await judged(view(image_of(state, brokers=(broker(1), going, broker(3)))), 1)
         assert codes(found.blocking) == ["quorum_majority", "under_min_isr"]
         assert not found.safe
 
 
-async def test_a_broker_that_is_not_in_sync_risks_nothing() -> None:
+async def test_a_broker_that_is_fenced_and_runs_votes() -> None:
+    """It lost its log directory, say, and would otherwise hold up the restarts of all others."""
+    state = PartitionState((1, 3), (1, 3), 1)
+    found = await judged(
+        view(image_of(state, min_insync=1, brokers=(broker(1), broker(2, fenced=True), broker(3)))), 1
+    )
+    assert found.safe
+
+
+async def test_a_broker_that_is_not_in_sync_or_out_of_service_risks_nothing() -> None:
     """Its restart takes no replica away from the ISR; the restart of another does."""
     node = view(image_of(PartitionState(ALL, (2, 3), 2)))
-    assert (await restart_risks(node, 1)).safe
-    assert not (await restart_risks(node, 2)).safe
+    assert (await judged(node, 1)).safe
+    assert not (await judged(node, 2)).safe
+    fenced = view(
+        image_of(PartitionState(ALL, (1,), 1), brokers=(broker(1, fenced=True), broker(2), broker(3)))
+    )
+    assert (await judged(fenced, 1)).safe
 
 
 async def test_risks_are_counted_and_the_first_are_named() -> None:
     """All of them are counted; the leaderships that move are a note."""
-    found = await restart_risks(view(image_of(*[PartitionState(ALL, (1, 2), 1)] * (MOST_RISKS_NAMED + 5))), 1)
+    found = await judged(view(image_of(*[PartitionState(ALL, (1, 2), 1)] * (MOST_NAMED + 5))), 1)
     (risk,) = found.blocking
-    assert (risk.count, len(risk.partitions), risk.partitions[1]) == (
-        MOST_RISKS_NAMED + 5,
-        MOST_RISKS_NAMED,
-        "t-1",
-    )
-    assert [(each.code, each.count) for each in found.notes] == [("leads", MOST_RISKS_NAMED + 5)]
+    assert (risk.count, len(risk.partitions), risk.partitions[1]) == (MOST_NAMED + 5, MOST_NAMED, "t-1")
+    assert [(each.code, each.count) for each in found.notes] == [("leads", MOST_NAMED + 5)]
 
 
-async def test_a_majority_of_voters_must_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_majority_of_voters_must_stay(world: World) -> None:
     """With one silent voter of three no other may go; with two voters none ever could, which is a note."""
-    node = view(image_of())
     for states, blocking, notes in (
         ({"n1": "leads", "n2": "follows", "n3": "silent"}, ["quorum_majority"], []),
         ({"n1": "leads", "n2": "lags", "n3": "follows"}, ["quorum_majority"], []),
@@ -138,77 +185,75 @@ async def test_a_majority_of_voters_must_stay(monkeypatch: pytest.MonkeyPatch) -
         ({"n1": "leads", "n2": "follows"}, [], ["few_voters"]),
         ({"n1": "leads"}, [], ["few_voters"]),
     ):
-        set_quorum(monkeypatch, quorum(**states))
-        found = await restart_risks(node, 1)
+        world.quorum = quorum(**states)
+        found = await judged(view(image_of()), 1)
         assert (codes(found.blocking), codes(found.notes)) == (blocking, notes), states
-    set_quorum(monkeypatch, quorum(n1="leads", n2="follows", n3="follows"))
-    for going in (broker(3, fenced=True), broker(3, in_controlled_shutdown=True)):
-        fenced = view(image_of(brokers=(broker(1), broker(2), going)))
-        assert codes((await restart_risks(fenced, 1)).blocking) == ["quorum_majority"], "it is not missed yet"
-    lost = Quorum(False, None, 0, 0, 2, [], [])
-    set_quorum(monkeypatch, lost)
-    assert codes((await restart_risks(node, 1)).blocking) == ["no_controller"]
+    world.quorum = Quorum(False, None, 0, 0, 2, [], [])
+    assert codes((await judged(view(image_of()), 1)).blocking) == ["no_controller"]
 
 
 async def test_the_restart_of_an_unknown_node_is_not_judged() -> None:
     """Answered with 404: a wrong number is not safe."""
     with pytest.raises(ApiError) as raised:
-        await restart_risks(view(image_of()), 9)
+        await judged(view(image_of()), 9)
     assert raised.value.status == 404
 
 
-async def test_partitions_are_visited_once_for_each_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anyone may ask as often as they like; another image is another answer, and the old one is not kept."""
-    visits: list[object] = []
-
-    def visited(*given: object) -> str:
-        visits.append(given)
-        return ""
-
-    monkeypatch.setattr(restarts, "risk_of", visited)
-    image = image_of(PartitionState(ALL, ALL, 1))
-    node = view(image)
-    for _ in range(3):
-        await restart_risks(node, 1)
-        await caught_up(node)
-    assert len(visits) == 1
-    newer = image_of(PartitionState(ALL, ALL, 1))
-    node.image = lambda: newer
-    await restart_risks(node, 1)
-    assert len(visits) == 2
-    assert [each.image for each in node.restart_risks.values()] == [newer]
+async def test_all_who_ask_at_once_get_one_judgement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anyone may ask as often as they like. Another broker or margin is another question, and old answers go."""
+    node = view(image_of(PartitionState(ALL, ALL, 1)))
+    found = await asyncio.gather(*(judged(node, 1) for _ in range(20)))
+    assert (world.asked, len({id(each) for each in found})) == (1, 1)
+    await judged(node, 1, margin=1)
+    assert (world.asked, len(node.judged_restarts)) == (2, 2)
+    monkeypatch.setattr(restarts, "JUDGED_S", -1.0)
+    node.judged_restarts = {key: (0.0, each) for key, (_, each) in node.judged_restarts.items()}
+    await judged(node, 2)
+    assert (world.asked, list(node.judged_restarts)) == (3, [(2, 0)])
 
 
-async def test_a_node_has_caught_up_once_all_its_replicas_were_in_sync() -> None:
-    """What is not in sync later does not take that back, until the next start."""
-    node = view(image_of(PartitionState(ALL, ALL, 1), PartitionState(ALL, (2, 3), 2)))
-    found = await caught_up(node)
-    assert (found.caught_up, found.replicas, found.in_sync, found.in_sync_percent) == (False, 2, 1, 50)
-    assert found.reasons == ["1 of 2 replicas are not in sync"]
-    full, less = image_of(PartitionState(ALL, ALL, 1)), node.image()
-    node.image = lambda: full
-    assert (await caught_up(node)).caught_up
-    node.image = lambda: less
-    again = await caught_up(node)
-    assert (again.caught_up, again.in_sync_percent) == (True, 50)
+async def test_a_node_has_caught_up_once_each_replica_has_been_in_sync() -> None:
+    """Not all at the same time. What is not in sync later does not take that back, until the next start."""
+    first, second = PartitionState(ALL, (2, 3), 2), PartitionState(ALL, ALL, 1)
+    images = [
+        image_of(first, first),
+        image_of(second, first),
+        image_of(first, second),
+        image_of(first, first),
+    ]
+    node = view(images[0])
+    seen = []
+    for image in images:
+        node.image = lambda image=image: image  # type: ignore[misc]
+        found = await caught_up(node)
+        seen.append((found.caught_up, found.in_sync_percent, found.reasons))
+    assert seen == [
+        (False, 0, ["2 of 2 replicas are not in sync yet"]),
+        (False, 50, ["1 of 2 replicas are not in sync yet"]),
+        (True, 100, []),
+        (True, 100, []),
+    ]
 
 
 async def test_a_node_that_does_not_take_part_has_not_caught_up() -> None:
-    """Its metadata may be empty or old, in which nothing is behind."""
-    found = await caught_up(view(MetadataImage(), unready=("it is fenced",)))
-    assert (found.caught_up, found.reasons) == (False, ["it is fenced"])
+    """Its metadata may be empty or old, in which every replica is in sync."""
+    node = view(MetadataImage(), unready=("it is fenced",))
+    assert await caught_up(node) == CaughtUp(False, 0, ["it is fenced"])
+    node.unready_reasons = list
+    assert (await caught_up(node)).caught_up
 
 
-async def test_replicas_that_are_added_or_have_stopped_for_good_are_not_awaited() -> None:
-    """The first has a reassignment to wait for, the second a person."""
+async def test_replicas_that_cannot_get_in_sync_are_not_awaited() -> None:
+    """One that is added has a reassignment to wait for, one without a leader that leader, a stopped one a person."""
 
     class Facts:
         def failed_replicas(self) -> dict[TopicPartition, str]:
-            return {TopicPartition("t", 1): "it would cut committed records"}
+            return {TopicPartition("t", 2): "it would cut committed records"}
 
     added = PartitionState((2, 3, 1), (2, 3), 2, adding_replicas=(1,))
-    node = view(image_of(added, PartitionState(ALL, (2, 3), 2), PartitionState(ALL, ALL, 1)))
-    assert not (await caught_up(node)).caught_up
+    leaderless, behind = PartitionState(ALL, (3,)), PartitionState(ALL, (2, 3), 2)
+    image = image_of(added, leaderless, behind)
+    assert (await caught_up(view(image))).reasons == ["1 of 2 replicas are not in sync yet"]
+    node = view(image)
     node.facts = Facts()  # type: ignore[assignment]
-    found = await caught_up(node)
-    assert (found.caught_up, found.replicas, found.in_sync) == (True, 1, 1)
+    assert (await caught_up(node)).caught_up

@@ -16,7 +16,7 @@ import pytest
 from raftlog.cli import exits
 from raftlog.testing.cluster import AdminCluster
 from tests.cli.live import invoke
-from tests.kit.waits import PATIENCE_S, ended, until
+from tests.kit.waits import PATIENCE_S, ended
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
@@ -121,11 +121,21 @@ def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluste
     url = cluster.admin_url(1)
     code, _, errors = invoke("cluster", "restart", "--each", "exit 3 # {id}", "--http", url)
     assert code == exits.FAILED
-    assert "ended with exit code 3; the others are not restarted. To resume: --since " in errors
+    assert "ended with exit code 3; no broker has been restarted" in errors
     code, printed, _ = invoke(
-        "cluster", "restart", "--each", "true {id}", "--since", "1", "--dry-run", "-o", "jsonl", "--http", url
+        "cluster",
+        "restart",
+        "--each",
+        "true {id}",
+        "--skip",
+        "1,2,3",
+        "--dry-run",
+        "-o",
+        "jsonl",
+        "--http",
+        url,
     )
-    assert (code, printed) == (0, ""), "all have started since 1970"
+    assert (code, printed) == (0, "")
     code, _, errors = invoke("cluster", "restart", "--each", "true", "--http", url)
     assert (code, errors) == (exits.USAGE, "raftlog: --each: say {id} where the node's number belongs\n")
     cluster.wait_until_healthy()
@@ -133,11 +143,7 @@ def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluste
 
 def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) -> None:
     """With one node down, another's stop would leave one voter and one replica; it is safe once that one is back."""
-    cluster.kill(3)
-    until(
-        lambda: all(3 not in each.isr for each in cluster.partitions("rides").values()),
-        "node 3 is out of the ISR",
-    )
+    cluster.kill(3)  # in the same moment it is not missed yet, and is in the ISRs
     url = cluster.admin_url(2)
     code, _, errors = invoke("node", "wait-safe", "--wait", "0", "--http", url)
     assert code == exits.UNHEALTHY
@@ -160,5 +166,5 @@ def test_a_node_that_does_not_answer_is_not_waited_for(cluster: AdminCluster) ->
     cluster.stop(3)
     code, _, errors = invoke("node", "wait-safe", "--wait", "60", "--http", cluster.admin_url(3))
     assert code == exits.UNREACHABLE
-    assert "nobody answers" in errors
+    assert "no answer at" in errors
     cluster.restart(3)

@@ -143,7 +143,7 @@ def test_a_pod_has_no_rights_and_writes_only_its_disk() -> None:
 
 def test_the_grace_period_has_room_for_a_controlled_shutdown() -> None:
     """A node gives its leaderships away, then may take STOP_S to sync its logs; only then Kubernetes may kill it."""
-    grace = Release(render({})).template["terminationGracePeriodSeconds"]
+    grace = Release(render({"waitSafeSeconds": 0})).template["terminationGracePeriodSeconds"]
     assert grace > CONTROLLED_SHUTDOWN_S + STOP_S
 
 
@@ -154,7 +154,8 @@ def test_probes_ask_the_admin_api_as_it_speaks() -> None:
         asked = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
         assert {each["scheme"] for each in asked.values()} == {scheme}
         paths = {name: each["path"] for name, each in asked.items()}
-        assert paths == {"startup": "/v1/caught-up", "liveness": "/v1/live", "readiness": "/v1/ready"}
+        ready = "/v1/ready?caught_up=true"  # a pod that copies yet holds up rollouts and evictions
+        assert paths == {"startup": "/v1/live", "liveness": "/v1/live", "readiness": ready}
 
 
 def test_a_pod_is_stopped_only_when_it_is_safe() -> None:

@@ -89,7 +89,7 @@ async def get_health(call: Call) -> Health:
     node, image = call.node, call.node.image()
     quorum, brokers, found = await asyncio.gather(
         quorum_of(node),
-        asyncio.gather(*(_broker(call.asker, each) for _, each in sorted(image.brokers.items()))),
+        asyncio.gather(*(broker_health(call.asker, each) for _, each in sorted(image.brokers.items()))),
         node.survey_of(image),
     )
     reasons = [
@@ -128,7 +128,8 @@ def _controller(quorum: Quorum, named: int) -> int | None:
     return quorum.leader_id if named == NO_BROKER else named
 
 
-async def _broker(asker: Asks, broker: BrokerState) -> BrokerHealth:
+async def broker_health(asker: Asks, broker: BrokerState) -> BrokerHealth:
+    """Ask a broker for its log directories, for ANSWER_S at most."""
     offline: list[str] = []
     full: list[str] = []
     answers = True

@@ -8,6 +8,7 @@ import msgspec
 
 from raftlog import __version__
 from raftlog.admin.native.health import log_reasons
+from raftlog.admin.native.restarts import caught_up
 from raftlog.admin.route import NO_RIGHTS, Call, Route
 
 
@@ -34,11 +35,19 @@ async def get_live(call: Call) -> Alive:
     return Alive("alive", __version__, call.node.config.node_id, call.node.started_ms)
 
 
+class WhichReadiness(msgspec.Struct, forbid_unknown_fields=True):
+    """`caught_up`: the node must also have caught up since it started, as in /v1/caught-up."""
+
+    caught_up: bool = False
+
+
 async def get_ready(call: Call) -> tuple[int, Readiness]:
     """200 or 503. Problems of other nodes, or a log that cannot be written, never make this node unready: serving
     clients is better than restarting for the log.
     """
     reasons = call.node.unready_reasons()
+    if call.query.caught_up and not reasons:
+        reasons = (await caught_up(call.node)).reasons
     warnings = [each.message for each in log_reasons(call.node)]
     return (503 if reasons else 200), Readiness(not reasons, reasons, warnings)
 
@@ -50,6 +59,7 @@ ROUTES: Final = (
         "/v1/ready",
         get_ready,
         "Is the node ready?",
+        query=WhichReadiness,
         role="anyone",
         unavailable=Readiness,
         rights=NO_RIGHTS,

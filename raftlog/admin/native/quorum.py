@@ -65,7 +65,10 @@ async def quorum_of(node: NodeView) -> Quorum:
     except KafkaError:
         return _as_known_here(node)
     assert isinstance(reply, QuorumDescription)
-    now_ms = int(node.wall_clock_ms())
+    dated = {each.replica_id: each.last_fetch_ms for each in reply.voters}
+    now_ms = dated.get(reply.leader_id, -1)  # by the leader's own clock: this node's may be another
+    if now_ms < 0:
+        now_ms = int(node.wall_clock_ms())
     return Quorum(
         told_by_leader=True,
         leader_id=reply.leader_id if reply.leader_id >= 0 else None,
