@@ -384,7 +384,7 @@ def _transactions(scrape: Scrape) -> Iterator[Family]:
     yield single(name, "gauge", "Age of the oldest that is open or being ended here, 0: none is.", open_s)
     name = "raftlog_transaction_outcomes_untold"
     text = "Transactions decided here with markers not yet written to every partition."
-    yield single(name, "gauge", text, facts.untold)
+    yield single(name, "gauge", text, facts.unfinished_outcomes)
 
     def counter(name: str, text: str, value: int) -> Family:
         return single(

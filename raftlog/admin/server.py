@@ -140,7 +140,7 @@ class AdminServer:
             await asyncio.sleep(self._limits.sweep_s)
             self._connections.sweep()
             if self._node.tls is not None:
-                await self._node.tls.look(self._node.offload)
+                await self._node.tls.reload_if_changed(self._node.offload)
             limited.flush()
             audit.limited.flush()
 

@@ -152,7 +152,7 @@ class Login:
         self._fail("unsupported_handshake", advice)
         raise IllegalSaslState(advice)
 
-    async def go_on(self, message: bytes) -> LoginStep:
+    async def authenticate(self, message: bytes) -> LoginStep:
         """Handle the next message of the mechanism. Waits only if a token's key must be fetched.
 
         Raises IllegalSaslState without a mechanism, and SaslAuthenticationFailed if authentication fails.

@@ -135,7 +135,7 @@ class ServerTls:
         """Close every connection in its handshake."""
         self._handshakes.close()
 
-    async def look(self, offload: Offload) -> None:
+    async def reload_if_changed(self, offload: Offload) -> None:
         """Load new files, if there are any."""
         try:
             context = await offload(self._contexts.renew)
@@ -188,7 +188,7 @@ async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for each in servers:
-            await each.look(offload)
+            await each.reload_if_changed(offload)
 
 
 def reason_of(error: ssl.SSLError) -> str:
