@@ -52,7 +52,7 @@ def check_secret(node: NodeConfig) -> Iterator[Finding]:
     else:
         yield mend(
             "secrets",
-            "raftlog.cluster.secret is not set, so whoever knows the voters' addresses can act as a node",
+            "raftlog.cluster.secret is not set, so anyone who knows the voters' addresses can act as a node",
             "set it to the same on every node, such as what openssl rand -hex 32 prints",
         )
 

@@ -210,7 +210,7 @@ def _judge_room(about: str, folder: Path) -> Finding:
     stat = os.statvfs(folder)
     free, total = stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
     sentence = f"{in_bytes(free)} of {in_bytes(total)} are free"
-    advice = "make room, or let topics keep less (retention.ms, retention.bytes)"
+    advice = "free some space, or reduce retention.ms or retention.bytes"
     if free < FULL_BYTES:
         return mend(about, sentence, advice)
     return note(about, sentence, advice) if free < FULL_SHARE * total else ok(about, sentence)

@@ -153,7 +153,7 @@ def check_quorum(node: NodeConfig) -> Iterator[Finding]:
         yield mend(
             "quorum",
             f"the voters look for this node at port {own[1]}, but it listens on {listener}",
-            "make controller.quorum.voters and listeners say the same port",
+            "set the same port in controller.quorum.voters and listeners",
         )
     others = {each: address for each, address in node.voters.items() if each != node.node_id}
     silent = []
@@ -163,7 +163,7 @@ def check_quorum(node: NodeConfig) -> Iterator[Finding]:
             yield mend(
                 "quorum",
                 f"voter {node_id}: {host} cannot be resolved",
-                "mend controller.quorum.voters, or DNS",
+                "correct controller.quorum.voters, or DNS",
             )
         if not _connects(found):
             silent.append(f"{node_id} ({format_address(host, port)})")

@@ -210,7 +210,7 @@ def elect(
     topic_partitions: TopicPartitions = None,
     *,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="let a replica lead that may lack records, where no other can")
+        bool, typer.Option("--unclean", help="elect a replica that may lack records, if no other can lead")
     ] = False,
 ) -> int:
     """Let the preferred (first) replica lead again, where it is in sync."""
@@ -219,7 +219,7 @@ def elect(
         for topic, number in read_topic_partition(target, each):
             chosen.setdefault(topic, []).append(number)
     if unclean and not chosen:
-        raise Failure("--unclean loses records: say which partitions", exits.USAGE)
+        raise Failure("--unclean loses records: name the partitions", exits.USAGE)
 
     def build(make: Any) -> Any:
         wanted = tuple(
@@ -294,7 +294,7 @@ def reassign(
     if throttle and cancel:
         raise Failure("--throttle is for moves, not for taking them back", exits.USAGE)
     if bool(replicas) == cancel:
-        raise Failure("say where to: --replicas ID,ID,... (or --cancel)", exits.USAGE)
+        raise Failure("name the replicas: --replicas ID,ID,... (or use --cancel)", exits.USAGE)
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
         raise Failure(f"--replicas {replicas}: broker ids with commas between", exits.USAGE)
     rate = read_rate(throttle) if throttle else 0

@@ -140,7 +140,7 @@ def add_partitions(
 ) -> int:
     """Add partitions to a topic. Keys may go to other partitions from then on."""
     if bool(by) == bool(total):
-        raise Failure("say how many: either --num to add, or --partitions in all", exits.USAGE)
+        raise Failure("give --num to add partitions, or --partitions for the total", exits.USAGE)
     total = total or by + len(target.topic(name).partitions)
 
     def build(make: Any) -> Any:

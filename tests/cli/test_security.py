@@ -274,7 +274,7 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
     authority = ("--cacert", str(cluster.certificates.ca))
     assert "add -F FILE, --user NAME or --token TOKEN" in invoke("cluster", "health", *where, *authority)[2]
     plain = cluster.admin_url().replace("https", "http")
-    assert f"say --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
+    assert f"use --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
     assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
 
 

@@ -99,7 +99,7 @@ ROUTES: Final = (
         "DELETE",
         "/v1/brokers/{broker_id:int}/drain",
         undrain_broker,
-        "Let a broker lead again",
+        "End the drain of a broker",
         Drain,
         rights=ALTER_CLUSTER,
     ),

@@ -158,7 +158,7 @@ class Login:
         Raises IllegalSaslState without a mechanism, and SaslAuthenticationFailed if authentication fails.
         """
         if not self._mechanism or self.failed:
-            raise IllegalSaslState("SaslHandshake comes first, and names a mechanism")
+            raise IllegalSaslState("SaslHandshake must come first")
         try:
             if len(message) > MAX_MESSAGE_BYTES:
                 why = f"a message of a login has at most {MAX_MESSAGE_BYTES} bytes"
