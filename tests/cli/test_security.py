@@ -212,7 +212,7 @@ def test_a_command_without_settings_is_told_that_the_listener_speaks_tls(
     """Not that no broker answers: the next thing to do is to name a file of settings."""
     ran = CommandLine(cluster.bootstrap_servers)(*words)
     assert (ran.returncode, ran.stdout) == (exits.DENIED, "")
-    where = f"raftlog: {cluster.bootstrap_servers}: its listener speaks TLS"
+    where = f"raftlog: {cluster.bootstrap_servers}: its listener uses TLS"
     assert ran.stderr.startswith(where) and "-F FILE" in ran.stderr, ran.stderr
     assert ran.stderr.count("\n") == 1
 
