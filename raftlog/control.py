@@ -305,7 +305,7 @@ class ControlPlane:
         try:
             request = decode_request(payload)
         except msgspec.ValidationError as error:
-            reason = f"the active controller's release does not know this request: {error}"
+            reason = f"the active controller's release does not support this request: {error}"
             answered.set_exception(UnsupportedVersion(reason))
             return answered
         except msgspec.DecodeError as error:

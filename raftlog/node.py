@@ -396,7 +396,7 @@ class BrokerRole:
         self.lifecycle.lateness = env.lateness
         self.lifecycle.ages = env.ages
         self.lifecycle.on_session_renewed = session.renew
-        control.loop_watch.on_look = session.look
+        control.loop_watch.on_look = session.check
         self.lifecycle.start_serving = self._start_serving
         self.lifecycle.on_went_back = self._note_older_directories
         self.lifecycle.lacks_room = lambda: self.replicas.logs.lacks_room

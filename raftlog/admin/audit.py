@@ -22,7 +22,7 @@ log = get_logger("audit")
 limited = LimitedLog(log, time.monotonic)
 
 
-def tell_parts(call: Call, done: Collection[str], failed: Collection[str]) -> None:
+def record_parts(call: Call, done: Collection[str], failed: Collection[str]) -> None:
     """Record the outcome of each part of a change for the audit log: done, failed, or partly."""
     call.outcome = "done" if not failed else "partly" if done else "failed"
     call.audit["done"] = _named(sorted(done))

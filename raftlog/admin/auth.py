@@ -156,7 +156,7 @@ class Authenticator:
             self.failed("bearer", error.reason, address, advice=error.advice)
             return None
         if login.is_new:
-            _tell_login("bearer", login.principal, address)
+            _log_login("bearer", login.principal, address)
         expires_at = asyncio.get_running_loop().time() + login.lasts_ms / 1000
         return Caller(login.principal, "operator", login.principal, address, expires_at)
 
@@ -179,7 +179,7 @@ class Authenticator:
             return None
         principal = f"{USER}:{user}"
         if outcome == "right":
-            _tell_login("basic", principal, address)
+            _log_login("basic", principal, address)
         return Caller(principal, "operator", principal, address)
 
     def failed(
@@ -200,7 +200,7 @@ class Authenticator:
         )
 
 
-def _tell_login(mechanism: str, principal: str, address: str) -> None:
+def _log_login(mechanism: str, principal: str, address: str) -> None:
     audit.limited.info(
         "admin_login_succeeded", per=principal, mechanism=mechanism, principal=principal, address=address
     )

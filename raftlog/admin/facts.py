@@ -160,7 +160,7 @@ class TransactionFacts(NamedTuple):
     aborted: int
     timed_out: int
     fenced: int
-    untold: int
+    unfinished_outcomes: int
     """Outcomes with missing markers."""
     oldest_open_ms: int | None
     """When the oldest that is open or being ended began, wall clock."""

@@ -40,7 +40,7 @@ async def undrain(
     timeout: float | None = None,  # noqa: ASYNC109
     by: str = "",
 ) -> BrokerDrain:
-    """Let a broker lead again. Its leaderships come back with the next rebalance, or a preferred election."""
+    """End the drain of a broker. Its leaderships come back with the next rebalance, or a preferred election."""
     reply = await submit(DrainBroker(broker_id, draining=False, by=by), timeout=timeout)
     assert isinstance(reply, BrokerDrain)
     return reply

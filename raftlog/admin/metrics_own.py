@@ -173,12 +173,12 @@ def _compaction(scrape: Scrape) -> Iterator[Family]:
     def counter(name: str, text: str, value: float) -> Family:
         return single(f"raftlog_compaction{name}_total", "counter", text, value)
 
-    yield counter("s", "Cleanings of compacted logs that came to their end.", counts.cleanings)
+    yield counter("s", "Completed cleanings of compacted logs.", counts.cleanings)
     text = "Failed cleanings: damage, a disk error, or a batch that could not be rewritten."
     yield counter("s_failed", text, counts.failures)
     yield counter("_read_bytes", "Bytes of segments that were cleaned.", counts.bytes_before)
-    yield counter("_written_bytes", "Bytes of the segments that took their place.", counts.bytes_after)
-    yield counter("_removed_records", "Records that cleanings took out.", counts.records_removed)
+    yield counter("_written_bytes", "Bytes of the segments that replaced them.", counts.bytes_after)
+    yield counter("_removed_records", "Records that cleanings removed.", counts.records_removed)
     yield counter("_seconds", "Time in which a log was being cleaned.", counts.seconds)
 
 
@@ -223,7 +223,7 @@ def _requests(scrape: Scrape) -> Iterator[Family]:
     yield labelled("raftlog_throttle_seconds_total", "counter", text, seconds_of)
     yield single("raftlog_connections", "gauge", "Open connections.", counted.open_connections)
     name = "raftlog_connections_accepted_total"
-    yield single(name, "counter", "Connections that came.", counted.connections)
+    yield single(name, "counter", "Accepted connections.", counted.connections)
     name = "raftlog_connections_refused_total"
     yield single(name, "counter", "Connections beyond a limit.", counted.refused)
     name = "raftlog_connections_closed_total"
@@ -247,12 +247,12 @@ def _memory(scrape: Scrape) -> Iterator[Family]:
     text = "Memory for what clients and brokers send and are sent, by purpose."
     yield labelled("raftlog_memory_used_bytes", "gauge", text, used)
     limits = ((own, each.limit_bytes) for own, each in accounts)
-    text = "From where on others wait, or are refused, for want of that memory."
+    text = "Limit beyond which requests wait or are refused."
     yield labelled("raftlog_memory_limit_bytes", "gauge", text, limits)
     most = ((own, each.most_bytes) for own, each in accounts)
     yield labelled("raftlog_memory_most_bytes", "gauge", "The most that was ever used of it.", most)
     full = ((own, each.times_full) for own, each in accounts)
-    text = "How often all of it came to be used."
+    text = "How often the limit was reached."
     yield labelled("raftlog_memory_exhausted_total", "counter", text, full)
 
 
@@ -274,7 +274,7 @@ def _admission(scrape: Scrape) -> Iterator[Family]:
     yield single(
         name,
         "gauge",
-        "Connections that are not read for want of memory for requests.",
+        "Connections that wait for request memory.",
         admission.readers_waiting,
     )
     yield single("raftlog_fetch_sessions", "gauge", "Fetch sessions (KIP-227).", admission.fetch_sessions)
@@ -327,9 +327,9 @@ def _disks(scrape: Scrape) -> Iterator[Family]:
     text = "Replicas that follow no leader, since they would have to cut committed records for it."
     yield single("raftlog_failed_replicas", "gauge", text, failed)
     troubled = ((own, int(bool(each.trouble))) for own, each in directories)
-    text = "Whether a log directory refused something in the last minute, for want of descriptors."
+    text = "Whether a log directory ran out of file descriptors in the last minute."
     yield labelled("raftlog_log_directory_refuses", "gauge", text, troubled)
-    text = "Replicas of this node that could not be made yet, for want of room, say."
+    text = "Replicas of this node that could not be created yet, for example on a full disk."
     yield single("raftlog_replicas_not_created", "gauge", text, len(scrape.facts.refused_replicas()))
     seconds = ((own, each.sync_seconds) for own, each in directories)
     text = "How long a log directory's rounds of syncs took: what acks=all waits for on this disk."
@@ -384,7 +384,7 @@ def _transactions(scrape: Scrape) -> Iterator[Family]:
     yield single(name, "gauge", "Age of the oldest that is open or being ended here, 0: none is.", open_s)
     name = "raftlog_transaction_outcomes_untold"
     text = "Transactions decided here with markers not yet written to every partition."
-    yield single(name, "gauge", text, facts.untold)
+    yield single(name, "gauge", text, facts.unfinished_outcomes)
 
     def counter(name: str, text: str, value: int) -> Family:
         return single(

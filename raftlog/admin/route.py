@@ -87,7 +87,7 @@ class Call:
     audit: dict[str, Any] = field(default_factory=dict)
     """Further facts for the audit log, besides caller, operation and address."""
     outcome: str = "done"
-    """The audit log's outcome of a change without an exception; see `audit.tell_parts`."""
+    """The audit log's outcome of a change without an exception; see `audit.record_parts`."""
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> bool:
         """Whether the caller may do something with a resource."""

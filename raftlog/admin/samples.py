@@ -132,7 +132,7 @@ class Samples:
 
     async def _keep(self) -> None:
         while True:
-            await self.take()
+            await self.take_sample()
             await asyncio.sleep(EVERY_S)
 
     def asked(self, after_ms: int) -> list[Sample]:
@@ -149,7 +149,7 @@ class Samples:
     def _is_wanted(self) -> bool:
         return self._asked_at is not None and self._clock() - self._asked_at < UNASKED_S
 
-    async def take(self) -> None:
+    async def take_sample(self) -> None:
         """Take a sample; the first only sets the baseline of the next."""
         facts = self._node.facts
         if facts is None:

@@ -140,7 +140,7 @@ class AdminServer:
             await asyncio.sleep(self._limits.sweep_s)
             self._connections.sweep()
             if self._node.tls is not None:
-                await self._node.tls.look(self._node.offload)
+                await self._node.tls.reload_if_changed(self._node.offload)
             limited.flush()
             audit.limited.flush()
 
@@ -230,7 +230,7 @@ class AdminServer:
                 path=request.path,
                 request_id=request[ID],
             )
-            return _failure(500, Error(500, f"the node failed; its log says more under {request[ID]}"))
+            return _failure(500, Error(500, f"internal error; see the node's log for {request[ID]}"))
 
     def _adapter(self, route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def adapt(request: web.Request) -> web.StreamResponse:

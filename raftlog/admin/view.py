@@ -92,7 +92,7 @@ class ServerTls(Protocol):
     def close(self) -> None:
         """Close every connection in its handshake."""
 
-    async def look(self, offload: Offload) -> None:
+    async def reload_if_changed(self, offload: Offload) -> None:
         """Take new files, if there are."""
 
     def principal_of(self, connection: ssl.SSLObject) -> str:

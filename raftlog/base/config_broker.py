@@ -77,7 +77,7 @@ class NodeConfig(
     )
     node_id: int = _node("node.id", "int", 1, "Number of this node, unique in the cluster", at_least=0)
     broker_rack: str | None = _node(
-        "broker.rack", "string", None, "Where the node stands; replicas of a partition are spread over racks"
+        "broker.rack", "string", None, "The node's rack; replicas of a partition are spread over racks"
     )
     cluster_id: str | None = _node(
         "cluster.id",

@@ -56,13 +56,13 @@ class TopicDefaults:
     compression_zstd_level: int = _default("compression.zstd.level")
     log_cleanup_policy: tuple[str, ...] = _default("log.cleanup.policy")
     log_retention_ms: int | None = _default(
-        "log.retention.ms", "; goes before the minutes and the hours", read=_read_retention
+        "log.retention.ms", "; takes precedence over the minutes and the hours", read=_read_retention
     )
     log_retention_minutes: int | None = setting(
         "log.retention.minutes",
         "int",
         None,
-        "Default of retention.ms, in minutes; goes before the hours",
+        "Default of retention.ms, in minutes; takes precedence over the hours",
         at_least=-1,
         read=_read_retention,
     )
@@ -76,9 +76,9 @@ class TopicDefaults:
     )
     log_retention_bytes: int = _default("log.retention.bytes")
     log_segment_bytes: int = _default("log.segment.bytes")
-    log_roll_ms: int | None = _default("log.roll.ms", "; goes before the hours")
+    log_roll_ms: int | None = _default("log.roll.ms", "; takes precedence over the hours")
     log_roll_hours: int = setting("log.roll.hours", "int", 168, "Default of segment.ms, in hours", at_least=1)
-    log_roll_jitter_ms: int | None = _default("log.roll.jitter.ms", "; goes before the hours")
+    log_roll_jitter_ms: int | None = _default("log.roll.jitter.ms", "; takes precedence over the hours")
     log_roll_jitter_hours: int = setting(
         "log.roll.jitter.hours", "int", 0, "Default of segment.jitter.ms, in hours", at_least=0
     )

@@ -67,7 +67,7 @@ def parse_address(text: str) -> tuple[str, int]:
     is_bracketed = host.startswith("[") and host.endswith("]")
     host = host[1:-1] if is_bracketed else host
     if is_bracketed != (":" in host):
-        raise ValueError(f"{text!r}: an IPv6 address stands in brackets, as in [::1]:9092")
+        raise ValueError(f"{text!r}: an IPv6 address needs brackets, as in [::1]:9092")
     if host and not is_host(host):
         raise ValueError(f"{text!r}: {host!r} is neither a host name nor an IP address")
     return host, int(port)

@@ -235,7 +235,7 @@ def _read_jaas(text: str) -> Trust:
         options.pop(prefix + "password", ""),
     )
     if any(name.startswith("unsecured") for name in options):
-        raise UnusableJaas("has options of unsecured tokens, and raftlog takes none that is not signed")
+        raise UnusableJaas("has options of unsecured tokens, but raftlog requires signed tokens")
     if options:
         raise UnusableJaas(
             f"may have no options but {prefix}location, type and password: brokers do not log in"

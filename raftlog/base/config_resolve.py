@@ -151,7 +151,7 @@ def _with_protocol(draft: Draft, listener: Listener) -> Listener:
     if known is None:
         draft.fault("listener.security.protocol.map", f"lacks listener {listener.name}")
     elif known in SASL_PROTOCOLS and listener.name in draft.get("controller_listener_names"):
-        draft.fault("listeners", f"listener {listener.name} wants {known}, but {NO_LOGINS}")
+        draft.fault("listeners", f"listener {listener.name} is set to {known}, but {NO_LOGINS}")
     return listener._replace(security_protocol=known or "PLAINTEXT")
 
 
@@ -165,7 +165,7 @@ def _judge_controller_listeners(draft: Draft) -> None:
             "listeners", f"lacks {names[0]}, which controller.listener.names names; add {names[0]}://:9093"
         )
     elif not draft.is_controller and have & set(names):
-        draft.fault("listeners", f"{names[0]} belongs to controllers, and this node is only a broker")
+        draft.fault("listeners", f"{names[0]} is a controllers' listener, but this node is only a broker")
     if draft.is_broker and not have - set(names):
         draft.fault("listeners", "a broker needs a listener besides the controller's; add PLAINTEXT://:9092")
 
@@ -178,7 +178,7 @@ def _judge_protocols(draft: Draft) -> None:
         if name not in have and protocol in SASL_PROTOCOLS:
             draft.fault(
                 "listener.security.protocol.map",
-                f"wants {protocol} for controllers ({name}), but {NO_LOGINS}",
+                f"sets {protocol} for controllers ({name}), but {NO_LOGINS}",
             )
 
 
@@ -340,7 +340,7 @@ def _judge_advertised(draft: Draft, advertised: Listener, bound: Listener) -> No
     elif is_loopback(advertised.host) and not is_loopback(bound.host):
         reason = "clients on other machines will connect to themselves"
     elif not is_loopback(advertised.host) and is_loopback(bound.host):
-        reason = "the listener takes connections from this machine only"
+        reason = "the listener accepts connections from this machine only"
     if reason:
         draft.warn(
             "advertised_listener_unreachable", advertised=str(advertised), listener=str(bound), reason=reason
@@ -431,7 +431,7 @@ def _resolve_secret(draft: Draft) -> None:
         )
     draft.warn(
         "cluster_secret_missing",
-        consequence="whoever knows the voters can pass for a node of the cluster",
+        consequence="anyone who knows the voters can act as a node of the cluster",
         advice="set raftlog.cluster.secret where strangers reach the ports",
     )
 

@@ -189,7 +189,7 @@ def logins_of(
         except ValueError as error:
             fault(name, str(error))
     if not mechanisms:
-        fault(_MECHANISMS_SETTING, f"listener {listener} wants a login, but there is no mechanism for one")
+        fault(_MECHANISMS_SETTING, f"listener {listener} requires SASL, but no mechanism is enabled")
     if "PLAIN" in mechanisms and not users:
         fault(
             f"{LISTENER_PREFIX}{listener.lower()}.plain.{_JAAS_SETTING}",

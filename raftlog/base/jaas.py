@@ -52,7 +52,7 @@ def parse_jaas(text: str) -> JaasEntry:
     if mechanism is None:
         raise UnusableJaas(f"the login module must be one of {', '.join(_MODULES)}")
     if words[1].lower() not in _FLAGS:
-        raise UnusableJaas("behind the login module stands `required`")
+        raise UnusableJaas("the login module must be followed by `required`")
     count, rest = divmod(len(words) - 3, 3)
     if rest or signs[2:] != ["", "=", ""] * count + [";"]:
         raise UnusableJaas('options are key="value", and a semicolon ends the line')

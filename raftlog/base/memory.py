@@ -71,7 +71,7 @@ class Account:
     def give(self, size: int) -> None:
         """Count `size` bytes less."""
         self.used -= size
-        assert self.used >= 0, f"more was given back than taken: {self.name}"
+        assert self.used >= 0, f"more was released than acquired: {self.name}"
         if self._waiting and self.used < self.plenty:
             waiting, self._waiting = self._waiting, {}
             for waiter in waiting:

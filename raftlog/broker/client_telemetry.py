@@ -275,7 +275,7 @@ class ClientTelemetry:
 
     def _check(self, client: TelemetryClient, push: Push, *, max_bytes: int, now: float) -> None:
         if client.terminating:
-            raise self._refused(InvalidRequest("the client said before that it was terminating"))
+            raise self._refused(InvalidRequest("the client has already sent its terminating push"))
         asked_since = client.got_at is not None and (
             client.pushed_at is None or client.got_at > client.pushed_at
         )

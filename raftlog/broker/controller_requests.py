@@ -108,7 +108,7 @@ class ask_in_parts(Generic[Part, R]):
             raise PolicyViolation(f"one request changes at most {MAX_PARTS} topics, partitions or resources")
         left_ms = int((self._deadline_at - self._clock()) * 1000)
         if left_ms <= 0:
-            raise RequestTimedOut("the request's time was over before these came up")
+            raise RequestTimedOut("the request timed out before these parts")
         return await ask(self._broker, self._request_of(some), self._expected, timeout_ms=left_ms)
 
 

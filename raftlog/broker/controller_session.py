@@ -43,7 +43,7 @@ def may_be_led_elsewhere(state: PartitionState, broker_id: int, silent: frozense
 
 
 class ControllerSession:
-    """Call `look` a few times a second.
+    """Call `check` a few times a second.
 
     `isr_members` returns the other members of the ISRs of the partitions that this broker leads.
     """
@@ -82,9 +82,9 @@ class ControllerSession:
         self._ends_at = sent_at + self._session_s
         self._missing = {}
         self._probing.clear()
-        self._tell()
+        self._report_change()
 
-    def look(self, late_s: float = 0.0) -> None:
+    def check(self, late_s: float = 0.0) -> None:
         """Find the brokers that may lead without our knowledge. `late_s` is how long our loop was stalled before."""
         now = self._now()
         self._ends_at += max(0.0, late_s)
@@ -93,7 +93,7 @@ class ControllerSession:
         heard_since = now - self._silence_s
         missing = [each for each in self._isr_members() if self.fetched_at.get(each, NEVER) < heard_since]
         self._missing = {each: self._missing.get(each) for each in missing}
-        self._tell()
+        self._report_change()
         for each in missing:
             if each not in self._probing:
                 self._probing.add(each)
@@ -104,9 +104,9 @@ class ControllerSession:
         self._probing.discard(broker_id)
         if broker_id in self._missing:
             self._missing[broker_id] = result
-            self._tell()
+            self._report_change()
 
-    def _tell(self) -> None:
+    def _report_change(self) -> None:
         silent = frozenset(each for each, said in self._missing.items() if said not in {None, "refused"})
         if silent == self.silent:
             return

@@ -85,7 +85,7 @@ class _Held:
         """Start to count them."""
         self._requests.take(self._size)
 
-    def let_go(self) -> None:
+    def stop_counting(self) -> None:
         """Stop counting them; a second call has no effect."""
         size, self._size = self._size, 0
         self._requests.give(size)
@@ -254,7 +254,7 @@ async def _decode_then_handle(
     result = _begin(connection.server.broker, api, request, message)
     del message, pieces, frame
     if api.waits_for_members:
-        held.let_go()
+        held.stop_counting()
     return await result if inspect.iscoroutine(result) else result
 
 
@@ -350,7 +350,7 @@ async def _conclude(
         connection.close("request_failed", api_key=request.api_key, reason=error.message)
     finally:
         work.close()  # the broker may have stopped before there was room
-        held.let_go()
+        held.stop_counting()
 
 
 async def _answer(slot: Slot, request: RequestContext, work: Coroutine[Any, Any, Any]) -> None:

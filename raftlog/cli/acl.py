@@ -169,7 +169,7 @@ def delete(
     """Delete rules: the rules that the same options would add, or all of a resource. Prints the deleted rules."""
     wanted = filters(reached.asked)
     if not reached.asked.resources:
-        raise Failure(f"say of what: {RESOURCE_OPTIONS}", exits.USAGE)
+        raise Failure(f"name a resource: {RESOURCE_OPTIONS}", exits.USAGE)
     if not reached.asked.names_users and not force:
         _confirm()
     return _settle(delete_rules(reached.target, wanted), form)

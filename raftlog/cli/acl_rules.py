@@ -153,7 +153,7 @@ def _check(asked: Asked) -> None:
     elif asked.idempotent:
         raise _usage("--idempotent goes with --producer")
     elif asked.names_users and not asked.resources:
-        raise _usage(f"say of what: {RESOURCE_OPTIONS}")
+        raise _usage(f"name a resource: {RESOURCE_OPTIONS}")
     _check_who(asked)
     for user in asked.users:
         if user != WILDCARD:

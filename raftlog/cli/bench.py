@@ -231,9 +231,7 @@ def _gaps(outcome: Outcome) -> Iterator[Figure]:
     yield Figure(
         "failover", f"{name}, worst", outcome.worst_s, "s", worst, note=f"of {len(outcome.rounds)} rounds"
     )
-    yield Figure(
-        "failover", f"{name}, return", outcome.worst_back_s, "s", note="worst gap while it comes back"
-    )
+    yield Figure("failover", f"{name}, return", outcome.worst_back_s, "s", note="worst gap during its return")
     yield Figure("failover", f"{name}, client errors", outcome.errors, "", errors)
 
 

@@ -82,7 +82,7 @@ def drain(
     api: HttpApi,
     number: Id,
     *,
-    undo: Annotated[bool, typer.Option("--undo", help="let it lead again")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="end the drain")] = False,
 ) -> None:
     """Hand a broker's leaderships to others, and give it none until --undo: before its host is worked on."""
     api.ask("DELETE" if undo else "POST", f"/v1/brokers/{number}/drain")

@@ -57,9 +57,7 @@ class ChaosOptions:
             help="processes, namespaces, or auto: wherever a case's faults can be injected",
         ),
     ] = ANYWHERE
-    minutes: Annotated[
-        float, typer.Option(min=0, help="how long to run altogether (default: as long as the cases say)")
-    ] = 0
+    minutes: Annotated[float, typer.Option(min=0, help="total time (default: the cases' own)")] = 0
     seed: Annotated[
         int | None, typer.Option(help="which node is hit, when, and by which fault (default: random)")
     ] = None

@@ -180,7 +180,7 @@ def health(
                 found = str(failure)
             if found != reported:
                 reported = found
-                _tell_change(found, form)
+                _print_change(found, form)
             if exit_when_healthy and isinstance(found, Verdict) and found.status == GREEN:
                 return 0
             time.sleep(LOOK_EVERY_S)
@@ -188,7 +188,7 @@ def health(
         return exits.INTERRUPTED
 
 
-def _tell_change(found: Verdict | str, form: Form) -> None:
+def _print_change(found: Verdict | str, form: Form) -> None:
     if form is Form.TABLE:
         print(time.strftime("%H:%M:%S", time.gmtime()), end="  ")
     if isinstance(found, str):

@@ -246,7 +246,7 @@ def _show(report: Report, options: DemoOptions) -> None:
 
 
 def _wait_for_interrupt(cluster: Cluster) -> None:
-    lines = [f"the cluster keeps running at {cluster.bootstrap_servers}; Ctrl-C takes it down and deletes it"]
+    lines = [f"the cluster keeps running at {cluster.bootstrap_servers}; Ctrl-C stops and deletes it"]
     lines += [
         f"  node {each.node_id}  {each.address}  process {each.pid}  log {each.log_path}"
         for each in cluster.nodes.values()

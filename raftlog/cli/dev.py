@@ -73,7 +73,7 @@ def dev(
         ),
     ] = 0,
     data: Annotated[
-        Path | None, typer.Option(help="a folder to keep the data in, to go on with later (default: none)")
+        Path | None, typer.Option(help="a folder to keep the data in (default: a temporary folder)")
     ] = None,
     port: Annotated[
         int,

@@ -13,14 +13,14 @@ import typer
 
 from raftlog.base.config import NodeConfig, environment_name, is_secret
 from raftlog.base.config_network import is_loopback
-from raftlog.cli.doctor_data import look_at_data
+from raftlog.cli.doctor_data import check_data
 from raftlog.cli.doctor_findings import Finding, Level, mend, note, ok
-from raftlog.cli.doctor_machine import look_at_clock, look_at_disks, look_at_limits, look_at_versions
+from raftlog.cli.doctor_machine import check_clock, check_disks, check_limits, check_versions
 from raftlog.cli.doctor_network import (
-    look_at_advertised,
-    look_at_peers_clocks,
-    look_at_ports,
-    look_at_quorum,
+    check_advertised,
+    check_peers_clocks,
+    check_ports,
+    check_quorum,
 )
 from raftlog.cli.exits import FAILED
 from raftlog.cli.printable import printable
@@ -30,10 +30,10 @@ from raftlog.cli.server import read_config, read_config_file
 OTHERS_MAY_READ: Final = 0o044
 
 
-def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
+def check_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
     """Report the config's warnings, and whether others may read secrets in its file."""
     for warning in node.warnings:
-        if warning.event == "cluster_secret_missing":  # look_at_secret knows whether it matters
+        if warning.event == "cluster_secret_missing":  # check_secret knows whether it matters
             continue
         words = ", ".join(f"{name} {value}" for name, value in warning.fields.items())
         yield note("config", f"{warning.event.replace('_', ' ')}: {words}", "see raftlog config")
@@ -43,7 +43,7 @@ def look_at_config(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
         yield note("secrets", f"other users may read {file}, which has secrets", f"chmod 600 {file}")
 
 
-def look_at_secret(node: NodeConfig) -> Iterator[Finding]:
+def check_secret(node: NodeConfig) -> Iterator[Finding]:
     """See whether strangers are kept out of the cluster."""
     if "raftlog.cluster.secret" in node.given:
         yield ok("secrets", "raftlog.cluster.secret is set")
@@ -52,28 +52,28 @@ def look_at_secret(node: NodeConfig) -> Iterator[Finding]:
     else:
         yield mend(
             "secrets",
-            "raftlog.cluster.secret is not set, so whoever knows the voters' addresses can act as a node",
+            "raftlog.cluster.secret is not set, so anyone who knows the voters' addresses can act as a node",
             "set it to the same on every node, such as what openssl rand -hex 32 prints",
         )
 
 
 LOOKS: Final[tuple[Callable[[NodeConfig], Iterable[Finding]], ...]] = (
-    look_at_limits,
-    look_at_versions,
-    look_at_clock,
-    look_at_peers_clocks,
-    look_at_disks,
-    look_at_data,
-    look_at_ports,
-    look_at_advertised,
-    look_at_quorum,
-    look_at_secret,
+    check_limits,
+    check_versions,
+    check_clock,
+    check_peers_clocks,
+    check_disks,
+    check_data,
+    check_ports,
+    check_advertised,
+    check_quorum,
+    check_secret,
 )
 
 
 def examine(node: NodeConfig, file: Path | None) -> Iterator[Finding]:
     """Yield all findings, in the order of the report."""
-    yield from look_at_config(node, file)
+    yield from check_config(node, file)
     for look in LOOKS:
         yield from look(node)
 

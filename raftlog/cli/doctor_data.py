@@ -25,7 +25,7 @@ FROM_BACKUP: Final = (
 )
 
 
-def look_at_data(node: NodeConfig) -> Iterator[Finding]:
+def check_data(node: NodeConfig) -> Iterator[Finding]:
     """See whether each data folder is this node's and of one cluster, and whether a voter can read its metadata."""
     clusters = {}
     for folder in map(Path, dict.fromkeys([*node.log_dirs, node.metadata_log_dir])):
@@ -33,11 +33,11 @@ def look_at_data(node: NodeConfig) -> Iterator[Finding]:
         try:
             found = parse_properties(path.read_text())
         except OSError:
-            continue  # it is new; whether it can be read is look_at_disks' business
+            continue  # it is new; whether it can be read is check_disks' business
         except ValueError:
             yield mend(f"data {folder}", f"{path} is damaged: it is not text", FROM_BACKUP)
             continue
-        if whose := _look_at_owner(folder, found, node):
+        if whose := _check_folder_owner(folder, found, node):
             yield whose
         elif found.get("cluster.id"):
             clusters[found["cluster.id"]] = folder
@@ -48,10 +48,10 @@ def look_at_data(node: NodeConfig) -> Iterator[Finding]:
             "data", f"the folders are of several clusters: {listed}", "name the folders of one cluster"
         )
     if "controller" in node.roles:
-        yield from _look_at_metadata(node)
+        yield from _check_metadata(node)
 
 
-def _look_at_owner(folder: Path, found: dict[str, str], node: NodeConfig) -> Finding | None:
+def _check_folder_owner(folder: Path, found: dict[str, str], node: NodeConfig) -> Finding | None:
     about, whose = f"data {folder}", found.get("node.id")
     if whose == UNFINISHED:
         return mend(about, "it has an unfinished restore", "empty it, and run raftlog restore again")
@@ -66,7 +66,7 @@ def _look_at_owner(folder: Path, found: dict[str, str], node: NodeConfig) -> Fin
     return None
 
 
-def _look_at_metadata(node: NodeConfig) -> Iterator[Finding]:
+def _check_metadata(node: NodeConfig) -> Iterator[Finding]:
     path = f"{node.metadata_log_dir}/{METADATA_FOLDER}/{NAME}"
     if not os.path.exists(path):
         if any(os.path.exists(f"{each}/{RECOVERY_POINTS}") for each in node.log_dirs):

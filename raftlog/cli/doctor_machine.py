@@ -53,7 +53,7 @@ _KINDS: Final = {
 """The file systems on which acknowledged records may get lost, and why."""
 
 
-def look_at_limits(_node: NodeConfig) -> Iterator[Finding]:
+def check_limits(_node: NodeConfig) -> Iterator[Finding]:
     """See how many files this user's processes may open; a node raises its soft limit to the hard limit by itself."""
     from raftlog.process import files_for_clients
 
@@ -68,7 +68,7 @@ def look_at_limits(_node: NodeConfig) -> Iterator[Finding]:
         yield ok("limits", sentence)
 
 
-def look_at_versions(_node: NodeConfig) -> Iterator[Finding]:
+def check_versions(_node: NodeConfig) -> Iterator[Finding]:
     """Check that Python and the packages are the versions that raftlog requires."""
     version = platform.python_version()
     if sys.version_info[:2] > NEWEST_PYTHON:
@@ -103,7 +103,7 @@ def _wrong(requirement: str) -> str:
     return f"{name} is {found}, not {pinned}" if pinned and found != pinned else ""
 
 
-def look_at_clock(node: NodeConfig, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+def check_clock(node: NodeConfig, now: Callable[[], float] = time.time) -> Iterator[Finding]:
     """Check that the clock is synchronized, and not behind the times written here."""
     if _is_kept_right() is False:
         yield note(
@@ -139,13 +139,13 @@ def _times(folder: Path) -> Iterator[float]:
                 yield entry.stat().st_mtime
 
 
-def look_at_disks(node: NodeConfig) -> Iterator[Finding]:
+def check_disks(node: NodeConfig) -> Iterator[Finding]:
     """See whether each data folder can be written, and lies on a disk with room that keeps its word."""
     for folder in dict.fromkeys([*node.log_dirs, node.metadata_log_dir]):
-        yield from _look_at_folder(Path(folder))
+        yield from _check_folder(Path(folder))
 
 
-def _look_at_folder(folder: Path) -> Iterator[Finding]:
+def _check_folder(folder: Path) -> Iterator[Finding]:
     about, existing = f"disk {folder}", folder
     try:
         existing = _nearest(folder)
@@ -210,7 +210,7 @@ def _judge_room(about: str, folder: Path) -> Finding:
     stat = os.statvfs(folder)
     free, total = stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize
     sentence = f"{in_bytes(free)} of {in_bytes(total)} are free"
-    advice = "make room, or let topics keep less (retention.ms, retention.bytes)"
+    advice = "free some space, or reduce retention.ms or retention.bytes"
     if free < FULL_BYTES:
         return mend(about, sentence, advice)
     return note(about, sentence, advice) if free < FULL_SHARE * total else ok(about, sentence)

@@ -27,7 +27,7 @@ LISTENING: Final = "0A"
 Address = tuple[str, int]
 
 
-def look_at_ports(node: NodeConfig) -> Iterator[Finding]:
+def check_ports(node: NodeConfig) -> Iterator[Finding]:
     """Check that the node can listen, or find what uses its ports."""
     addresses = {str(each): (each.host, each.port) for each in node.listeners}
     if node.admin_listener is not None:
@@ -35,10 +35,10 @@ def look_at_ports(node: NodeConfig) -> Iterator[Finding]:
     runs = is_running(node)
     for name, (host, port) in addresses.items():
         if port:
-            yield _look_at_port(name, host, port, runs=runs)
+            yield _check_port(name, host, port, runs=runs)
 
 
-def _look_at_port(name: str, host: str, port: int, *, runs: bool) -> Finding:
+def _check_port(name: str, host: str, port: int, *, runs: bool) -> Finding:
     about = f"port {port}"
     try:
         passive = socket.AI_PASSIVE  # no host is every interface
@@ -98,14 +98,14 @@ def _opened(descriptor: Path) -> str:
         return ""
 
 
-def look_at_advertised(node: NodeConfig) -> Iterator[Finding]:
+def check_advertised(node: NodeConfig) -> Iterator[Finding]:
     """Check that clients and other nodes can find the advertised addresses."""
     several = len(node.voters) > 1 and any(not is_loopback(host) for host, _ in node.voters.values())
     for each in node.advertised_listeners:
-        yield _look_at_address(each, reached=is_running(node), several=several)
+        yield _check_address(each, reached=is_running(node), several=several)
 
 
-def _look_at_address(listener: Listener, *, reached: bool, several: bool) -> Finding:
+def _check_address(listener: Listener, *, reached: bool, several: bool) -> Finding:
     about = f"advertised {listener}"
     advice = "set advertised.listeners to a name or address that clients reach"
     found = _resolve(listener.host, listener.port)
@@ -145,7 +145,7 @@ def _is_own(host: str) -> bool:
     return False
 
 
-def look_at_quorum(node: NodeConfig) -> Iterator[Finding]:
+def check_quorum(node: NodeConfig) -> Iterator[Finding]:
     """Check that enough other voters answer for a majority, and that this voter is at its configured address."""
     own = node.voters.get(node.node_id)
     listener = find_listener(node.listeners, node.controller_listener_names)
@@ -153,7 +153,7 @@ def look_at_quorum(node: NodeConfig) -> Iterator[Finding]:
         yield mend(
             "quorum",
             f"the voters look for this node at port {own[1]}, but it listens on {listener}",
-            "make controller.quorum.voters and listeners say the same port",
+            "set the same port in controller.quorum.voters and listeners",
         )
     others = {each: address for each, address in node.voters.items() if each != node.node_id}
     silent = []
@@ -163,7 +163,7 @@ def look_at_quorum(node: NodeConfig) -> Iterator[Finding]:
             yield mend(
                 "quorum",
                 f"voter {node_id}: {host} cannot be resolved",
-                "mend controller.quorum.voters, or DNS",
+                "correct controller.quorum.voters, or DNS",
             )
         if not _connects(found):
             silent.append(f"{node_id} ({format_address(host, port)})")
@@ -181,7 +181,7 @@ def _judge_quorum(voters: int, silent: list[str]) -> Finding:
     return (mend if voters - len(silent) < majority else note)("quorum", sentence, advice)
 
 
-def look_at_peers_clocks(node: NodeConfig) -> Iterator[Finding]:
+def check_peers_clocks(node: NodeConfig) -> Iterator[Finding]:
     """Compare the clock with other voters' clocks, if their HTTP APIs are at the same port as this node's."""
     if node.admin_listener is None:
         return

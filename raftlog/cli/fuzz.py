@@ -44,7 +44,7 @@ class FuzzOptions:
     """The options of the command line."""
 
     frames: Annotated[int, typer.Option(min=1, help="how many to send")] = 200_000
-    seed: Annotated[int, typer.Option(min=0, help="where all chance comes from")] = 1
+    seed: Annotated[int, typer.Option(min=0, help="seed of all random choices")] = 1
     first: Annotated[
         int, typer.Option(min=0, help="begin at this chunk of 20,000 frames of the seed, if not live")
     ] = 0

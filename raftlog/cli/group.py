@@ -159,7 +159,7 @@ def reset(
     }
     rule = one_rule(given)
     if bool(topics) == all_topics:
-        raise Failure("say of which topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
+        raise Failure("name topics: --topic TOPIC[:P,P] or --all-topics", exits.USAGE)
     found = looked_up(target, name) if topics else described(target, name)
     why_not = in_use(found) if found is not None else ""
     if execute and why_not:
@@ -216,7 +216,7 @@ def _delete(target: Target, name: str) -> KafkaError | None:
 def delete_offsets(target: Target, name: Id, *, topics: Topics = None) -> int:
     """Forget how far a group has read in some topics."""
     if not topics:
-        raise Failure("say of which topics: --topic TOPIC[:P,P]", exits.USAGE)
+        raise Failure("name topics: --topic TOPIC[:P,P]", exits.USAGE)
     described(target, name)
     numbers: dict[str, list[int]] = {}
     for topic, number in (key for each in topics for key in read_topic_partition(target, each)):

@@ -37,7 +37,7 @@ def one_rule(given: Mapping[str, Any]) -> tuple[str, Any]:
     rules = [(rule, value) for rule, value in given.items() if value is not None]
     if len(rules) != 1:
         raise Failure(
-            "say where to, once: --to-earliest, --to-latest, --to-offset, --shift-by, ...", exits.USAGE
+            "choose one target: --to-earliest, --to-latest, --to-offset, --shift-by, ...", exits.USAGE
         )
     return rules[0]
 

@@ -91,9 +91,9 @@ class HttpApi:
                     f"the certificate of {url} is not trusted ({error.verify_message}); --cacert names the authority",
                     exits.DENIED,
                 ) from None
-            where = "--http or RAFTLOG_HTTP says where the HTTP API is"
+            where = "set --http or RAFTLOG_HTTP to the address of the HTTP API"
             if isinstance(error, http.client.RemoteDisconnected) and address.scheme == "http":
-                where = f"if it speaks TLS, say --http https://{address.netloc}"
+                where = f"if it uses TLS, use --http https://{address.netloc}"
             raise Failure(f"no answer at {url} ({reason}); {where}", exits.UNREACHABLE) from None
         finally:
             connection.close()

@@ -21,7 +21,7 @@ def find_http_api(target: Target) -> str:
             if failure.code == exits.DENIED:  # no other broker will say more
                 asked = str(failure).removeprefix(f"broker {broker.broker_id}: ")
                 raise Failure(
-                    f"{asked}, to find the HTTP API; --http says where one is", exits.DENIED
+                    f"{asked}, to find the HTTP API; set its address with --http", exits.DENIED
                 ) from None
             reasons.append(str(failure))
             continue
@@ -33,7 +33,8 @@ def find_http_api(target: Target) -> str:
         reasons.append(f"that of broker {broker.broker_id} listens at {where}")
     told = "; ".join(reasons)
     raise Failure(
-        f"no HTTP API of the cluster at {target.servers} can be reached from here ({told}); --http says where one is",
+        f"no HTTP API of the cluster at {target.servers} can be reached from here ({told}); "
+        "set its address with --http",
         exits.UNREACHABLE,
     )
 

@@ -18,7 +18,7 @@ def why_closed(servers: str) -> str:
         try:
             address = host.strip("[]"), int(port)
             if _speaks_tls(address):
-                return f"its listener speaks TLS: {SAY}"
+                return f"its listener uses TLS: {SAY}"
             return f"its listener requires a login: {SAY}" if _wants_login(address) else ""
         except (OSError, ValueError):
             continue

@@ -54,7 +54,7 @@ def throttle(
         )
 
 
-def let_go(target: Target, topics: Iterable[str]) -> bool:
+def remove_throttles(target: Target, topics: Iterable[str]) -> bool:
     """Remove the throttle of these topics; return whether the brokers' rates were removed too. Raise Failure.
 
     The rates stay while any partition is moved: they may throttle it.

@@ -15,7 +15,7 @@ from raftlog.cli.broker import log_dirs_of
 from raftlog.cli.cluster_command import Topic, Topics, complete_topic, noun, verb
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
-from raftlog.cli.move_throttle import let_go, read_rate
+from raftlog.cli.move_throttle import read_rate, remove_throttles
 from raftlog.cli.move_throttle import throttle as hold_back
 from raftlog.cli.partition_view import Partition, ongoing_moves, partitions_in
 from raftlog.cli.rows import Form, print_object, print_rows
@@ -210,7 +210,7 @@ def elect(
     topic_partitions: TopicPartitions = None,
     *,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="let a replica lead that may lack records, where no other can")
+        bool, typer.Option("--unclean", help="elect a replica that may lack records, if no other can lead")
     ] = False,
 ) -> int:
     """Let the preferred (first) replica lead again, where it is in sync."""
@@ -219,7 +219,7 @@ def elect(
         for topic, number in read_topic_partition(target, each):
             chosen.setdefault(topic, []).append(number)
     if unclean and not chosen:
-        raise Failure("--unclean loses records: say which partitions", exits.USAGE)
+        raise Failure("--unclean loses records: name the partitions", exits.USAGE)
 
     def build(make: Any) -> Any:
         wanted = tuple(
@@ -294,7 +294,7 @@ def reassign(
     if throttle and cancel:
         raise Failure("--throttle is for moves, not for taking them back", exits.USAGE)
     if bool(replicas) == cancel:
-        raise Failure("say where to: --replicas ID,ID,... (or --cancel)", exits.USAGE)
+        raise Failure("name the replicas: --replicas ID,ID,... (or use --cancel)", exits.USAGE)
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
         raise Failure(f"--replicas {replicas}: broker ids with commas between", exits.USAGE)
     rate = read_rate(throttle) if throttle else 0
@@ -315,7 +315,7 @@ def reassign(
     if wait:
         _wait(target, moving)
     if rate and (wait or not moving):
-        let_go(target, {topic for topic, _ in chosen})
+        remove_throttles(target, {topic for topic, _ in chosen})
     elif rate:
         print("throttled until: raftlog partition unthrottle", *sorted({topic for topic, _ in chosen}))
     return code
@@ -358,7 +358,7 @@ def unthrottle(target: Target, topics: Topics) -> None:
     """Let moves of these topics take all bandwidth, and remove the brokers' rates when no partition is moved."""
     for name in topics:
         target.topic(name)
-    whole = let_go(target, topics)
+    whole = remove_throttles(target, topics)
     print(
         "no move is throttled" if whole else "no more throttled; the rates stay, since partitions are moving"
     )

@@ -18,7 +18,7 @@ from raftlog.pipeline.jobs.settings import REQUIRED, Row, rows
 
 pipeline = typer.Typer(
     no_args_is_help=True,
-    help="PySpark jobs between a cluster and its tables: each goes on where it was when it is started again.",
+    help="PySpark jobs between a cluster and its tables: each continues from its checkpoint after a restart.",
 )
 
 

@@ -33,7 +33,9 @@ from raftlog.records.compression import CODEC_NAMES
 LINGER_MS: Final = 5
 """How long standard input may be silent before what was read is sent."""
 ACKS: Final = {"0": 0, "1": 1, "-1": ALL, "all": ALL}
-NEEDS_KEYS: Final = "a compacted topic takes only records with a key: set one with -k, or split lines with -K"
+NEEDS_KEYS: Final = (
+    "a compacted topic accepts only records with a key: set one with -k, or split lines with -K"
+)
 
 produce = typer.Typer(add_completion=False, rich_markup_mode=None)
 

@@ -52,7 +52,7 @@ def read_scram_argument(text: str) -> ScramCredentialChanged:
             name, mechanism, credential(mechanism, _password(fields), salt, iterations)
         )
     if "salt" not in fields or "password" in fields or "password-file" in fields:
-        raise _wrong("saltedpassword goes with its salt, and without a password")
+        raise _wrong("saltedpassword needs its salt, and excludes a password")
     salted = _decoded(fields, "saltedpassword")
     if not salted:
         raise _wrong("saltedpassword is empty")

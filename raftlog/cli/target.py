@@ -207,7 +207,7 @@ def code_of(error: KafkaError) -> int:
     return _CODES.get(type(error), exits.FAILED)
 
 
-def settle(results: Iterable[tuple[str, Any, str]], *, needs: str) -> int:
+def print_results(results: Iterable[tuple[str, Any, str]], *, needs: str) -> int:
     """Print the line of each result, or its failure on standard error; return the first failure's exit code.
 
     A result is its name, what the broker said of it (with error_code), and the line for success.

@@ -37,7 +37,7 @@ Proof = Annotated[
 ]
 Owners = Annotated[list[str] | None, typer.Option("--owner", metavar="USER", help="may be repeated")]
 Seconds = Annotated[
-    int | None, typer.Option("--for", metavar="S", min=0, help="default: as the settings say")
+    int | None, typer.Option("--for", metavar="S", min=0, help="default: from the broker's configs")
 ]
 
 
@@ -51,7 +51,7 @@ def create(
     ] = None,
     lifetime: Annotated[
         int | None,
-        typer.Option("--max-lifetime", metavar="S", min=1, help="default: as the settings say"),
+        typer.Option("--max-lifetime", metavar="S", min=1, help="default: from the broker's configs"),
     ] = None,
     form: Form,
 ) -> None:

@@ -13,7 +13,7 @@ from raftlog.cli.cluster_command import Topic, Topics, noun, verb
 from raftlog.cli.effective_settings import change_settings, settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.rows import Form, print_rows
-from raftlog.cli.target import Target, settle
+from raftlog.cli.target import Target, print_results
 from raftlog.client.metadata import PartitionKey
 from raftlog.protocol.apis import ApiKey
 
@@ -71,7 +71,7 @@ def create(
 
     found = {each.name: each for each in target.ask(ApiKey.CREATE_TOPICS, build).topics}
     done = "could be created" if dry_run else "created"
-    return settle([(name, found[name], f"{name} {done}") for name in names], needs="CREATE")
+    return print_results([(name, found[name], f"{name} {done}") for name in names], needs="CREATE")
 
 
 @verb(topic, "list", prints_rows=True)
@@ -140,7 +140,7 @@ def add_partitions(
 ) -> int:
     """Add partitions to a topic. Keys may go to other partitions from then on."""
     if bool(by) == bool(total):
-        raise Failure("say how many: either --num to add, or --partitions in all", exits.USAGE)
+        raise Failure("give --num to add partitions, or --partitions for the total", exits.USAGE)
     total = total or by + len(target.topic(name).partitions)
 
     def build(make: Any) -> Any:
@@ -151,7 +151,7 @@ def add_partitions(
 
     found = target.ask(ApiKey.CREATE_PARTITIONS, build).results
     done = "could have" if dry_run else "has"
-    return settle([(name, each, f"{name} {done} {total} partitions") for each in found], needs="ALTER")
+    return print_results([(name, each, f"{name} {done} {total} partitions") for each in found], needs="ALTER")
 
 
 @verb(topic, "trim")
@@ -184,7 +184,7 @@ def trim(
         (f"{name} {number}", each, f"{name} {number} begins at {each.low_watermark}")
         for (_, number), each in sorted(found.items())
     ]
-    return settle(results, needs="DELETE")
+    return print_results(results, needs="DELETE")
 
 
 @verb(topic, "delete")
@@ -215,7 +215,7 @@ def delete(
         )
 
     found = {each.name: each for each in target.ask(ApiKey.DELETE_TOPICS, build).responses}
-    return settle([(name, found[name], f"{name} deleted") for name in names], needs="DELETE")
+    return print_results([(name, found[name], f"{name} deleted") for name in names], needs="DELETE")
 
 
 def partitions_of(target: Target, name: str, partition: int = -1) -> list[int]:

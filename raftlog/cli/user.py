@@ -87,7 +87,7 @@ def set_(
 ) -> None:
     """Let a user log in with a new password, which is asked for unless a file or standard input holds it."""
     if password_file and password_stdin:
-        raise Failure("--password-file and --password-stdin: say one of both", exits.USAGE)
+        raise Failure("use either --password-file or --password-stdin", exits.USAGE)
     password = _password(name, password_file, password_stdin)
     changes = [Change(each, iterations, password) for each in mechanism or Mechanism]
     _alter(target, name, set_to=changes)
@@ -158,6 +158,6 @@ def _password(name: str, file: Path | None, from_stdin: bool) -> str:
     if from_stdin:
         return checked_password(sys.stdin.readline().rstrip("\r\n"))
     if not sys.stdin.isatty():
-        raise Failure("the password: say --password-file FILE or --password-stdin", exits.USAGE)
+        raise Failure("no password: use --password-file FILE or --password-stdin", exits.USAGE)
     asked: str = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
     return checked_password(asked)

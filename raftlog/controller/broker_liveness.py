@@ -71,7 +71,7 @@ class BrokerLiveness:
         self._entries: dict[int, LivenessEntry] = {}
         self._queue: list[tuple[float, int]] = []
         self._probes: list[int] = []
-        self._condemned: dict[int, None] = {}
+        self._to_fence: dict[int, None] = {}
         self.suspected: frozenset[int] = frozenset()
         """The suspected brokers; a new object after each change."""
         self.without_room: frozenset[int] = frozenset()
@@ -115,7 +115,7 @@ class BrokerLiveness:
                 entry.probe_at = None
                 self._probes.append(broker_id)
             if entry.session_ends_at <= now:
-                self._condemned[broker_id] = None
+                self._to_fence[broker_id] = None
             else:
                 self._enqueue(broker_id, entry)
 
@@ -130,7 +130,7 @@ class BrokerLiveness:
         entry.heard = True
         entry.lost = False
         entry.probe_at = entry.fence_reason = None
-        self._condemned.pop(broker_id, None)
+        self._to_fence.pop(broker_id, None)
         self._enqueue(broker_id, entry)
         doubtful = broker_id in self.suspected
         if doubtful:
@@ -174,7 +174,7 @@ class BrokerLiveness:
         elif result == "silent" and entry.lost:
             entry.fence_reason = "connection lost, then silence"
         if entry.fence_reason is not None:
-            self._condemned[broker_id] = None
+            self._to_fence[broker_id] = None
 
     def has_valid_session(self, broker_id: int, now: float) -> bool:
         """Return whether the current incarnation of a broker has a valid session."""
@@ -187,18 +187,18 @@ class BrokerLiveness:
         due, self._probes = self._probes, []
         return due
 
-    def condemned(self, now: float) -> dict[int, str]:
-        """Return the brokers to fence now, and why; the same brokers until a heartbeat or `acquit`."""
+    def brokers_to_fence(self, now: float) -> dict[int, str]:
+        """Return the brokers to fence now, and why; the same brokers until a heartbeat or `mark_fenced`."""
         self._look(now)
-        return {each: self._entries[each].fence_reason or "session expired" for each in self._condemned}
+        return {each: self._entries[each].fence_reason or "session expired" for each in self._to_fence}
 
-    def acquit(self, broker_id: int) -> None:
+    def mark_fenced(self, broker_id: int) -> None:
         """Drop a fenced or unregistered broker until its next heartbeat."""
-        self._condemned.pop(broker_id, None)
+        self._to_fence.pop(broker_id, None)
 
     def next_deadline(self) -> float:
         """Return when to check again: not after the next probe is due or session ends, perhaps before."""
-        if self._condemned:
+        if self._to_fence:
             return -NEVER
         return self._queue[0][0] if self._queue else NEVER
 
@@ -208,9 +208,9 @@ class BrokerLiveness:
             entry.session_ends_at += seconds
             if entry.probe_at is not None:
                 entry.probe_at += seconds
-        for broker_id in tuple(self._condemned):
+        for broker_id in tuple(self._to_fence):
             if self._entries[broker_id].fence_reason is None:
-                del self._condemned[broker_id]
+                del self._to_fence[broker_id]
                 self._enqueue(broker_id, self._entries[broker_id])
 
 

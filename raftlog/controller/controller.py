@@ -321,7 +321,7 @@ class Controller:
             return
         done: Callable[[Any], None] = reply
         if isinstance(request, BrokerHeartbeat):
-            done = self._heard_of(request, reply, now)
+            done = self._on_heartbeat(request, reply, now)
         self._decide(
             lambda image: row.decide(image, request, self._circumstances(image, now)),
             done,
@@ -341,13 +341,13 @@ class Controller:
             self.levels_of_voters,
         )
 
-    def _heard_of(
+    def _on_heartbeat(
         self, request: BrokerHeartbeat, answer: Callable[[Any], None], now: float
     ) -> Callable[[Any], None]:
         """Note a heartbeat's soft state. Return an answer that adds the other brokers' clocks."""
         broker = self._runner.tail.brokers.get(request.broker_id)
         if broker is not None and broker.broker_epoch == request.broker_epoch:
-            self._heard(request.broker_id, now, request.late_ms / 1000)
+            self._on_contact(request.broker_id, now, request.late_ms / 1000)
             if self._soft.note_room(request.broker_id, lacks_room=request.lacks_room):
                 self._sweep(Cause("disk_full" if request.lacks_room else "disk_has_room", request.broker_id))
             self._clocks.note(request.broker_id, request.wall_clock_ms, request.clock_state, now)
@@ -375,7 +375,7 @@ class Controller:
             return
         self._watch_own_stalls(now)
         self._probe_due(now)
-        self._fence_condemned(now)
+        self._fence_dead_brokers(now)
         if self._sweep_due:
             self._sweep()
         if unrecorded := self.unrecorded_voters():
@@ -425,11 +425,11 @@ class Controller:
             if self._is_unfenced(broker_id):
                 self._probe(broker_id)
 
-    def _fence_condemned(self, now: float) -> None:
+    def _fence_dead_brokers(self, now: float) -> None:
         reasons = {}
-        for broker_id, reason in self._soft.condemned(now).items():
+        for broker_id, reason in self._soft.brokers_to_fence(now).items():
             if not self._is_unfenced(broker_id):
-                self._soft.acquit(broker_id)
+                self._soft.mark_fenced(broker_id)
             elif broker_id not in self._fencing:
                 reasons[broker_id] = reason
         if not reasons:
@@ -447,7 +447,7 @@ class Controller:
             causes=tuple(Cause("taken_for_dead", each, reason) for each, reason in reasons.items()),
         )
 
-    def _heard(self, broker_id: int, now: float, late_s: float) -> None:
+    def _on_contact(self, broker_id: int, now: float, late_s: float) -> None:
         if self._soft.on_heartbeat(broker_id, now, late_s):
             self._sweep(
                 Cause("heard_again", broker_id)
@@ -474,5 +474,5 @@ class Controller:
         if self.active:
             self._watch_own_stalls(now)
             self._soft.on_probe_result(broker_id, result)
-            self._fence_condemned(now)
+            self._fence_dead_brokers(now)
             self._log.info("controller_probed_broker", broker_id=broker_id, result=result)

@@ -245,7 +245,7 @@ class Channel(asyncio.Protocol, Guard):
         self._transport = None
         reason = self.close_reason or (f"connection lost: {error}" if error else HUNG_UP)
         try:
-            self.run_guarded(self._tell_end, reason)
+            self.run_guarded(self._notify_end, reason)
         finally:
             self.close_reason = reason
             self._ended()
@@ -283,7 +283,7 @@ class Channel(asyncio.Protocol, Guard):
             else:
                 self._take_handshake(frame)
 
-    def _tell_end(self, reason: str) -> None:
+    def _notify_end(self, reason: str) -> None:
         if not self.opened:
             self._failed(reason)
         elif self._on_lost is not None:

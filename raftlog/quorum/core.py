@@ -137,14 +137,14 @@ class RaftCore(PySyncObjAdapter):
         return (
             self.commit_index != last_index
             or self._sent != (last_index, last_index)
-            or (self._heartbeat_is_due and not self._heard_of_late())
+            or (self._heartbeat_is_due and not self._has_recent_majority())
         )
 
     @property
     def _heartbeat_is_due(self) -> bool:
         return self._now() > self.next_heartbeat_at
 
-    def _heard_of_late(self) -> bool:
+    def _has_recent_majority(self) -> bool:
         """Whether all voters answered so recently that a tick would count a majority, so this leader stays."""
         return (
             min(self.response_times.values(), default=_NEVER)

@@ -213,7 +213,7 @@ class Driver:
         """Whether the metadata log is empty and has never seen a term."""
         return self.journal.is_new
 
-    def heard_of(self, voter: int) -> list[Heard]:
+    def incarnations_of(self, voter: int) -> list[Heard]:
         """Return what this node reports to a voter about its directories; empty for other nodes."""
         if voter not in self.voters.peers:
             return []

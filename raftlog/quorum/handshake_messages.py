@@ -102,7 +102,7 @@ class IntroducesVoter(Protocol):
     @property
     def new_journal(self) -> bool: ...
 
-    def heard_of(self, voter: int) -> list[Heard]: ...
+    def incarnations_of(self, voter: int) -> list[Heard]: ...
 
 
 def directory_fields(
@@ -111,7 +111,7 @@ def directory_fields(
     """Return the last fields of a hello or of a challenge to a peer (None: unknown which)."""
     if voter is None:
         return directory_id.bytes, b"", False, []
-    heard = [] if peer is None else voter.heard_of(peer)
+    heard = [] if peer is None else voter.incarnations_of(peer)
     return voter.directory_id.bytes, voter.incarnation, voter.new_journal, heard
 
 

@@ -79,8 +79,8 @@ class Partition:
     __slots__ = (
         "_consumers",
         "_left_isr",
-        "_progress_told",
         "_replicas",
+        "_wake_pending",
         "high_watermark",
         "host",
         "index",
@@ -111,7 +111,7 @@ class Partition:
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self.low_watermark_waiters: tuple[Callable[[], None], ...] = ()
         """Called when the low watermark may have moved, or this replica leads no more."""
-        self._progress_told = False
+        self._wake_pending = False
         self.traffic = Traffic()
         """The traffic counters of its topic, once the broker has set them."""
         self._left_isr = False
@@ -501,8 +501,8 @@ class Partition:
         if self._replicas:
             for session in tuple(self._replicas):
                 session.high_watermark_moved(self)
-        if self._consumers and not self._progress_told:
-            self._progress_told = True
+        if self._consumers and not self._wake_pending:
+            self._wake_pending = True
             self.host.wake_waiters(self)
 
     def low_watermark_moved(self) -> None:
@@ -523,6 +523,6 @@ class Partition:
 
     def wake_parked(self) -> None:
         """Called by the host once after `wake_waiters`, at most once per loop iteration."""
-        self._progress_told = False
+        self._wake_pending = False
         for waiter in tuple(self._consumers):
             waiter.wake(self)

@@ -43,7 +43,7 @@ def is_older_than(segment: Segment, time_ms: int) -> bool:
         return False
     if segment.has_untimed is not None or segment.file.modified_ms() < time_ms:
         return True
-    _look_for_untimed(segment)
+    _find_untimed(segment)
     return segment.has_untimed is False
 
 
@@ -52,7 +52,7 @@ def bytes_looked_at(segments: Iterable[Segment]) -> int:
     return sum(segment.timed_until for segment in segments if segment.has_untimed is None)
 
 
-def _look_for_untimed(segment: Segment) -> None:
+def _find_untimed(segment: Segment) -> None:
     begin = segment.timed_until
     try:
         for position, header in islice(segment.iter_headers(begin), MAX_SCANNED_HEADERS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from raftlog.admin.audit import MOST_NAMED, tell_parts
+from raftlog.admin.audit import MOST_NAMED, record_parts
 from raftlog.admin.caller import NOBODY
 from raftlog.admin.limits import Limits
 from raftlog.admin.route import Call
@@ -94,5 +94,5 @@ def test_long_list_of_names_is_counted() -> None:
     """A line of the log has an end."""
     nothing: Any = None
     call = Call(nothing, nothing, "", {}, nothing, nothing, nothing, "id", Limits(), NOBODY)
-    tell_parts(call, [f"t-{each:04}" for each in range(MOST_NAMED + 5)], [])
+    record_parts(call, [f"t-{each:04}" for each in range(MOST_NAMED + 5)], [])
     assert call.audit["done"][-2:] == [f"t-{MOST_NAMED - 1:04}", "and 5 more"]

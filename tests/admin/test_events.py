@@ -90,7 +90,7 @@ class World:
     async def sample(self, count: int = 1) -> None:
         for _ in range(count):
             self.now_s += 3
-            await self.samples.take()
+            await self.samples.take_sample()
 
     def change(self) -> None:
         self.offset += 1

@@ -130,7 +130,7 @@ def test_reason_of_a_client_and_of_an_administrator_are_told() -> None:
     left = GroupEvent("member_left", 0, "m", client_id="c", detail="consumer poll timeout has expired.")
     assert (sentence(left), reason([left], 0)) == (
         "c left",
-        'its client said: "consumer poll timeout has expired."',
+        'the client gave the reason "consumer poll timeout has expired."',
     )
     moved = GroupEvent("offsets_set", 0, detail="t-0 from 7 to 3", by="User:alice", count=4)
     assert sentence(moved) == "4 offsets were set from outside of the group: t-0 from 7 to 3 and 3 more"

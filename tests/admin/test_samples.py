@@ -68,7 +68,7 @@ class World:
 
     async def take(self) -> None:
         self.now += EVERY_S
-        await self.samples.take()
+        await self.samples.take_sample()
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_the_jaas_line_says_which_authority_the_providers_certificate_is_of() ->
             "sasl.oauthbearer.jwks.endpoint.url",
             "allowed.urls does not name",
         ),
-        (FILE | {JAAS: f'{MODULE} unsecuredLoginStringClaim_sub="admin";'}, JAAS, "none that is not signed"),
+        (FILE | {JAAS: f'{MODULE} unsecuredLoginStringClaim_sub="admin";'}, JAAS, "requires signed tokens"),
         (FILE | {JAAS: f'{MODULE} clientSecret="hush";'}, JAAS, "brokers do not log in"),
         (
             FILE | {JAAS: "org.apache.kafka.common.security.plain.PlainLoginModule required;"},

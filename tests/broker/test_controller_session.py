@@ -39,7 +39,7 @@ class Cut:
 
     def silent_after(self, seconds: float) -> frozenset[int]:
         self.now += seconds
-        self.session.look()
+        self.session.check()
         return self.session.silent
 
 
@@ -141,7 +141,7 @@ def test_an_answered_heartbeat_ends_the_doubt(cut: Cut) -> None:
 def test_a_broker_that_stood_still_has_what_was_left_of_its_session(cut: Cut) -> None:
     """Answers may have come meanwhile, which it has yet to read."""
     cut.now += 15.0
-    cut.session.look(late_s=14.0)
+    cut.session.check(late_s=14.0)
     assert cut.session.silent == NOBODY
     assert cut.silent_after(2.1) == {2, 3}
 

@@ -91,8 +91,8 @@ def test_filters_are_for_the_same_rules_or_for_all_of_a_resource() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"topics": ("t",)}, "say who"),
-        ({"allow_principals": (ALICE,)}, "say of what"),
+        ({"topics": ("t",)}, "name a principal"),
+        ({"allow_principals": (ALICE,)}, "name a resource"),
         ({"topics": ("t",), "allow_principals": ("alice",)}, "must be User:NAME, but is 'alice'"),
         ({"topics": ("t",), "deny_principals": (":x",)}, "--deny-principal"),
         (

@@ -108,7 +108,7 @@ def test_a_broker_that_speaks_tls_is_named_so(closed: SecureCluster, tmp_path: P
     assert (ran.returncode, ran.stderr.splitlines()) == (
         exits.DENIED,
         [
-            f"raftlog: {closed.bootstrap_servers}: its listener speaks TLS: "
+            f"raftlog: {closed.bootstrap_servers}: its listener uses TLS: "
             "name your client's settings (security.protocol and so on) with -F FILE"
         ],
     )

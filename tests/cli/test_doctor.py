@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from raftlog.base.config import NodeConfig, load_config
 from raftlog.cli import doctor_machine, doctor_network
 from raftlog.cli.app import app
-from raftlog.cli.doctor import look_at_config, look_at_secret
-from raftlog.cli.doctor_data import look_at_data
+from raftlog.cli.doctor import check_config, check_secret
+from raftlog.cli.doctor_data import check_data
 from raftlog.cli.doctor_findings import Finding, Level
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 
@@ -105,16 +105,16 @@ def test_the_port_of_a_node_that_runs_is_fine(settings, ports, tmp_path):
     (tmp_path / "data").mkdir()
     with listening(ports[0]), (tmp_path / "data" / ".lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        found = worst(doctor_network.look_at_ports(read(settings)))
+        found = worst(doctor_network.check_ports(read(settings)))
         assert (found.level, "this node runs" in found.sentence) == (Level.OK, True)
-        reached = worst(doctor_network.look_at_advertised(read(settings)))
+        reached = worst(doctor_network.check_advertised(read(settings)))
         assert (reached.level, reached.sentence) == (Level.OK, "it is reached from here")
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on(settings, ports):
     """192.0.2.0/24 is for documentation and nobody's."""
     found = worst(
-        doctor_network.look_at_ports(
+        doctor_network.check_ports(
             read(settings, listeners=f"PLAINTEXT://192.0.2.1:{ports[0]},CONTROLLER://:{ports[1]}")
         )
     )
@@ -132,14 +132,14 @@ def test_an_address_of_another_machine_cannot_be_listened_on(settings, ports):
 def test_what_is_advertised_must_lead_here(settings, advertised, level, sentence):
     """Clients connect to what they are told, whatever they bootstrapped from."""
     node = read(settings, advertised_listeners=f"PLAINTEXT://{advertised}:9092")
-    found = worst(doctor_network.look_at_advertised(node))
+    found = worst(doctor_network.check_advertised(node))
     assert (found.level, found.sentence) == (level, sentence)
 
 
 def test_loopback_is_no_address_in_a_cluster_of_several_machines(settings, ports):
     """Other nodes would connect to themselves."""
     voters = f"1@192.0.2.1:{ports[1]},2@192.0.2.2:{ports[1]}"
-    found = worst(doctor_network.look_at_advertised(read(settings, controller_quorum_voters=voters)))
+    found = worst(doctor_network.check_advertised(read(settings, controller_quorum_voters=voters)))
     assert (found.level, "it is loopback" in found.sentence) == (Level.MEND, True)
 
 
@@ -150,22 +150,22 @@ def test_voters_that_do_not_answer_are_named(settings, ports):
         settings,
         controller_quorum_voters=f"1@{LOOPBACK}:{controller},2@{LOOPBACK}:{kafka},3@{LOOPBACK}:{admin}",
     )
-    found = worst(doctor_network.look_at_quorum(node))
+    found = worst(doctor_network.check_quorum(node))
     assert found.level is Level.MEND
     assert (
         f"no answer from voters 2 ({LOOPBACK}:{kafka}), 3 ({LOOPBACK}:{admin}); 2 of 3 must run"
         in found.sentence
     )
     with listening(kafka):
-        assert worst(doctor_network.look_at_quorum(node)).level is Level.NOTE
+        assert worst(doctor_network.check_quorum(node)).level is Level.NOTE
         with listening(admin):
-            assert worst(doctor_network.look_at_quorum(node)).level is Level.OK
+            assert worst(doctor_network.check_quorum(node)).level is Level.OK
 
 
 def test_a_voter_listens_where_the_others_look_for_it(settings, ports):
     """A port in one setting only is the usual slip."""
     node = read(settings, controller_quorum_voters=f"1@{LOOPBACK}:{ports[1] + 1}")
-    found = worst(doctor_network.look_at_quorum(node))
+    found = worst(doctor_network.check_quorum(node))
     assert (found.level, f"look for this node at port {ports[1] + 1}" in found.sentence) == (Level.MEND, True)
 
 
@@ -199,9 +199,9 @@ def test_clocks_of_nodes_are_compared_by_what_their_http_says(ports):
 def test_folders_that_cannot_be_data_folders_are_named(settings, tmp_path):
     """A file in the way, and a place where nobody may write."""
     (tmp_path / "file").write_text("")
-    found = worst(doctor_machine.look_at_disks(read(settings, log_dirs=str(tmp_path / "file" / "data"))))
+    found = worst(doctor_machine.check_disks(read(settings, log_dirs=str(tmp_path / "file" / "data"))))
     assert (found.level, f"{tmp_path / 'file'} is no folder" in found.sentence) == (Level.MEND, True)
-    found = worst(doctor_machine.look_at_disks(read(settings, log_dirs="/proc/data")))
+    found = worst(doctor_machine.check_disks(read(settings, log_dirs="/proc/data")))
     assert (found.level, "/proc cannot be written by user" in found.sentence) == (Level.MEND, True)
 
 
@@ -209,7 +209,7 @@ def test_folders_that_cannot_be_data_folders_are_named(settings, tmp_path):
 def test_a_folder_that_cannot_even_be_looked_for_is_named(settings, tmp_path, name, reason):
     """As one below a folder of another user: not what is above it, and no traceback."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    found = worst(doctor_machine.look_at_disks(read(settings, log_dirs=str(tmp_path / name))))
+    found = worst(doctor_machine.check_disks(read(settings, log_dirs=str(tmp_path / name))))
     assert found.level is Level.MEND
     assert f"{tmp_path / name} cannot be written by user" in found.sentence
     assert reason in found.sentence
@@ -222,7 +222,7 @@ def test_folders_of_another_node_or_cluster_are_named(settings, tmp_path, line, 
     """A node would refuse to start on them."""
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "meta.properties").write_text(line)
-    found = worst(look_at_data(read(settings, cluster_id="mine")))
+    found = worst(check_data(read(settings, cluster_id="mine")))
     assert (found.level, f"it belongs to {whose}" in found.sentence) == (Level.MEND, True)
 
 
@@ -239,9 +239,9 @@ def test_damaged_data_folders_are_named_with_what_to_do(settings, tmp_path, name
     """A node would not start on them; a folder that was only formatted is fine."""
     (tmp_path / "data" / "raftlog-metadata").mkdir(parents=True)
     (tmp_path / "data" / "meta.properties").write_text("node.id=1\ncluster.id=mine")
-    assert worst(look_at_data(read(settings))).level is Level.OK
+    assert worst(check_data(read(settings))).level is Level.OK
     (tmp_path / "data" / name).write_bytes(content)
-    found = worst(look_at_data(read(settings)))
+    found = worst(check_data(read(settings)))
     assert (found.level, sentence in found.sentence, bool(found.advice)) == (Level.MEND, True, True)
 
 
@@ -250,7 +250,7 @@ def test_folders_of_two_clusters_are_named(settings, tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "meta.properties").write_text(f"node.id=1\ncluster.id={name}")
-    found = worst(look_at_data(read(settings, log_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}")))
+    found = worst(check_data(read(settings, log_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}")))
     assert (found.level, "the folders are of several clusters" in found.sentence) == (Level.MEND, True)
 
 
@@ -277,9 +277,9 @@ def test_a_clock_behind_the_last_write_must_be_set(settings, tmp_path):
     written = tmp_path / "data" / "meta.properties"
     written.write_text("")
     now = written.stat().st_mtime
-    found = worst(doctor_machine.look_at_clock(read(settings), lambda: now - 3600))
+    found = worst(doctor_machine.check_clock(read(settings), lambda: now - 3600))
     assert (found.level, "3600 s behind the last write" in found.sentence) == (Level.MEND, True)
-    assert worst(doctor_machine.look_at_clock(read(settings), lambda: now)).level is not Level.MEND
+    assert worst(doctor_machine.check_clock(read(settings), lambda: now)).level is not Level.MEND
 
 
 @pytest.mark.parametrize(
@@ -288,14 +288,14 @@ def test_a_clock_behind_the_last_write_must_be_set(settings, tmp_path):
 def test_few_open_files_must_be_more(settings, monkeypatch, limit, level):
     """Of the hard limit, which a node takes."""
     monkeypatch.setattr(resource, "getrlimit", lambda _which: (100, limit))
-    assert worst(doctor_machine.look_at_limits(read(settings))).level is level
+    assert worst(doctor_machine.check_limits(read(settings))).level is level
 
 
 def test_packages_that_are_missing_or_do_not_fit_are_named(settings, monkeypatch):
     """Extras that nobody installed are no fault."""
     asked = ["pysyncobj==9.9", "no-such-package>=1", 'absent>=1; extra == "tls"', "msgspec>=0.19"]
     monkeypatch.setattr(metadata, "requires", lambda _name: asked)
-    found = worst(doctor_machine.look_at_versions(read(settings)))
+    found = worst(doctor_machine.check_versions(read(settings)))
     assert found.level is Level.MEND
     assert found.sentence.startswith("packages do not fit: pysyncobj is ")
     assert found.sentence.endswith(", not 9.9; no-such-package is missing")
@@ -303,11 +303,11 @@ def test_packages_that_are_missing_or_do_not_fit_are_named(settings, monkeypatch
 
 def test_a_cluster_over_a_network_needs_a_secret(settings, ports):
     """On loopback it does not."""
-    assert worst(look_at_secret(read(settings))).level is Level.OK
+    assert worst(check_secret(read(settings))).level is Level.OK
     voters = f"1@192.0.2.1:{ports[1]}"
-    assert worst(look_at_secret(read(settings, controller_quorum_voters=voters))).level is Level.MEND
+    assert worst(check_secret(read(settings, controller_quorum_voters=voters))).level is Level.MEND
     settings["raftlog.cluster.secret"] = SECRET
-    assert worst(look_at_secret(read(settings, controller_quorum_voters=voters))).level is Level.OK
+    assert worst(check_secret(read(settings, controller_quorum_voters=voters))).level is Level.OK
 
 
 def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, settings):
@@ -318,7 +318,7 @@ def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, sett
     assert SECRET not in out
     file = tmp_path / "node.properties"
     file.chmod(0o600)
-    assert not list(look_at_config(read(settings), file))
+    assert not list(check_config(read(settings), file))
 
 
 def test_users_of_a_listener_are_secrets_as_well(tmp_path, settings):
@@ -332,7 +332,7 @@ def test_users_of_a_listener_are_secrets_as_well(tmp_path, settings):
     file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     file.chmod(0o644)
     node = read({**settings, "raftlog.cluster.secret": SECRET})
-    assert "other users may read" in worst(look_at_config(node, file)).sentence
+    assert "other users may read" in worst(check_config(node, file)).sentence
 
 
 def test_a_secret_from_elsewhere_is_not_one_of_the_file(tmp_path, settings, monkeypatch):

@@ -75,7 +75,7 @@ def test_salt_and_salted_password_are_taken_as_kafkas_tool_takes_them() -> None:
         ("SCRAM-SHA-256=[name=alice,password=hush,iterations=999999999]", "from 4096 to 16384"),
         ("SCRAM-SHA-256=[name=alice,password=hush,iterations=many]", "a whole number"),
         ("SCRAM-SHA-256=[name=alice,password=hush,salt=!]", "salt must be base64"),
-        ("SCRAM-SHA-256=[name=alice,saltedpassword=aHVzaA==]", "goes with its salt"),
+        ("SCRAM-SHA-256=[name=alice,saltedpassword=aHVzaA==]", "needs its salt"),
         ("SCRAM-SHA-256=[name=alice,password-file=/nowhere]", "/nowhere: No such file"),
     ],
 )

@@ -98,4 +98,4 @@ def test_a_cluster_without_an_api_says_so(three: Cluster) -> None:
     with Cluster(1) as without:
         code, out, said = invoke("cluster", "health", "-b", without.bootstrap_servers)
     assert (code, out) == (exits.UNREACHABLE, "")
-    assert "that of broker 1 listens at nowhere" in said and "--http says where one is" in said
+    assert "that of broker 1 listens at nowhere" in said and "set its address with --http" in said

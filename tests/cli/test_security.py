@@ -212,7 +212,7 @@ def test_a_command_without_settings_is_told_that_the_listener_speaks_tls(
     """Not that no broker answers: the next thing to do is to name a file of settings."""
     ran = CommandLine(cluster.bootstrap_servers)(*words)
     assert (ran.returncode, ran.stdout) == (exits.DENIED, "")
-    where = f"raftlog: {cluster.bootstrap_servers}: its listener speaks TLS"
+    where = f"raftlog: {cluster.bootstrap_servers}: its listener uses TLS"
     assert ran.stderr.startswith(where) and "-F FILE" in ran.stderr, ran.stderr
     assert ran.stderr.count("\n") == 1
 
@@ -274,7 +274,7 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
     authority = ("--cacert", str(cluster.certificates.ca))
     assert "add -F FILE, --user NAME or --token TOKEN" in invoke("cluster", "health", *where, *authority)[2]
     plain = cluster.admin_url().replace("https", "http")
-    assert f"say --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
+    assert f"use --http {cluster.admin_url()}" in invoke("cluster", "health", "--http", plain)[2]
     assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
 
 

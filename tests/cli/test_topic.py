@@ -77,7 +77,7 @@ def test_record_without_a_key_is_refused_by_a_compacted_topic_with_what_to_do(
     refused = raftlog("produce", "-t", name, stdin=b"no key\n")
     assert refused.returncode == 1
     assert refused.stderr.endswith(
-        "a compacted topic takes only records with a key: set one with -k, or split lines with -K\n"
+        "a compacted topic accepts only records with a key: set one with -k, or split lines with -K\n"
     )
     assert raftlog("produce", "-t", name, "-K", ":", stdin=b"k:v\n").returncode == 0
 

@@ -70,7 +70,7 @@ SCREENS: dict[str, tuple[str, str, Callable[[Any], None] | None]] = {
     "transactions": ("transactions", "None hangs.", None),
     "why": ("why", "Broker 3", None),
     "why of a partition": (f"why/{TOPIC}/0", "it was created on", None),
-    "why of a broker": ("why/1", "broker 1 came into service", None),
+    "why of a broker": ("why/1", "broker 1 was unfenced", None),
     "why of a group": (f"why/consumer-groups/{GROUP}/events", "the group began", None),
     "chaos": ("chaos", "slow-disk seconds", None),
     "nowhere": ("nowhere", "There is no such screen", None),

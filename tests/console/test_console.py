@@ -50,7 +50,7 @@ def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, a
         "transactions": "None hangs.",
         "why": "Broker 3",
         f"why/{topic}/0": "it was created on",
-        "why/1": "broker 1 came into service",
+        "why/1": "broker 1 was unfenced",
         "why/consumer-groups/billing/events": "the group began",
         "chaos": "No fault is active on node 1.",
     }.items():

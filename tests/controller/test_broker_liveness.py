@@ -38,17 +38,17 @@ def test_patience_ends_where_apache_kafkas_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "condemned"),
+    ("result", "fenced"),
     [("refused", True), ("unreachable", True), ("silent", True), ("accepted", False), ("alive", False)],
 )
-def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, condemned: bool) -> None:
+def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, fenced: bool) -> None:
     """It gave its heartbeat connection up, since nobody answered in time, and is too slow to answer a probe."""
     soft = BrokerLiveness(SESSION_S, Lateness())
     soft.on_heartbeat(1, 100.0)
     soft.on_disconnect(1, 100.1)
     soft.on_probe_result(1, result)  # type: ignore[arg-type]
-    assert (1 in soft.condemned(100.5)) == condemned
-    assert 1 in soft.condemned(100.0 + SESSION_S), "then the session decides"
+    assert (1 in soft.brokers_to_fence(100.5)) == fenced
+    assert 1 in soft.brokers_to_fence(100.0 + SESSION_S), "then the session decides"
 
 
 def test_a_slow_controller_waits_longer_for_whom_it_has_yet_to_hear_of() -> None:
@@ -57,8 +57,8 @@ def test_a_slow_controller_waits_longer_for_whom_it_has_yet_to_hear_of() -> None
     make_slow(lateness, 1.0)
     soft = BrokerLiveness(SESSION_S, lateness)
     soft.start_sessions([1, 2], 100.0, connected={1, 2}, predecessor=-1)
-    assert soft.condemned(100.0 + SESSION_S) == {}
-    assert soft.condemned(100.0 + SESSION_S + PATIENCE)[1] == "session expired"
+    assert soft.brokers_to_fence(100.0 + SESSION_S) == {}
+    assert soft.brokers_to_fence(100.0 + SESSION_S + PATIENCE)[1] == "session expired"
 
 
 def test_a_heartbeat_puts_the_deadline_off_without_a_place_of_its_own_in_the_queue() -> None:
@@ -69,9 +69,9 @@ def test_a_heartbeat_puts_the_deadline_off_without_a_place_of_its_own_in_the_que
         soft.on_heartbeat(2, 100.0 + beat / 1_000)
     assert len(soft._queue) == 2
     assert soft.next_deadline() <= 100.999 + SESSION_S
-    assert soft.condemned(100.998 + SESSION_S) == {}
+    assert soft.brokers_to_fence(100.998 + SESSION_S) == {}
     assert soft.next_deadline() == pytest.approx(100.999 + SESSION_S)
-    assert list(soft.condemned(101.0 + SESSION_S)) == [1, 2]
+    assert list(soft.brokers_to_fence(101.0 + SESSION_S)) == [1, 2]
 
 
 def test_patience_that_shrinks_counts_at_once() -> None:
@@ -79,7 +79,7 @@ def test_patience_that_shrinks_counts_at_once() -> None:
     soft = BrokerLiveness(SESSION_S, Lateness())
     soft.on_heartbeat(1, 100.0, 3_600.0)
     soft.on_heartbeat(1, 100.1)
-    assert soft.condemned(100.2 + SESSION_S) == {1: "session expired"}
+    assert soft.brokers_to_fence(100.2 + SESSION_S) == {1: "session expired"}
 
 
 def test_a_broker_due_for_fencing_stays_so_until_its_next_heartbeat_or_fencing() -> None:
@@ -89,14 +89,14 @@ def test_a_broker_due_for_fencing_stays_so_until_its_next_heartbeat_or_fencing()
         soft.on_heartbeat(broker_id, 100.0)
     soft.on_disconnect(4, 100.1)
     soft.on_probe_result(4, "refused")
-    assert sorted(soft.condemned(104.0)) == sorted(soft.condemned(104.1)) == [1, 2, 3, 4]
+    assert sorted(soft.brokers_to_fence(104.0)) == sorted(soft.brokers_to_fence(104.1)) == [1, 2, 3, 4]
     assert soft.next_deadline() < 0
     soft.on_heartbeat(1, 104.2)
-    soft.acquit(2)
-    assert sorted(soft.condemned(104.2)) == [3, 4]
+    soft.mark_fenced(2)
+    assert sorted(soft.brokers_to_fence(104.2)) == [3, 4]
     soft.postpone_all(2.0)
-    assert soft.condemned(104.2) == {4: "connection refused"}
-    assert sorted(soft.condemned(105.1)) == [3, 4]
+    assert soft.brokers_to_fence(104.2) == {4: "connection refused"}
+    assert sorted(soft.brokers_to_fence(105.1)) == [3, 4]
 
 
 def test_a_probe_is_due_once_for_each_doubt() -> None:

@@ -16,7 +16,7 @@ from tests.planted.plant import Plant
 
 def never_know(patch: pytest.MonkeyPatch) -> None:
     """A broker takes itself for the leader for as long as nobody tells it otherwise, as Apache Kafka's do."""
-    patch.setattr(ControllerSession, "look", lambda session, late_s=0.0: None)
+    patch.setattr(ControllerSession, "check", lambda session, late_s=0.0: None)
 
 
 def keep_connections(patch: pytest.MonkeyPatch) -> None:
@@ -39,13 +39,13 @@ def name_itself(patch: pytest.MonkeyPatch) -> None:
 
 def trust_silent_followers(patch: pytest.MonkeyPatch) -> None:
     """Followers that fetched some time ago count as fetching."""
-    look = ControllerSession.look
+    look = ControllerSession.check
 
     def look_at_none(session: Any, late_s: float = 0.0) -> None:
         session.fetched_at = dict.fromkeys(session.fetched_at, session._now())
         look(session, late_s)
 
-    patch.setattr(ControllerSession, "look", look_at_none)
+    patch.setattr(ControllerSession, "check", look_at_none)
 
 
 PLANTS = [

@@ -33,7 +33,7 @@ def begun_is_made(patch: pytest.MonkeyPatch) -> None:
 
     def take_and_settle(missing: MissingReplicas, name: TopicPartition) -> None:
         take(missing, name)
-        missing.settle(name)
+        missing.discard(name)
 
     patch.setattr(MissingReplicas, "take", take_and_settle)
 

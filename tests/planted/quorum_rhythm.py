@@ -13,7 +13,7 @@ from tests.planted.plant import Plant
 
 def trust_the_silent(patch: pytest.MonkeyPatch) -> None:
     """A leader with nothing to commit takes all voters for heard of, so that no tick counts them."""
-    patch.setattr(RaftCore, "_heard_of_late", lambda core: True)
+    patch.setattr(RaftCore, "_has_recent_majority", lambda core: True)
 
 
 def answer_too_rarely(patch: pytest.MonkeyPatch) -> None:

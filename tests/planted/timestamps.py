@@ -76,7 +76,7 @@ def trust_the_time_index(patch: pytest.MonkeyPatch) -> None:
     def look(segment: Segment) -> None:
         segment.has_untimed = False
 
-    patch.setattr(segment_age, "_look_for_untimed", look)
+    patch.setattr(segment_age, "_find_untimed", look)
 
 
 PLANTS = [

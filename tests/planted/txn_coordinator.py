@@ -189,10 +189,10 @@ def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
 
     def give_up(sender: MarkerSender, lane: Any, batch: Any) -> None:
         for outcome, partitions in batch:
-            sender._told(outcome, partitions)
+            sender._markers_written(outcome, partitions)
 
     patch.setattr(MarkerSender, "_try_later", give_up)
-    patch.setattr(MarkerSender, "_wait_for_metadata", MarkerSender._told)
+    patch.setattr(MarkerSender, "_wait_for_metadata", MarkerSender._markers_written)
 
 
 def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:

@@ -85,7 +85,7 @@ class Voter:
     incarnation = b"j" * 16
     new_journal = True
 
-    def heard_of(self, voter: int) -> list[Heard]:
+    def incarnations_of(self, voter: int) -> list[Heard]:
         return [HEARD] if voter == 3 else []
 
 

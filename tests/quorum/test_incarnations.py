@@ -51,7 +51,7 @@ def start(tmp_path: Path) -> Callable[[], Incarnations]:
     return lambda: Incarnations(RealDisk(), str(tmp_path), D1, CHANCE)
 
 
-def heard_of(opened: Incarnations, term: int = 0, index: int = 0, entry_term: int = 0) -> Heard:
+def incarnations_of(opened: Incarnations, term: int = 0, index: int = 0, entry_term: int = 0) -> Heard:
     return Heard(opened.directory_id.bytes, opened.current, term, index, entry_term)
 
 
@@ -72,7 +72,7 @@ def rot(folder: Path) -> None:
 
 def test_a_restarted_voter_is_no_older_copy(start: Callable[[], Incarnations]) -> None:
     """However many processes opened its directory since, and were heard by no voter."""
-    heard = heard_of(start())
+    heard = incarnations_of(start())
     for _ in range(5):
         assert not start().is_older(heard, EMPTY)
 
@@ -82,7 +82,7 @@ def test_an_older_copy_lacks_what_was_heard(start: Callable[[], Incarnations], t
     start()
     copied = copy_of(tmp_path)
     start()
-    heard = heard_of(start())
+    heard = incarnations_of(start())
     bring_back(tmp_path, copied)
     assert start().is_older(heard, EMPTY), "its number is lower"
     assert start().is_older(heard, EMPTY), "its number is the same, and its process is not"
@@ -94,10 +94,10 @@ def test_what_is_before_the_history_is_no_reason(
 ) -> None:
     """A voter that was away for a thousand restarts of another one knows an incarnation that is dropped since."""
     monkeypatch.setattr(incarnations, "MAX_INCARNATIONS", 3)
-    heard = heard_of(start())
+    heard = incarnations_of(start())
     opened = [start() for _ in range(4)]
     assert not opened[-1].is_older(heard, EMPTY)
-    assert not opened[-1].is_older(heard_of(opened[1]), EMPTY)
+    assert not opened[-1].is_older(incarnations_of(opened[1]), EMPTY)
 
 
 def test_another_directory_of_the_voter_is_no_reason(start: Callable[[], Incarnations]) -> None:
@@ -123,19 +123,19 @@ def test_a_log_without_what_its_leader_counted_is_older(
 ) -> None:
     """A follower's log never shrinks in a term below what that term's leader counted (Raft §5.3)."""
     opened = start()
-    assert opened.is_older(heard_of(opened, 5, 3, 5), journal) is is_older
+    assert opened.is_older(incarnations_of(opened, 5, 3, 5), journal) is is_older
 
 
 def test_an_older_copy_goes_on_as_another_directory(start: Callable[[], Incarnations]) -> None:
     """It takes another id, for good, with a history of its own: what was heard of the former one counts no more."""
     opened = start()
-    heard = heard_of(opened)
+    heard = incarnations_of(opened)
     opened.renew()
     assert opened.directory_id not in (D1, NO_DIRECTORY)
     again = start()
     assert again.directory_id == opened.directory_id
     assert not again.is_older(heard, EMPTY)
-    assert not again.is_older(heard_of(opened), EMPTY)
+    assert not again.is_older(incarnations_of(opened), EMPTY)
 
 
 def test_a_rotten_history_is_not_believed(start: Callable[[], Incarnations], tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def warm_up(servers: Sequence[str]) -> None:
         fields = {"transactional_id": None, "transaction_timeout": 1000}
         session.wait(
             "producer ids are given out",
-            lambda: session.look("InitProducerId", 4, **fields)["error_code"] == "NONE",
+            lambda: session.query("InitProducerId", 4, **fields)["error_code"] == "NONE",
         )
     finally:
         session.close()

@@ -111,7 +111,7 @@ def alter(
     """Alter configs of a resource, and return the name of its error."""
     configs = [{"name": name, "config_operation": does, "value": value} for name, does, value in changes]
     resources = [{"resource_type": kind, "resource_name": resource, "configs": configs}]
-    answer = s.look("IncrementalAlterConfigs", 1, resources=resources, validate_only=validate_only)
+    answer = s.query("IncrementalAlterConfigs", 1, resources=resources, validate_only=validate_only)
     return str(answer["responses"][0]["error_code"])
 
 
@@ -121,14 +121,14 @@ def replace(
     """Replace all configs of a resource as AlterConfigs does, and return the name of its error."""
     wanted = [{"name": name, "value": value} for name, value in configs]
     resources = [{"resource_type": kind, "resource_name": resource, "configs": wanted}]
-    answer = s.look("AlterConfigs", 2, resources=resources, validate_only=validate_only)
+    answer = s.query("AlterConfigs", 2, resources=resources, validate_only=validate_only)
     return str(answer["responses"][0]["error_code"])
 
 
 def entry(s: Session, kind: int, resource: str, name: str) -> Mapping[str, Any]:
     """Return what DescribeConfigs says of a config; {} if it is not known."""
     wanted = [{"resource_type": kind, "resource_name": resource, "configuration_keys": [name]}]
-    answer = s.look("DescribeConfigs", 4, resources=wanted, include_synonyms=True)["results"][0]
+    answer = s.query("DescribeConfigs", 4, resources=wanted, include_synonyms=True)["results"][0]
     return next(iter(answer["configs"] or ()), {})
 
 
@@ -241,4 +241,4 @@ def different(kind: str, name: str) -> str:
 
 def own_id(s: Session) -> str:
     """Return the name of the broker's own resource."""
-    return str(s.look("Metadata", 9, topics=[])["brokers"][0]["node_id"])
+    return str(s.query("Metadata", 9, topics=[])["brokers"][0]["node_id"])

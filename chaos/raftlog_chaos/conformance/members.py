@@ -31,18 +31,18 @@ def group(s: Session, word: str = "group") -> str:
 
 
 def _delete(s: Session, name: str) -> None:
-    found = s.look("DescribeGroups", 5, groups=[name])["groups"][0]
+    found = s.query("DescribeGroups", 5, groups=[name])["groups"][0]
     leaving = [{"member_id": each["member_id"]} for each in found["members"]]
-    s.look("LeaveGroup", 5, group_id=name, members=leaving)
-    found = s.look("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0]
+    s.query("LeaveGroup", 5, group_id=name, members=leaving)
+    found = s.query("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0]
     for each in found["members"]:
-        s.look("ConsumerGroupHeartbeat", 1, group_id=name, member_id=each["member_id"], member_epoch=-1)
-    s.look("DeleteGroups", 2, groups_names=[name])
+        s.query("ConsumerGroupHeartbeat", 1, group_id=name, member_id=each["member_id"], member_epoch=-1)
+    s.query("DeleteGroups", 2, groups_names=[name])
 
 
 def state(s: Session, name: str) -> str:
     """Look at the state of a classic group."""
-    return str(s.look("DescribeGroups", 5, groups=[name])["groups"][0]["group_state"])
+    return str(s.query("DescribeGroups", 5, groups=[name])["groups"][0]["group_state"])
 
 
 def until(s: Session, name: str, wanted: str) -> None:
@@ -187,8 +187,8 @@ def _await_topics(s: Session, name: str, topics: Sequence[str]) -> None:
     """
     known = [each for each in topics if s.has_topic(each)]
     found = [
-        s.look("DescribeGroups", 6, groups=[name])["groups"][0],
-        s.look("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0],
+        s.query("DescribeGroups", 6, groups=[name])["groups"][0],
+        s.query("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0],
     ]
     if not known or any(each["error_code"] == "NONE" for each in found):
         return
@@ -196,12 +196,12 @@ def _await_topics(s: Session, name: str, topics: Sequence[str]) -> None:
 
     def has_all() -> bool:
         joining = probe | {"rebalance_timeout": REBALANCE_MS, "subscribed_topic_names": known}
-        answer = s.look("ConsumerGroupHeartbeat", 1, **joining, topic_partitions=[])
+        answer = s.query("ConsumerGroupHeartbeat", 1, **joining, topic_partitions=[])
         return len((answer["assignment"] or {}).get("topic_partitions", ())) == len(known)
 
     s.expect("the coordinator knows the topics", has_all)
-    s.look("ConsumerGroupHeartbeat", 1, **probe, member_epoch=-1)
-    s.look("DeleteGroups", 2, groups_names=[name])
+    s.query("ConsumerGroupHeartbeat", 1, **probe, member_epoch=-1)
+    s.query("DeleteGroups", 2, groups_names=[name])
 
 
 class Consumer:
@@ -242,7 +242,7 @@ class Consumer:
 
     def join_unseen(self) -> None:
         """Join without observing it, where chance decides which partitions it gets."""
-        self._s.look(
+        self._s.query(
             "ConsumerGroupHeartbeat",
             self._version,
             group_id=self.group,

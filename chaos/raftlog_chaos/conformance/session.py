@@ -146,7 +146,7 @@ class Session:
         self._note(what, None, {"frame": batches.text(answer)})
         return answer
 
-    def look(
+    def query(
         self, api: str, version: int | None = None, /, *, node: int | None = None, **fields: Any
     ) -> Message:
         """Send a request and return its answer without observing it. Raises NotReady if none comes."""
@@ -210,7 +210,7 @@ class Session:
             "replication_factor": replicas,
             "configs": wanted,
         }
-        answer = self.look("CreateTopics", 7, topics=[topic], timeout=TIMEOUT_MS)["topics"][0]
+        answer = self.query("CreateTopics", 7, topics=[topic], timeout=TIMEOUT_MS)["topics"][0]
         if answer["error_code"] != "NONE":
             raise NotReady(f"CreateTopics: {answer['error_code']}: {answer['error_message']}")
         self._topics[name] = partitions
@@ -292,7 +292,7 @@ class Session:
         found = bytearray()
         while True:
             wanted = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": FETCH_BYTES}
-            answer = self.look(
+            answer = self.query(
                 "Fetch",
                 12,
                 node=self.leader(topic, partition),
@@ -346,7 +346,9 @@ class Session:
     def end_offset(self, topic: str, partition: int = 0) -> int:
         """Look at the end of a partition, to wait for it."""
         wanted = [{"name": topic, "partitions": [{"partition_index": partition, "timestamp": -1}]}]
-        answer = self.look("ListOffsets", 5, node=self.leader(topic, partition), replica_id=-1, topics=wanted)
+        answer = self.query(
+            "ListOffsets", 5, node=self.leader(topic, partition), replica_id=-1, topics=wanted
+        )
         return int(answer["topics"][0]["partitions"][0]["offset"])
 
     # --- nodes
@@ -365,7 +367,7 @@ class Session:
         found: list[Message] = []
 
         def is_found() -> bool:
-            answer = self.look("FindCoordinator", 4, key_type=kind, coordinator_keys=[key])
+            answer = self.query("FindCoordinator", 4, key_type=kind, coordinator_keys=[key])
             found[:] = [each for each in answer["coordinators"] if each["error_code"] == "NONE"]
             return bool(found)
 
@@ -410,9 +412,9 @@ class Session:
             self._hang_up(on, node)
 
     def _delete_topics(self) -> None:
-        found = [each["name"] for each in self.look("Metadata", 9, topics=None)["topics"]]
+        found = [each["name"] for each in self.query("Metadata", 9, topics=None)["topics"]]
         if own := [name for name in found if self._mark in name]:
-            self.look("DeleteTopics", 5, topic_names=own, timeout=TIMEOUT_MS)
+            self.query("DeleteTopics", 5, topic_names=own, timeout=TIMEOUT_MS)
 
     # --- within
 
@@ -461,7 +463,7 @@ class Session:
 
     def _knows_leaders(self, topic: str) -> bool:
         partitions = self._topics[topic]
-        answer = self.look("Metadata", 9, topics=[{"name": topic}])
+        answer = self.query("Metadata", 9, topics=[{"name": topic}])
         self._nodes |= {each["node_id"]: (each["host"], each["port"]) for each in answer["brokers"]}
         found = answer["topics"][0]["partitions"]
         if len(found) < partitions or any(each["leader_id"] not in self._nodes for each in found):
@@ -474,7 +476,7 @@ class Session:
 
     def _leads(self, node: int, topic: str, index: int) -> bool:
         wanted = [{"name": topic, "partitions": [{"partition_index": index, "timestamp": -2}]}]
-        answer = self.look("ListOffsets", 5, node=node, replica_id=-1, topics=wanted)
+        answer = self.query("ListOffsets", 5, node=node, replica_id=-1, topics=wanted)
         return answer["topics"][0]["partitions"][0]["error_code"] not in _NEWS
 
     @staticmethod

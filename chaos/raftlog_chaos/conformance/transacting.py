@@ -73,7 +73,7 @@ class Transacting:
         answers: list[Message] = []
 
         def is_answered() -> bool:
-            answers.append(self.s.look("InitProducerId", 4, node=self.node, **given))
+            answers.append(self.s.query("InitProducerId", 4, node=self.node, **given))
             return bool(answers[-1]["error_code"] != "CONCURRENT_TRANSACTIONS")
 
         self.s.wait("no transaction is in the way of a producer id", is_answered)
@@ -126,7 +126,7 @@ class Transacting:
 
     def state(self) -> str:
         """Look at the state of the transactional id."""
-        answer = self.s.look("DescribeTransactions", 0, node=self.node, transactional_ids=[self.id])
+        answer = self.s.query("DescribeTransactions", 0, node=self.node, transactional_ids=[self.id])
         return str(answer["transaction_states"][0]["transaction_state"])
 
     def begin(self) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from raftlog.admin.audit import tell_parts
+from raftlog.admin.audit import record_parts
 from raftlog.admin.errors import check, of_kafka
 from raftlog.admin.kafka_rest.shared import ItemMetadata, ListMetadata, Page, image_of, item, page_of
 from raftlog.admin.route import Call, Route
@@ -167,7 +167,7 @@ async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
     image_of(call)
     make = builders_for(ApiKey.CREATE_ACLS)
     names = [_written(each) for each in wanted]
-    tell_parts(call, (), names)  # until the response
+    record_parts(call, (), names)  # until the response
     request = make.CreateAclsRequest(
         creations=tuple(
             make.AclCreation(
@@ -185,7 +185,7 @@ async def _create(call: Call, wanted: Sequence[NewAcl]) -> None:
     response = await call.asker.ask(ApiKey.CREATE_ACLS, request)
     results = list(zip(names, response.results, strict=True))
     refused = [name for name, result in results if result.error_code]
-    tell_parts(call, [name for name, result in results if not result.error_code], refused)
+    record_parts(call, [name for name, result in results if not result.error_code], refused)
     for name, result in results:
         check(result.error_code, result.error_message, about=name if len(names) > 1 else "")
 
@@ -199,7 +199,7 @@ async def delete_acls(call: Call) -> DeletedAcls:
     (result,) = response.filter_results
     check(result.error_code, result.error_message)
     gone = [read_acl(each, each) for each in result.matching_acls]
-    tell_parts(call, [str(acl) for acl in gone], ())
+    record_parts(call, [str(acl) for acl in gone], ())
     return DeletedAcls([_told(call, image, acl) for acl in sorted(gone, key=msgspec.structs.astuple)])
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from raftlog.admin.audit import tell_parts
+from raftlog.admin.audit import record_parts
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS, Where
 from raftlog.admin.errors import check, not_found
 from raftlog.admin.kafka_rest.partitions import partition_of
@@ -143,10 +143,10 @@ async def cancel_reassignment(call: Call) -> None:
 async def alter_reassignments(call: Call) -> MoveResults:
     """207 for any outcome."""
     image_of(call)
-    tell_parts(call, (), [_named(each) for each in call.body.data])  # until they answer
+    record_parts(call, (), [_named(each) for each in call.body.data])  # until they answer
     results = await _alter(call, call.body.data)
     done = [_named(each) for each in results if not each.error_code]
-    tell_parts(call, done, [_named(each) for each in results if each.error_code])
+    record_parts(call, done, [_named(each) for each in results if each.error_code])
     return MoveResults(results)
 
 

@@ -94,7 +94,7 @@ def _of_service(broker_id: int, old: BrokerState | None, new: BrokerState) -> It
             f"broker {broker_id} was fenced: it leads no partitions, and clients are not sent to it",
         )
     if old is not None and old.fenced and not new.fenced:
-        yield "unfenced", f"broker {broker_id} came into service"
+        yield "unfenced", f"broker {broker_id} was unfenced"
     if new.in_controlled_shutdown and not (old and old.in_controlled_shutdown):
         yield "shutdown_began", f"broker {broker_id} hands its leaderships over in order to stop"
     if new.draining and not (old and old.draining):

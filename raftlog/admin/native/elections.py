@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from raftlog.admin.audit import tell_parts
+from raftlog.admin.audit import record_parts
 from raftlog.admin.broker_questions import REQUEST_TIMEOUT_MS
 from raftlog.admin.errors import INVALID, ApiError, check
 from raftlog.admin.route import Call, Route
@@ -92,7 +92,7 @@ def _audit(call: Call, results: Sequence[Elected]) -> None:
     for each in results:
         well = each.error_code in (0, ElectionNotNeeded.code)
         names[well].append(f"{each.topic_name}-{each.partition_id}")
-    tell_parts(call, names[True], names[False])
+    record_parts(call, names[True], names[False])
 
 
 ROUTES: Final = (

@@ -84,7 +84,7 @@ class _Follower:
         if stream.ended is not None:
             return stream.ended
         if self._streams.is_closing:
-            return ApiError(503, "the node is stopping: go on with another one")
+            return ApiError(503, "the node is stopping: continue at another node")
         if self._clock() >= self._ends_at:
             return ApiError(503, f"a stream lasts {self._call.limits.stream_s:g} s at most: open another")
         try:

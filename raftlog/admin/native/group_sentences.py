@@ -95,7 +95,7 @@ def reason(events: Sequence[GroupEvent], index: int) -> str:
     if event.by:
         return f"{event.by} asked for it"
     if event.detail and event.what in SAID:
-        return f'its client said: "{event.detail}"'
+        return f'the client gave the reason "{event.detail}"'
     known = REASONS.get(event.what, "")
     return f"{known} ({event.detail})" if event.what == "session_timed_out" and event.detail else known
 

@@ -97,7 +97,7 @@ ROUTES: Final = (
         "DELETE",
         "/v1/brokers/{broker_id:int}/drain",
         undrain_broker,
-        "Let a broker lead again",
+        "End the drain of a broker",
         rights=ALTER_CLUSTER,
     ),
     Route(

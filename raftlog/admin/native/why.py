@@ -248,7 +248,7 @@ ROUTES: Final = (
         "GET",
         "/v1/topics/{topic_name}/partitions/{partition_id:int}/why",
         get_partition_why,
-        "The last changes of a partition's leader, ISR and replicas, and why they came",
+        "The last changes of a partition's leader, ISR and replicas, and the reasons",
         rights=of_topic(Operation.DESCRIBE),
     ),
     Route(

@@ -348,7 +348,7 @@ class GroupCoordinators:
         if shard.is_over:
             raise NotCoordinator
         if not verification.confirm():
-            raise CoordinatorLoadInProgress("a marker came while this was asked: ask again")
+            raise CoordinatorLoadInProgress("a marker was written meanwhile: retry")
 
     def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
         """Commit or abort a partition's offsets of a transaction; done when its marker is committed."""

@@ -36,7 +36,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 2_000
 DELETED_AFTER_S: Final = 2.0
 """A partition that the metadata lacks may be too new for it. After this many seconds it counts as deleted."""
 
-LOOK_S: Final = 0.5
+RETRY_S: Final = 0.5
 """How often to retry partitions without a leader, if there is no new metadata."""
 
 FIRST_PAUSE_S: Final = 0.02
@@ -48,13 +48,13 @@ log = get_logger(__name__)
 class TransactionOutcome:
     """One transaction that was decided, and the partitions without its marker."""
 
-    __slots__ = ("began_at", "markers", "shard", "unanswered", "untold")
+    __slots__ = ("began_at", "markers", "shard", "unanswered", "unwritten")
 
     def __init__(self, shard: TransactionCoordinatorShard, markers: SendMarkers, began_at: float) -> None:
         self.shard = shard
         self.markers = markers
         self.began_at = began_at
-        self.untold = set(markers.partitions)
+        self.unwritten = set(markers.partitions)
         self.unanswered: dict[TopicPartition, bool] = {}
         """Partitions with an unanswered request, and whether it is in the slow lane.
 
@@ -63,7 +63,7 @@ class TransactionOutcome:
         """
 
 
-Told = tuple[TransactionOutcome, list[TopicPartition]]
+OutcomePartitions = tuple[TransactionOutcome, list[TopicPartition]]
 
 
 class MarkerSender:
@@ -80,7 +80,7 @@ class MarkerSender:
         """Partitions that did not commit their last marker in time."""
         self._timers: set[asyncio.TimerHandle] = set()
         self._leaderless: dict[TransactionOutcome, list[TopicPartition]] = {}
-        self._look_at: asyncio.TimerHandle | None = None
+        self._retry_timer: asyncio.TimerHandle | None = None
         self._open = 0
 
     def __len__(self) -> int:
@@ -99,8 +99,8 @@ class MarkerSender:
             task.cancel()
         for timer in self._timers:
             timer.cancel()
-        if self._look_at is not None:
-            self._look_at.cancel()
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
 
     def on_metadata(self) -> None:
         """Retry, since some partition may have a leader again."""
@@ -111,23 +111,23 @@ class MarkerSender:
     def _wait_for_metadata(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
         """Wait for metadata that names a leader. The next metadata image shows whether a partition was deleted."""
         self._leaderless.setdefault(outcome, []).extend(partitions)
-        if self._look_at is None:
-            self._look_at = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+        if self._retry_timer is None:
+            self._retry_timer = asyncio.get_running_loop().call_later(RETRY_S, self._retry)
 
-    def _look(self) -> None:
-        self._look_at = None
+    def _retry(self) -> None:
+        self._retry_timer = None
         self.on_metadata()
 
     def _begin(self, outcome: TransactionOutcome) -> None:
-        if outcome.untold:
-            self._route(outcome, sorted(outcome.untold))
+        if outcome.unwritten:
+            self._route(outcome, sorted(outcome.unwritten))
         else:
             self._finish(outcome)
 
     def _route(self, outcome: TransactionOutcome, partitions: Iterable[TopicPartition]) -> None:
         """Queue partitions for their leaders, except for deleted partitions."""
         if outcome.shard.is_over:
-            self._give_up(outcome)
+            self._abandon(outcome)
             return
         image = self._broker.image()
         is_old = asyncio.get_running_loop().time() - outcome.began_at >= DELETED_AFTER_S
@@ -145,7 +145,7 @@ class MarkerSender:
         if leaderless:
             self._wait_for_metadata(outcome, leaderless)
         self._slow.difference_update(gone)
-        self._told(outcome, gone)
+        self._markers_written(outcome, gone)
 
     def _queue(self, lane: Lane, outcome: TransactionOutcome) -> list[TopicPartition]:
         queue = self._queues.setdefault(lane, {})
@@ -158,19 +158,19 @@ class MarkerSender:
         queue = self._queues[lane]
         try:
             while queue:
-                batch = [told for told in _take(queue) if not self._is_void(told[0])]
+                batch = [entry for entry in _take(queue) if not self._is_void(entry[0])]
                 if batch:
-                    await self._tell(lane, batch)
+                    await self._send_batch(lane, batch)
         finally:
             del self._tasks[lane]
 
     def _is_void(self, outcome: TransactionOutcome) -> bool:
         if outcome.shard.is_over:
-            self._give_up(outcome)
+            self._abandon(outcome)
             return True
         return False
 
-    async def _tell(self, lane: Lane, batch: list[Told]) -> None:
+    async def _send_batch(self, lane: Lane, batch: list[OutcomePartitions]) -> None:
         try:
             response = await self._broker.links.ask(
                 lane.broker_id,
@@ -187,21 +187,21 @@ class MarkerSender:
             log.info("markers_not_sent", leader=lane.broker_id, transactions=len(batch), reason=str(error))
             return
         codes = [_codes(each) for each in response.markers]
-        failed: list[Told] = []
+        failed: list[OutcomePartitions] = []
 
-        def hear(told: Told, answered: Any) -> None:
-            again = self._heard(*told, answered)
+        def record(entry: OutcomePartitions, answered: Any) -> None:
+            again = self._record_codes(*entry, answered)
             if again:
-                failed.append((told[0], again))
+                failed.append((entry[0], again))
 
-        await each_part(self._broker.env, zip(batch, codes, strict=False), lambda row: hear(*row))
+        await each_part(self._broker.env, zip(batch, codes, strict=False), lambda row: record(*row))
         failed += batch[len(codes) :]
         if failed:
             self._try_later(lane, failed)
         else:
             self._pauses.pop(lane, None)
 
-    def _heard(
+    def _record_codes(
         self, outcome: TransactionOutcome, partitions: list[TopicPartition], codes: dict[TopicPartition, int]
     ) -> list[TopicPartition]:
         """Note which partitions have the marker, and return the partitions to retry."""
@@ -218,13 +218,13 @@ class MarkerSender:
             else:
                 self._slow.discard(each)
             (done if code in (NONE, InvalidProducerEpoch.code) else again).append(each)
-        self._told(outcome, done)
+        self._markers_written(outcome, done)
         return again
 
-    def _told(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
-        if partitions and outcome.untold:
-            outcome.untold.difference_update(partitions)
-            if not outcome.untold:
+    def _markers_written(self, outcome: TransactionOutcome, partitions: list[TopicPartition]) -> None:
+        if partitions and outcome.unwritten:
+            outcome.unwritten.difference_update(partitions)
+            if not outcome.unwritten:
                 self._finish(outcome)
 
     def _finish(self, outcome: TransactionOutcome) -> None:
@@ -235,13 +235,13 @@ class MarkerSender:
             shard.coordinator.markers_written(markers.transactional_id, markers.producer, now_ms=now_ms)
             self._written(markers.transactional_id)
 
-    def _give_up(self, outcome: TransactionOutcome) -> None:
+    def _abandon(self, outcome: TransactionOutcome) -> None:
         """Stop: another broker coordinates the id now, and sends its outcome."""
-        if outcome.untold:
-            outcome.untold.clear()
+        if outcome.unwritten:
+            outcome.unwritten.clear()
             self._open -= 1
 
-    def _try_later(self, lane: Lane, batch: list[Told]) -> None:
+    def _try_later(self, lane: Lane, batch: list[OutcomePartitions]) -> None:
         pause = self._pauses.get(lane, FIRST_PAUSE_S)
         self._pauses[lane] = min(2 * pause, LONGEST_PAUSE_S)
         loop = asyncio.get_running_loop()
@@ -264,9 +264,9 @@ def _facts(outcome: TransactionOutcome) -> dict[str, object]:
     }
 
 
-def _take(queue: dict[TransactionOutcome, list[TopicPartition]]) -> list[Told]:
+def _take(queue: dict[TransactionOutcome, list[TopicPartition]]) -> list[OutcomePartitions]:
     """Take the outcomes for one request; the rest of a transaction stays first in the queue."""
-    batch: list[Told] = []
+    batch: list[OutcomePartitions] = []
     left = MAX_PARTITIONS_PER_REQUEST
     while queue and left and len(batch) < MAX_MARKERS_PER_REQUEST:
         outcome, partitions = next(iter(queue.items()))
@@ -279,7 +279,7 @@ def _take(queue: dict[TransactionOutcome, list[TopicPartition]]) -> list[Told]:
     return batch
 
 
-def _request(batch: list[Told]) -> Any:
+def _request(batch: list[OutcomePartitions]) -> Any:
     make = request_builders(API_KEY, VERSION)
     return make.WriteTxnMarkersRequest(
         markers=tuple(

@@ -66,7 +66,7 @@ MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 NO_PARTITION: Final = -1
 """Partitions of `__transaction_state`, while that does not exist."""
 
-VOID: Final = "a marker came while this was asked: ask again"
+VOID: Final = "a marker was written meanwhile: retry"
 """The error message of a batch if its verification was void when the response came."""
 
 Codes = dict[TopicPartition, int]

@@ -63,7 +63,7 @@ def _check(components: Sequence[Any]) -> None:
     if len(set(kinds)) != len(kinds):
         raise InvalidRequest("entity_type: one is named more than once")
     if IP in kinds and len(kinds) > 1:
-        raise InvalidRequest("entity_type: ip goes with no other one")
+        raise InvalidRequest("entity_type: ip cannot be combined with another type")
 
 
 def _matches(entity: Entity, components: Sequence[Any], *, strict: bool) -> bool:

@@ -36,7 +36,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     make = response_builders(API_KEY, request.api_version)
     is_admin = request.has_all_rights or request.principal == ADMIN_API
     if is_admin and getattr(message, "tell_history", False) and len(message.groups) == 1:
-        return await _tell_history(broker, request, message.groups[0])
+        return await _describe_history(broker, request, message.groups[0])
     answered = 0
 
     async def described(group_id: str) -> Any:
@@ -87,7 +87,7 @@ def _described(broker: BrokerContext, request: RequestContext, message: Any, gro
     )
 
 
-async def _tell_history(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
+async def _describe_history(broker: BrokerContext, request: RequestContext, group_id: str) -> Any:
     """Return the history of a group of either type, without its members. The admin API has checked authorization."""
     make = response_builders(API_KEY, request.api_version)
     history, state, error_code, error_message = b"", "", NONE, None

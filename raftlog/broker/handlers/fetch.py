@@ -245,7 +245,7 @@ class PendingFetch(Slot):
             self._phase = Phase.READING_LAST
             self._timed(self._read)
 
-    def hurry(self) -> None:
+    def complete_now(self) -> None:
         """Respond now, since the client has sent another request on this connection."""
         self.expired()
 
@@ -368,7 +368,7 @@ class PendingFetch(Slot):
             count_throttled(session, server.broker.replicas)
         answer = encode_session(connection, self.header.api_version, session, full=reader.full)
         if reader.has_high_watermarks:
-            session.high_watermarks_told_at = server.loop.time()
+            session.high_watermarks_sent_at = server.loop.time()
         if session.session_id == NO_SESSION and session.by_partition:
             session.close()
         return answer

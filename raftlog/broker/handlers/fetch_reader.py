@@ -93,7 +93,7 @@ class FetchReader:
         most = self.max_bytes
         is_short = withheld = False
         if session.replica:
-            self.has_high_watermarks = session.tell_high_watermarks(self.connection.server.loop.time())
+            self.has_high_watermarks = session.include_high_watermarks(self.connection.server.loop.time())
         if self.replica is None:
             room, is_short = room_of_response(self.connection.server.memory.answers)
             most = min(most, room)
@@ -145,7 +145,7 @@ class FetchReader:
             del session.ready[entry]
         elif not self.has_high_watermarks:
             del session.ready[entry]
-            session.untold[entry] = None
+            session.changed_high_watermarks[entry] = None
 
     def _read(self, entry: SessionPartition, max_bytes: int, *, min_one: bool) -> PartitionRead:
         partition = entry.partition

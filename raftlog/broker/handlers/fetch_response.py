@@ -68,7 +68,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
 
     A partition that had records goes to the queue's end.
     """
-    told = _tell_all(session) if full else _tell_news(session)
+    told = _all_entries(session) if full else _changed_entries(session)
     topics: dict[TopicKey, list[FetchedPartition]] = {}
     leaders: set[int] = set()
     for entry in told:
@@ -108,7 +108,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
     return _as_answer(FetchAnswer, (topics, session.session_id, endpoints, 0))
 
 
-def _tell_all(session: FetchSession) -> Iterable[SessionPartition]:
+def _all_entries(session: FetchSession) -> Iterable[SessionPartition]:
     entries = session.entries.values()
     if session.session_id != NO_SESSION:
         for entry in entries:
@@ -118,7 +118,7 @@ def _tell_all(session: FetchSession) -> Iterable[SessionPartition]:
     return entries
 
 
-def _tell_news(session: FetchSession) -> Sequence[SessionPartition]:
+def _changed_entries(session: FetchSession) -> Sequence[SessionPartition]:
     told = []
     for entry in tuple(session.ready):
         if entry.read is None:

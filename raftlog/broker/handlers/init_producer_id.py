@@ -33,7 +33,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         getattr(message, "producer_id", NO_PRODUCER_ID), getattr(message, "producer_epoch", NO_EPOCH)
     )
     if (before.producer_id == NO_PRODUCER_ID) != (before.epoch == NO_EPOCH):
-        raise InvalidRequest("producer id and epoch are given together or not at all")
+        raise InvalidRequest("set both producer id and epoch, or neither")
     producer = await (_give(broker) if message.transactional_id is None else _init(broker, message, before))
     return build_response(
         API_KEY,

@@ -38,11 +38,11 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     known = await broker.transactions.read_all(wholly=request.peer_broker_id is not None)
     found: list[Transaction] = []
 
-    def look(each: Transaction) -> None:
+    def visit(each: Transaction) -> None:
         if passes(each) and may(broker, request, Operation.DESCRIBE, TRANSACTIONAL_ID, each.transactional_id):
             found.append(each)
 
-    await each_part(broker.env, known, look)
+    await each_part(broker.env, known, visit)
     if pattern:
         found = await _matching(broker.env, pattern, found)
     return make.ListTransactionsResponse(

@@ -121,17 +121,17 @@ def handle(connection: Connection, header: RequestHeader, frame: memoryview, pos
     steps = pending.append() if refused is None else pending.refuse(refused)
     if next(steps, DONE) is not DONE:
         pending.keep_batches()
-        pending.go_on_later(pending.append_in_turns(steps))
+        pending.respond_after(pending.append_in_turns(steps))
         connection.responses.hold(pending)
         return
-    if pending.unlooked:
-        pending.go_on_later(pending.look())
+    if pending.deferred:
+        pending.respond_after(pending.append_deferred())
         connection.responses.hold(pending)
         return
     if request.acks == NO_ACKS:
         _close_on_error(connection, pending)
         return
-    buffers = pending.settle()
+    buffers = pending.try_complete()
     if buffers is None:
         connection.responses.hold(pending)
     else:
@@ -207,19 +207,19 @@ class PendingProduce(Slot):
     """One produce request, from its first append to its response. It is the `CommitWaiter` on the partitions."""
 
     __slots__ = (
+        "_completing",
         "_is_kept",
         "_kept_bytes",
         "_leaders",
         "_no_memory",
         "_open",
-        "_settling",
         "_ticket",
         "_unverified",
         "_wanted",
+        "deferred",
         "header",
         "throttle_ms",
         "topics",
-        "unlooked",
     )
 
     def __init__(self, connection: Connection, header: RequestHeader, request: ProduceRequest) -> None:
@@ -232,11 +232,11 @@ class PendingProduce(Slot):
         self._wanted = request
         self._open: dict[Partition, BatchPosition] = {}
         """The batches that are not committed."""
-        self.unlooked: dict[tuple[TopicKey, int], DeferredBatch] = {}
+        self.deferred: dict[tuple[TopicKey, int], DeferredBatch] = {}
         """Batches that need several turns to check their records."""
         self._leaders: set[int] = set()
         self._ticket = NOTHING
-        self._settling = True
+        self._completing = True
         self._kept_bytes = 0
         self._is_kept = False
         self._no_memory: KafkaError | None = None
@@ -275,7 +275,7 @@ class PendingProduce(Slot):
                 self._unverified = dict.fromkeys(asked.topic_partitions(), _no_memory())
                 return False
         self.keep_batches()
-        self.go_on_later(self._verify(asked, is_large=is_large))
+        self.respond_after(self._verify(asked, is_large=is_large))
         return True
 
     async def _verify(self, asked: VerificationRequests, *, is_large: bool) -> None:
@@ -311,7 +311,7 @@ class PendingProduce(Slot):
 
     def _let_go(self) -> None:
         """Release the kept records: this may wait for a commit for long, even after its connection has closed."""
-        self.unlooked.clear()
+        self.deferred.clear()
         size, self._kept_bytes = self._kept_bytes, 0
         self.connection.server.memory.unappended.give(size)
 
@@ -320,7 +320,7 @@ class PendingProduce(Slot):
         while self.connection.is_open and next(steps, DONE) is not DONE:
             await self.connection.server.broker.env.turns.next()
         if self.connection.is_open:
-            await self.look()
+            await self.append_deferred()
 
     def append(self) -> Iterator[None]:
         """Append each batch; yield between slices of work.
@@ -348,7 +348,7 @@ class PendingProduce(Slot):
                     partition = locate(broker, topic, index)
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
-                    if records is None or partition in self._open or (topic, index) in self.unlooked:
+                    if records is None or partition in self._open or (topic, index) in self.deferred:
                         raise InvalidRecord("a produce request carries one batch for each partition it names")
                     if self._no_memory is not None:
                         raise self._no_memory
@@ -371,7 +371,7 @@ class PendingProduce(Slot):
                         results.append(self._refused(topic, index, records, _no_memory()))
                         continue
                     kept = records if self._is_kept else self._keep(records)
-                    self.unlooked[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
+                    self.deferred[topic, index] = DeferredBatch(topic, index, kept, results, len(results))
                     results.append(ProducedPartition(index))
                     continue
                 if acks == ALL_ACKS:
@@ -386,12 +386,12 @@ class PendingProduce(Slot):
                     )
                 )
 
-    async def look(self) -> None:
+    async def append_deferred(self) -> None:
         """Append batches that need several turns."""
-        for each in self.unlooked.values():
-            await self._append_unlooked(each)
+        for each in self.deferred.values():
+            await self._append_deferred(each)
 
-    def go_on_later(self, work: Coroutine[None, None, None]) -> None:
+    def respond_after(self, work: Coroutine[None, None, None]) -> None:
         """Respond after this work. Later requests on this connection wait, to stay in order."""
         self.overlaps = False
         self.connection.spawn(self._conclude(work))
@@ -408,12 +408,12 @@ class PendingProduce(Slot):
             del self._wanted  # this may stand behind a request that waits for its commit
             _close_on_error(connection, self)
             self.answer(())
-        elif (buffers := self.settle()) is not None:
+        elif (buffers := self.try_complete()) is not None:
             self.answer(buffers)
         else:
             connection.responses.overlap(self)
 
-    async def _append_unlooked(self, each: DeferredBatch) -> None:
+    async def _append_deferred(self, each: DeferredBatch) -> None:
         server, acks = self.connection.server, self._wanted.acks
         broker = server.broker
         log = None
@@ -463,13 +463,13 @@ class PendingProduce(Slot):
             refused = [ProducedPartition(index, code, error_message=message) for index, _ in batches]
             self.topics.append((topic, refused))
 
-    def settle(self) -> tuple[bytes] | None:
+    def try_complete(self) -> tuple[bytes] | None:
         """Return the response if all records are committed, otherwise None."""
         timeout_ms = max(0, self._wanted.timeout_ms)
         del self._wanted  # it refers to the receive buffer
         for partition, appended_at in tuple(self._open.items()):
             partition.await_commit(appended_at.end_offset, self)
-        self._settling = False
+        self._completing = False
         if not self._open:
             return self._encode()
         self._ticket = self.connection.server.deadlines.add(self, timeout_ms)
@@ -478,7 +478,7 @@ class PendingProduce(Slot):
     def committed(self, partition: Partition) -> None:
         """Note that the partition's high watermark passed this request's records."""
         try:
-            if self._open.pop(partition, None) is not None and not self._open and not self._settling:
+            if self._open.pop(partition, None) is not None and not self._open and not self._completing:
                 self._respond()
         except Exception:  # it may be another connection's request that committed this
             self.connection.crash("committed")

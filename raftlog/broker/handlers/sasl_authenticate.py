@@ -25,7 +25,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     if connection is None or connection.login is None:
         return _refusal(make, IllegalSaslState("this listener asks for no login"))
     try:
-        step = await connection.login.go_on(bytes(message.auth_bytes))
+        step = await connection.login.authenticate(bytes(message.auth_bytes))
     except SaslAuthenticationFailed as error:
         await hold_up(broker, connection)
         return _refusal(make, error)

@@ -113,7 +113,7 @@ class Gate:
         connection.limit_frames(peer_auth.FRAME_BYTES)
         connection.server.watch.add(connection)
 
-    def look(self, connection: Connection) -> None:
+    def check_login(self, connection: Connection) -> None:
         """End the connection if its login takes too long."""
         if connection.inbox.is_muted:
             return  # a rate of new connections makes it wait, longer than a login may take
@@ -207,21 +207,21 @@ class Admission:
         if delay is not None:
             connection.server.quotas.mute(connection, delay.limit, delay.seconds)
 
-    def prove(self, connection: Connection) -> None:
+    def admit_broker(self, connection: Connection) -> None:
         """Release the place of a connection that authenticated as a broker."""
         connection.gate.open(connection)
         self._leave(connection)
         connection.standing = ConnectionStanding.BROKER
         self.brokers += 1
 
-    def leave(self, connection: Connection) -> None:
-        """A connection is gone."""
+    def remove(self, connection: Connection) -> None:
+        """Release the place of a closed connection."""
         if connection.standing is not ConnectionStanding.GONE:
             self._leave(connection)
             connection.standing = ConnectionStanding.GONE
             self._memory.give(_cost(connection))
 
-    def look(self, connection: Connection) -> None:
+    def check_hall(self, connection: Connection) -> None:
         """Refuse connections that have been in the hall for too long; called once a second."""
         looks = self._looks.get(connection)
         if looks is None:

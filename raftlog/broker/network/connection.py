@@ -182,7 +182,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def resume_writing(self) -> None:
         try:
             self.responses.outbox.resume()
-            self.go_on()
+            self.resume_handling()
         except Exception:
             self.crash("resume_writing")
 
@@ -258,7 +258,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self.server.counters.idle_closed += 1
             self._close()
 
-    def tell_failed_login(self) -> None:
+    def report_failed_login(self) -> None:
         """Count a failed login and log the reason, once."""
         failure = None if self.login is None else self.login.take_failure()
         if failure is not None:
@@ -294,15 +294,15 @@ class Connection(asyncio.BufferedProtocol, Guard):
 
     def memory_freed(self) -> None:
         """Continue, since there is room for responses again."""
-        self.go_on()
+        self.resume_handling()
 
     def unmute(self) -> None:
         """Read and handle requests again (see `client_quotas`)."""
         self.inbox.is_muted = False
         self._read_or_stop()
-        self.go_on()
+        self.resume_handling()
 
-    def go_on(self, *, in_line: bool = False) -> None:
+    def resume_handling(self, *, in_line: bool = False) -> None:
         """Handle frames that a limit held back; `in_line` is the limit for this turn of the loop (see `arrivals`)."""
         if self._state is not State.OPEN:
             self._close_if_finished()
@@ -321,18 +321,18 @@ class Connection(asyncio.BufferedProtocol, Guard):
         holds = self.inbox.rest is not None or self.responses.outbox.waiting_bytes > 0
         return holds or not self.is_open or self.dispatch is not self.server.dispatch
 
-    def look(self, *, crowded: bool) -> None:
+    def check_progress(self, *, crowded: bool) -> None:
         """Close this connection if it holds bytes that do not move.
 
         With `crowded`, half of the memory for responses is used.
         """
-        self.server.admission.look(self)
-        self.gate.look(self)
-        if self.inbox.look():
+        self.server.admission.check_hall(self)
+        self.gate.check_login(self)
+        if self.inbox.check_progress():
             needed, held = self.inbox.needed_bytes, self.inbox.held_bytes
             self.cut("slow_sender_closed", frame_bytes=needed, arrived_bytes=held)
         outbox = self.responses.outbox
-        if outbox.look(crowded=crowded):
+        if outbox.check_progress(crowded=crowded):
             self.cut("slow_reader_closed", waiting_bytes=outbox.waiting_bytes)
 
     # Inside.
@@ -410,7 +410,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
                 # Responses leave in the order of requests. A fetch that waits for records would delay this request, so
                 # it completes with what it has.
                 if responses.blocking is not None:
-                    responses.blocking.hurry()
+                    responses.blocking.complete_now()
                 # A whole frame that may not be handled now is kept, and reading stops. The limit then reaches the
                 # client as a full socket, without a message.
                 if handled >= limit or (
@@ -442,7 +442,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         if position < filled or inbox.rest is not None:
             self._keep_rest(view, position, filled)
         if handled >= limit:
-            self.go_on(in_line=limit < HANDLED_AT_ONCE)
+            self.resume_handling(in_line=limit < HANDLED_AT_ONCE)
 
     def _lose_framing(self, lost: FramingLost) -> None:
         self.inbox.is_blocked = bool(self.responses.slots)  # earlier requests are completed first

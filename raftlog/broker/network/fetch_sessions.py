@@ -154,19 +154,19 @@ class FetchSession(Guard):
     __slots__ = (
         "by_id",
         "by_partition",
+        "changed_high_watermarks",
         "counted",
         "created_at",
         "entries",
         "epoch",
         "fetch",
-        "high_watermarks_told_at",
+        "high_watermarks_sent_at",
         "isolation_level",
         "owner",
         "ready",
         "replica",
         "rules",
         "session_id",
-        "untold",
         "used_at",
     )
 
@@ -180,9 +180,9 @@ class FetchSession(Guard):
         self.entries: dict[EntryKey, SessionPartition] = {}
         self.ready: dict[SessionPartition, None] = {}
         """Entries that may have changed, in the order of their turns."""
-        self.untold: dict[SessionPartition, None] = {}
+        self.changed_high_watermarks: dict[SessionPartition, None] = {}
         """For a follower: entries with only a new high watermark, sent together (HIGH_WATERMARKS_S)."""
-        self.high_watermarks_told_at = NEVER
+        self.high_watermarks_sent_at = NEVER
         self.by_partition: dict[Partition, SessionPartition] = {}
         self.fetch: WaitingFetch | None = None
         self.isolation_level = 0
@@ -237,8 +237,8 @@ class FetchSession(Guard):
         entry = self.entries.pop((topic, index), None)
         if entry is not None:
             self.ready.pop(entry, None)
-            if self.untold:
-                self.untold.pop(entry, None)
+            if self.changed_high_watermarks:
+                self.changed_high_watermarks.pop(entry, None)
             self.attach(entry, None)
 
     def attach(self, entry: SessionPartition, partition: Partition | None) -> None:
@@ -299,19 +299,19 @@ class FetchSession(Guard):
         try:
             entry = self.by_partition.get(partition)
             if entry is not None:
-                self.untold[entry] = None
+                self.changed_high_watermarks[entry] = None
         except Exception:
             self.crash("high_watermark_moved")
 
-    def tell_high_watermarks(self, now: float) -> bool:
+    def include_high_watermarks(self, now: float) -> bool:
         """Include all changed high watermarks in the next response, if the last update is HIGH_WATERMARKS_S ago."""
-        if now - self.high_watermarks_told_at < HIGH_WATERMARKS_S:
+        if now - self.high_watermarks_sent_at < HIGH_WATERMARKS_S:
             return False
-        if self.untold:
-            for entry in self.untold:
+        if self.changed_high_watermarks:
+            for entry in self.changed_high_watermarks:
                 entry.dry = False
-            self.ready.update(self.untold)
-            self.untold.clear()
+            self.ready.update(self.changed_high_watermarks)
+            self.changed_high_watermarks.clear()
         return True
 
     def log_start_moved(self, partition: Partition) -> None:
@@ -340,7 +340,7 @@ class FetchSession(Guard):
             self.attach(entry, None)
         self.entries.clear()
         self.ready.clear()
-        self.untold.clear()
+        self.changed_high_watermarks.clear()
         self.fetch = None
 
 

@@ -60,9 +60,9 @@ class IdleConnectionWatch:
         crowded = answers.used > answers.limit // 2
         for connection in tuple(self._connections):
             if connection.is_open:
-                connection.run_guarded(partial(connection.look, crowded=crowded))
+                connection.run_guarded(partial(connection.check_progress, crowded=crowded))
             else:
-                connection.run_guarded(partial(self._look_at_the_end, connection))
+                connection.run_guarded(partial(self._check_closing, connection))
             if not connection.is_watched:
                 del self._connections[connection]
                 self._farewell_looks.pop(connection, None)
@@ -72,7 +72,7 @@ class IdleConnectionWatch:
         # timer.
         self._timer = self._loop.call_later(LOOK_S, self._look) if self._connections else None
 
-    def _look_at_the_end(self, connection: Connection) -> None:
+    def _check_closing(self, connection: Connection) -> None:
         """Abort a closing connection that does not finish.
 
         A client that reads no data keeps a transport from closing, and uvloop may not report a lost client.

@@ -104,7 +104,7 @@ class Inbox:
         self._progress = None
         self._resume()
 
-    def look(self) -> bool:
+    def check_progress(self) -> bool:
         """Return whether an incomplete frame arrives too slowly; called once a second while held (see `watch`)."""
         if self.rest is None or self.is_blocked or self.is_muted or self._requests.is_waiting(self):
             self._progress = None

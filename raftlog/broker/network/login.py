@@ -152,13 +152,13 @@ class Login:
         self._fail("unsupported_handshake", advice)
         raise IllegalSaslState(advice)
 
-    async def go_on(self, message: bytes) -> LoginStep:
+    async def authenticate(self, message: bytes) -> LoginStep:
         """Handle the next message of the mechanism. Waits only if a token's key must be fetched.
 
         Raises IllegalSaslState without a mechanism, and SaslAuthenticationFailed if authentication fails.
         """
         if not self._mechanism or self.failed:
-            raise IllegalSaslState("SaslHandshake comes first, and names a mechanism")
+            raise IllegalSaslState("SaslHandshake must come first")
         try:
             if len(message) > MAX_MESSAGE_BYTES:
                 why = f"a message of a login has at most {MAX_MESSAGE_BYTES} bytes"

@@ -23,8 +23,8 @@ class Outbox:
 
     __slots__ = (
         "_account",
-        "_does_not_tell",
         "_held_bytes",
+        "_hides_buffered",
         "_progress",
         "_queue",
         "_queued_bytes",
@@ -38,7 +38,7 @@ class Outbox:
     def __init__(self, account: Account) -> None:
         self._account = account
         self._transport: asyncio.WriteTransport | None = None
-        self._does_not_tell = False
+        self._hides_buffered = False
         """Whether the transport is asyncio's own. Since Python 3.12 its `writelines` does not report what it
         buffers."""
         self._queue: deque[Buffer] | None = None
@@ -59,7 +59,7 @@ class Outbox:
         # writing on an empty buffer, and never resume it.
         transport.set_write_buffer_limits(high=1, low=0)
         self._transport = transport
-        self._does_not_tell = type(transport).__module__ == "asyncio.selector_events"
+        self._hides_buffered = type(transport).__module__ == "asyncio.selector_events"
 
     def hold(self, size: int) -> None:
         """Count `size` bytes that wait for an earlier response. A negative size counts bytes that are sent now."""
@@ -84,8 +84,8 @@ class Outbox:
             transport.write(buffers[0])
         else:
             transport.writelines(buffers)
-            if self._does_not_tell:
-                _tell(transport)
+            if self._hides_buffered:
+                _pause_if_buffered(transport)
         if self.is_paused or self.waiting_bytes:
             self.update()
 
@@ -112,7 +112,7 @@ class Outbox:
             self._account.give(before - now)
         self.waiting_bytes = now
 
-    def look(self, *, crowded: bool) -> bool:
+    def check_progress(self, *, crowded: bool) -> bool:
         """Return whether sent bytes leave too slowly; called once a second (see `watch`)."""
         unsent = self._unsent_bytes
         if not unsent and not (crowded and self.waiting_bytes):
@@ -136,8 +136,8 @@ class Outbox:
             piece, size = self._next_piece(self._queue)
             self._queued_bytes -= size
             self._transport.writelines(piece)
-            if self._does_not_tell:
-                _tell(self._transport)
+            if self._hides_buffered:
+                _pause_if_buffered(self._transport)
         if not self._queue:
             self._queue = None
 
@@ -156,7 +156,7 @@ class Outbox:
         return piece, size
 
 
-def _tell(transport: asyncio.WriteTransport) -> None:
+def _pause_if_buffered(transport: asyncio.WriteTransport) -> None:
     """Have the transport pause its protocol if it keeps bytes."""
     if transport.get_write_buffer_size():
         transport.set_write_buffer_limits(0)

@@ -78,7 +78,7 @@ def _judge(connection: Connection, header: RequestHeader, handshake: ServerHands
     peer = handshake.admit(proof)
     refused = ""
     if peer is None:
-        refused = "it does not know this cluster's raftlog.cluster.secret, or is of another cluster"
+        refused = "it has another raftlog.cluster.secret, or belongs to another cluster"
     elif not connection.server.take_peer(connection, peer, handshake.lane):
         refused = "it has a newer connection"
     else:

@@ -46,7 +46,7 @@ class Slot:
         self.buffers = buffers
         self.connection.responses.answered(self)
 
-    def hurry(self) -> None:
+    def complete_now(self) -> None:
         """Complete now if this only waits for more data, since another request has arrived behind it."""
 
     def abandoned(self) -> None:
@@ -119,7 +119,7 @@ class Responses:
         slot.overlaps = True
         if slot is self.blocking:
             self.blocking = None
-            self._connection.go_on()
+            self._connection.resume_handling()
 
     def answered(self, slot: Slot) -> None:
         """Send the response of a slot, and later responses that it held back."""
@@ -141,7 +141,7 @@ class Responses:
                 self.outbox.hold(-size)
         if not self.is_corked:
             self.flush()
-            self._connection.go_on()
+            self._connection.resume_handling()
 
     def flush(self) -> None:
         """Send what is ready in one write."""

@@ -427,7 +427,7 @@ class BrokerServer:
     def _take_node(self, connection: Connection) -> None:
         """Release a connection's place among the strangers, since its other end has authenticated as a node."""
         self.nodes.add(connection.peer_host)
-        self.admission.prove(connection)
+        self.admission.admit_broker(connection)
 
     def peer_secret(self, connection: Connection) -> bytes:
         """Return the secret that another broker proves on a connection."""
@@ -452,7 +452,7 @@ class BrokerServer:
             return
         del self.connections[connection]
         self.counters.open_connections -= 1
-        self.admission.leave(connection)
+        self.admission.remove(connection)
         self._end_sessions(connection)
         if connection.peer is not None:
             key = connection.peer.broker_id, connection.lane

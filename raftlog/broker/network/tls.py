@@ -50,7 +50,7 @@ _REASONS: Final = {
         "the client refused this node's certificate: is it for the host in advertised.listeners?"
     ),
     "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client refused this node's certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this node's certificate has expired: put a new one in its place",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "this node's certificate has expired: replace it",
     "UNSUPPORTED_PROTOCOL": "the client has no version of TLS that ssl.enabled.protocols has",
 }
 
@@ -64,7 +64,7 @@ _MENDING: Final = {
     19: _UNKNOWN_AUTHORITY,
     20: _UNKNOWN_AUTHORITY,
     21: _UNKNOWN_AUTHORITY,
-    22: "it comes with too many others",
+    22: "its chain is too long",
 }
 """Advice by OpenSSL's error numbers for certificates (X509_V_ERR_...)."""
 
@@ -135,7 +135,7 @@ class ServerTls:
         """Close every connection in its handshake."""
         self._handshakes.close()
 
-    async def look(self, offload: Offload) -> None:
+    async def reload_if_changed(self, offload: Offload) -> None:
         """Load new files, if there are any."""
         try:
             context = await offload(self._contexts.renew)
@@ -188,7 +188,7 @@ async def keep_fresh(servers: Iterable[ServerTls], offload: Offload) -> None:
     while True:
         await asyncio.sleep(LOOK_EVERY_S)
         for each in servers:
-            await each.look(offload)
+            await each.reload_if_changed(offload)
 
 
 def reason_of(error: ssl.SSLError) -> str:

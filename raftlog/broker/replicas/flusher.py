@@ -220,7 +220,7 @@ class Flusher:
         if not self._running:
             self._complete()
 
-    def _goes_on_later(self, error: SyncNotBegun) -> bool:
+    def _schedule_retry(self, error: SyncNotBegun) -> bool:
         """Retry the threads' part of the round after a pause. Return False without progress for too long."""
         now, is_first = self._loop.time(), self._held_up_at is None
         left = sum(len(each.paths) + len(each.directories) for each in self._by_threads)
@@ -231,20 +231,20 @@ class Flusher:
         if now - self._progressed_at > GIVE_UP_S:
             return False
         self._running += 1
-        self._loop.call_later(self._pause_s, self._go_on)
+        self._loop.call_later(self._pause_s, self._retry)
         self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
         if is_first:
             log.warning("flush_stalled", reason=str(error), advice=ADVICE, gives_up_after_s=GIVE_UP_S)
         return True
 
-    def _go_on(self) -> None:
+    def _retry(self) -> None:
         if not self._offline:
             self._submit_to_threads(self._by_threads)
         self._sync_ended(None)
 
     def _complete(self) -> None:
         error, self._error = self._error, None
-        if isinstance(error, SyncNotBegun) and not self._offline and self._goes_on_later(error):
+        if isinstance(error, SyncNotBegun) and not self._offline and self._schedule_retry(error):
             return
         held_up_at, self._held_up_at = self._held_up_at, None
         tickets, self._round = self._round, []

@@ -99,7 +99,7 @@ class Housekeeping:
             (each_ms("producer_id_expiration_check_interval_ms"), self.expire_producers),
             (lambda: PRODUCER_LIMIT_INTERVAL, self.limit_producers),
             (lambda: REAP_INTERVAL, self.reap),
-            (lambda: ROOM_INTERVAL, self._replicas.logs.look_for_room),
+            (lambda: ROOM_INTERVAL, self._replicas.logs.check_free_space),
         ]
         if config.log_cleaner_enable:
             chores.append((each_ms("log_cleaner_backoff_ms"), self.compact))

@@ -415,7 +415,7 @@ class LogDirectories:
         """Return whether a directory is full, so that this broker should not lead."""
         return any(volume.full for volume in self.online)
 
-    async def look_for_room(self) -> None:
+    async def check_free_space(self) -> None:
         """Check whether directories that were full have room again."""
         for volume in self.online:
             if not volume.full:

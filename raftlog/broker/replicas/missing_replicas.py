@@ -55,14 +55,14 @@ class MissingReplicas:
             self.leaderships_made.clear()
         else:
             self._followed[name] = None
-            self.settle(name)
+            self.discard(name)
 
     def take(self, name: TopicPartition) -> None:
         """Remove a name, since its replica is being created or is no longer wanted. No effect if it is not there."""
         self._led.pop(name, None)
         self._followed.pop(name, None)
 
-    def settle(self, name: TopicPartition) -> None:
+    def discard(self, name: TopicPartition) -> None:
         """Note that a replica was created, refused, or is no longer wanted, unless it was added again since."""
         if name not in self._led:
             self._unled.discard(name)
@@ -113,7 +113,7 @@ class RefusedReplicas:
                 again_in_s=TRY_AGAIN_S,
             )
 
-    def settle(self, name: TopicPartition) -> None:
+    def discard(self, name: TopicPartition) -> None:
         """Note that a replica was created, or is no longer wanted; no effect if it was never refused."""
         if name in self._said:
             self._said.discard(name)

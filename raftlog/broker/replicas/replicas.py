@@ -313,14 +313,14 @@ class Replicas:
             self.missing.take(name)
             state = image.partition(name.topic, name.partition)
             if state is None or self.broker_id not in state.replicas or name in self.partitions:
-                self.refused.settle(name)
-                self.missing.settle(name)
+                self.refused.discard(name)
+                self.missing.discard(name)
                 continue
             try:
                 volume = self.logs.roomiest(news)
             except KafkaStorageError as error:
                 self.refused.add({name: error.message or ""})
-                self.missing.settle(name)
+                self.missing.discard(name)
                 continue
             news.append(NewLog(name, image.topics[name.topic].topic_id, self._config_of(name), volume))
         return news
@@ -347,7 +347,7 @@ class Replicas:
             except KafkaStorageError as error:
                 refused[new.name] = error.message or ""
                 continue
-            self.refused.settle(new.name)
+            self.refused.discard(new.name)
             partition = Partition(new.name, new.topic_id, log=created, host=self)
             self._add(partition, new.volume)
             self.early_batches.hand_over(partition)
@@ -361,7 +361,7 @@ class Replicas:
             refused |= dict.fromkeys(self.missing, next(iter(refused.values())))
             self.missing.clear()
         for new in news:
-            self.missing.settle(new.name)
+            self.missing.discard(new.name)
         self.refused.add(refused)
         self._note_roles(moved)
 

@@ -117,7 +117,7 @@ def wait(running: Sequence[tuple[StreamingQuery, Gate]], tally: Tally) -> None:
         for query, gate in [*open_ones]:
             if _ended(query, gate):
                 open_ones.remove((query, gate))
-        tally.look(running[0][0])
+        tally.update(running[0][0])
 
 
 def _ended(query: StreamingQuery, gate: Gate) -> bool:

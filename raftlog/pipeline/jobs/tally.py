@@ -24,8 +24,8 @@ class Tally:
     watermark: str = ""
     _seen: int = -1
 
-    def look(self, query: StreamingQuery) -> None:
-        """Take in the batches that ended since the last look."""
+    def update(self, query: StreamingQuery) -> None:
+        """Take in the batches that ended since the last call."""
         for progress in query.recentProgress:
             if progress.batchId > self._seen and _is_batch(progress):
                 self._seen = progress.batchId

@@ -593,7 +593,7 @@ async def test_a_follower_hears_of_high_watermarks_with_an_answer_when_it_is_tim
     session = pipe.answer(1, 17).session_id
     pipe.send(fetch(2, session=(session, 1), max_wait_ms=60_000, **session_fields))
     (kept,) = fake.server.sessions
-    kept.high_watermarks_told_at = fake.server.loop.time() - (HIGH_WATERMARKS_S if is_due else 0)
+    kept.high_watermarks_sent_at = fake.server.loop.time() - (HIGH_WATERMARKS_S if is_due else 0)
     one.high_watermark = 1
     for waiter in tuple(one.parked_replicas):
         waiter.high_watermark_moved(one)
@@ -607,7 +607,7 @@ async def test_a_follower_hears_of_high_watermarks_with_an_answer_when_it_is_tim
     if is_due:
         assert (found[0].high_watermark, found[0].records or b"") == (1, b"")
     else:
-        assert kept.by_partition[one] in kept.untold
+        assert kept.by_partition[one] in kept.changed_high_watermarks
 
 
 async def test_a_brokers_session_ends_with_its_connection_even_before_its_first_answer() -> None:

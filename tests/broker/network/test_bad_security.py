@@ -84,7 +84,7 @@ def test_a_client_certificate_that_was_cut_off_is_no_certificate(authority: Auth
 @pytest.mark.parametrize(
     ("kind", "advice"),
     [
-        ("expired", "this node's certificate has expired: put a new one in its place"),
+        ("expired", "this node's certificate has expired: replace it"),
         ("wrong host", "is it for the host in advertised.listeners?"),
         ("unknown", "the client does not trust this node's certificate"),
     ],

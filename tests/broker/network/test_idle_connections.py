@@ -290,7 +290,7 @@ async def test_nothing_is_looked_at_while_nobody_holds_anything() -> None:
     assert len(fake.server.watch) == 0
 
 
-@pytest.mark.parametrize("method", ["look", "cut"])
+@pytest.mark.parametrize("method", ["check_progress", "cut"])
 async def test_a_look_that_fails_costs_that_connection_only(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,7 +304,7 @@ async def test_a_look_that_fails_costs_that_connection_only(
     look(fake, PATIENCE + 1)
     assert failing.transport.closed
     assert closed_for(fake)["request_crashed"] >= 1
-    if method == "look":
+    if method == "check_progress":
         assert other.transport.closed
 
 

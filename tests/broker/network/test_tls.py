@@ -216,7 +216,7 @@ def test_only_clients_with_a_certificate_that_is_believed_get_in(
         settings = authority.settings(authority.issue("server"), client_auth="required")
         stranger = Authority(tmp_path, "other").issue("stranger", "a@b")
         async with serving(settings) as broker:
-            for certificate, why in ((None, "has no certificate"), (stranger, "not believed")):
+            for certificate, why in ((None, "has no certificate"), (stranger, "not trusted")):
                 context = authority.client(certificate, maximum_version=version)
                 with capture_logs() as logs:
                     assert await broker.is_refused(context, api_versions(1))
@@ -356,8 +356,8 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay(
             first = await broker.connect(authority.client())
             authority.renew(path)
             with capture_logs() as logs:
-                await broker.tls.look(ThreadOffload())
-                await broker.tls.look(ThreadOffload())
+                await broker.tls.reload_if_changed(ThreadOffload())
+                await broker.tls.reload_if_changed(ThreadOffload())
             assert [each["event"] for each in logs] == ["tls_renewed"]
             second = await broker.connect(authority.client())
             assert second.serial_number != first.serial_number
@@ -365,8 +365,8 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay(
             for bad in (b"", b"-----BEGIN CERTIFICATE-----\n", good[:-400]):
                 path.write_bytes(bad)
                 with capture_logs() as logs:
-                    await broker.tls.look(ThreadOffload())
-                    await broker.tls.look(ThreadOffload())
+                    await broker.tls.reload_if_changed(ThreadOffload())
+                    await broker.tls.reload_if_changed(ThreadOffload())
                 (told,) = logs
                 assert (told["event"], told["log_level"]) == ("tls_renewal_failed", "error")
                 assert str(path) in told["reason"] and "ssl.keystore.location" in told["reason"]
@@ -393,7 +393,7 @@ def test_an_authority_that_is_taken_away_lets_nobody_in_any_more(
             await client.ask(api_versions(1))
             session = client.session.session
             after.path.replace(authority.path)
-            await broker.tls.look(ThreadOffload())
+            await broker.tls.reload_if_changed(ThreadOffload())
             await client.ask(api_versions(2))
             assert await broker.is_refused(context, api_versions(1))
             assert not await asyncio.to_thread(_resumes, context, broker.port, session)
@@ -578,7 +578,7 @@ def test_a_broker_proves_the_secret_for_the_certificate_that_it_was_shown(
                 with pytest.raises(SaslAuthenticationFailed):
                     await introduce(wrong)
             authority.renew(path)
-            await broker.tls.look(ThreadOffload())
+            await broker.tls.reload_if_changed(ThreadOffload())
             await introduce(lambda shown: bound_secret(b"secret", shown))
 
     run(main())

@@ -96,7 +96,7 @@ def test_a_disk_that_says_nothing_of_its_room_fails() -> None:
             raise OSError(errno.EIO, "broken")
 
         cluster[1].host.disk.free_bytes = fails  # type: ignore[method-assign]
-        await cluster[1].host.start(logs.look_for_room())
+        await cluster[1].host.start(logs.check_free_space())
         assert not logs.online
 
     run_scenario(scenario, size=1)

@@ -74,17 +74,17 @@ class Cleanup:
 
     def _end_transactions(self) -> None:
         for node in self._session.nodes():
-            found = self._session.look("ListTransactions", 1, node=node)["transaction_states"]
+            found = self._session.query("ListTransactions", 1, node=node)["transaction_states"]
             for each in found:
                 name = each["transactional_id"]
                 if self._is_ours(name) and each["transaction_state"] == "Ongoing":
                     node_id = self._session.coordinator(name, kind=1)
                     fields = {"transactional_id": name, "transaction_timeout": TIMEOUT_MS}
-                    self._session.look("InitProducerId", 4, node=node_id, **fields)
+                    self._session.query("InitProducerId", 4, node=node_id, **fields)
 
     def _groups(self) -> Iterator[str]:
         for node in self._session.nodes():
-            for each in self._session.look("ListGroups", 5, node=node)["groups"]:
+            for each in self._session.query("ListGroups", 5, node=node)["groups"]:
                 if self._is_ours(each["group_id"]):
                     yield each["group_id"]
 
@@ -99,35 +99,35 @@ class Cleanup:
         self._session.wait(f"{group} is deleted", lambda: self._is_deleted(group, node), within_s=RETRIES_S)
 
     def _leave_classic(self, group: str, node: int) -> None:
-        (found,) = self._session.look("DescribeGroups", 5, node=node, groups=[group])["groups"]
+        (found,) = self._session.query("DescribeGroups", 5, node=node, groups=[group])["groups"]
         members = [{"member_id": each["member_id"]} for each in found["members"]]
         if members:
-            self._session.look("LeaveGroup", 5, node=node, group_id=group, members=members)
+            self._session.query("LeaveGroup", 5, node=node, group_id=group, members=members)
 
     def _leave(self, kind: str, group: str, node: int) -> None:
-        (found,) = self._session.look(f"{kind}GroupDescribe", 1, node=node, group_ids=[group])["groups"]
+        (found,) = self._session.query(f"{kind}GroupDescribe", 1, node=node, group_ids=[group])["groups"]
         for each in found["members"]:
             member = {"group_id": group, "member_id": each["member_id"], "member_epoch": LEAVING}
-            self._session.look(f"{kind}GroupHeartbeat", 1, node=node, **member)
+            self._session.query(f"{kind}GroupHeartbeat", 1, node=node, **member)
 
     def _is_deleted(self, group: str, node: int) -> bool:
-        (answer,) = self._session.look("DeleteGroups", 2, node=node, groups_names=[group])["results"]
+        (answer,) = self._session.query("DeleteGroups", 2, node=node, groups_names=[group])["results"]
         return answer["error_code"] in ("NONE", "GROUP_ID_NOT_FOUND")
 
     # --- topics and the rest
 
     def _topics(self) -> Iterator[str]:
-        for each in self._session.look("Metadata", 9, topics=None)["topics"]:
+        for each in self._session.query("Metadata", 9, topics=None)["topics"]:
             if self._is_ours(each["name"]) or each["name"] in self._created:
                 yield each["name"]
 
     def _delete_topics(self) -> None:
         if names := list(self._topics()):
-            self._session.look("DeleteTopics", 5, topic_names=names, timeout=TIMEOUT_MS)
+            self._session.query("DeleteTopics", 5, topic_names=names, timeout=TIMEOUT_MS)
 
     def _delete_rights(self) -> None:
         filters = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
-        found = self._session.look("DescribeAcls", 3, **dict.fromkeys(filters, ANY))["resources"]
+        found = self._session.query("DescribeAcls", 3, **dict.fromkeys(filters, ANY))["resources"]
         ours = [
             {
                 "resource_type_filter": resource["resource_type"],
@@ -143,10 +143,10 @@ class Cleanup:
             if self._is_ours(resource["resource_name"]) or self._is_ours(acl["principal"])
         ]
         if ours:
-            self._session.look("DeleteAcls", 3, filters=ours)
+            self._session.query("DeleteAcls", 3, filters=ours)
 
     def _delete_quotas(self) -> None:
-        found = self._session.look("DescribeClientQuotas", 1, components=[])["entries"] or ()
+        found = self._session.query("DescribeClientQuotas", 1, components=[])["entries"] or ()
         ours = [
             {
                 "entity": each["entity"],
@@ -156,10 +156,10 @@ class Cleanup:
             if any(self._is_ours(part["entity_name"]) for part in each["entity"])
         ]
         if ours:
-            self._session.look("AlterClientQuotas", 1, entries=ours)
+            self._session.query("AlterClientQuotas", 1, entries=ours)
 
     def _delete_users(self) -> None:
-        found = self._session.look("DescribeUserScramCredentials", 0, users=None)["results"]
+        found = self._session.query("DescribeUserScramCredentials", 0, users=None)["results"]
         ours = [
             {"name": each["user"], "mechanism": credential["mechanism"]}
             for each in found
@@ -167,10 +167,10 @@ class Cleanup:
             for credential in each["credential_infos"]
         ]
         if ours:
-            self._session.look("AlterUserScramCredentials", 0, deletions=ours)
+            self._session.query("AlterUserScramCredentials", 0, deletions=ours)
 
     def _delete_configs(self) -> None:
-        found = self._session.look("ListConfigResources", 1, resource_types=list(CONFIGS_OF))
+        found = self._session.query("ListConfigResources", 1, resource_types=list(CONFIGS_OF))
         for each in found["config_resources"]:
             if self._is_ours(each["resource_name"]):
                 self._unset(each["resource_type"], each["resource_name"])
@@ -178,14 +178,14 @@ class Cleanup:
     def _unset(self, kind: int, name: str) -> None:
         resource: Mapping[str, Any] = {"resource_type": kind, "resource_name": name}
         described = {**resource, "configuration_keys": None}
-        (found,) = self._session.look("DescribeConfigs", 4, resources=[described])["results"]
+        (found,) = self._session.query("DescribeConfigs", 4, resources=[described])["results"]
         configs = [
             {"name": each["name"], "config_operation": DELETE}
             for each in found["configs"]
             if each["config_source"] in DYNAMIC_SOURCES
         ]
         if configs:
-            self._session.look("IncrementalAlterConfigs", 1, resources=[{**resource, "configs": configs}])
+            self._session.query("IncrementalAlterConfigs", 1, resources=[{**resource, "configs": configs}])
 
 
 def _names(listed: Callable[[], Iterator[str]]) -> Sequence[str]:

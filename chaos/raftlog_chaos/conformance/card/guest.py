@@ -77,7 +77,7 @@ class GuestSession(HostSession):
         self._host.versions.require(key, version)
         super().send(api, version, **options, **fields)
 
-    def look(
+    def query(
         self, api: str, version: int | None = None, /, *, node: int | None = None, **fields: Any
     ) -> Message:
         """See Session. Any version will do, for a look is no claim."""
@@ -86,7 +86,7 @@ class GuestSession(HostSession):
         used = self._host.versions.newest(key, wanted)
         if api == "FindCoordinator" and used < FIRST_COORDINATORS:
             return self._coordinator(used, fields)
-        answer = super().look(api, used, node=node, **fields)
+        answer = super().query(api, used, node=node, **fields)
         for topic in answer["topics"] if api == "CreateTopics" and used < wanted else ():
             topic.setdefault("topic_id", str(uuid4()))  # older versions return none
             topic.setdefault("error_message", None)
@@ -94,7 +94,7 @@ class GuestSession(HostSession):
 
     def _coordinator(self, version: int, fields: Mapping[str, Any]) -> Message:
         (key,) = fields["coordinator_keys"]
-        found = super().look("FindCoordinator", version, key=key, key_type=fields["key_type"])
+        found = super().query("FindCoordinator", version, key=key, key_type=fields["key_type"])
         return {"coordinators": [found]}
 
     def topic(
@@ -121,6 +121,6 @@ class GuestSession(HostSession):
 
     def nodes(self) -> Iterator[int]:
         """Yield the ids of all brokers. Raises NotReady."""
-        found = self.look("Metadata", 9, topics=[])["brokers"]
+        found = self.query("Metadata", 9, topics=[])["brokers"]
         self._nodes |= {each["node_id"]: (each["host"], each["port"]) for each in found}
         yield from sorted(each["node_id"] for each in found)

@@ -43,13 +43,13 @@ def host_with_versions(host: Host) -> Host:
     asking = HostSession(host)
     try:
         try:
-            answer = asking.look(
+            answer = asking.query(
                 "ApiVersions", 3, client_software_name="raftlog", client_software_version="1"
             )
         except NotReady:
-            answer = asking.look("ApiVersions", 0)
+            answer = asking.query("ApiVersions", 0)
         if answer["error_code"] == UNSUPPORTED:
-            answer = asking.look("ApiVersions", 0)
+            answer = asking.query("ApiVersions", 0)
         return host._replace(versions=versions_of(answer))
     finally:
         asking.close()
@@ -78,7 +78,7 @@ class CardRun:
         """Look at the cluster. Raises Occupied if it has other topics, NotReady, OSError."""
         session = GuestSession(self._host)
         try:
-            found = session.look("Metadata", 9, topics=None, allow_auto_topic_creation=False)
+            found = session.query("Metadata", 9, topics=None, allow_auto_topic_creation=False)
             own = [each["name"] for each in found["topics"] if not _is_internal(each)]
             if own and not anyway:
                 raise Occupied(f"the cluster has topics of its own: {', '.join(own[:3])}{_more(own)}")
@@ -217,7 +217,7 @@ def _settings_that_differ(session: GuestSession, node: int) -> Iterator[str]:
     """Yield notes on settings with which Kafka's answers were recorded, and that this broker has otherwise."""
     wanted = {"resource_type": BROKER, "resource_name": str(node), "configuration_keys": list(SETTINGS)}
     try:
-        (found,) = session.look("DescribeConfigs", 4, node=node, resources=[wanted])["results"]
+        (found,) = session.query("DescribeConfigs", 4, node=node, resources=[wanted])["results"]
     except (NotServed, NotReady, OSError, LookupError, ValueError):
         return
     for each in found["configs"]:

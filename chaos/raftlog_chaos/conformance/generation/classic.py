@@ -160,7 +160,7 @@ class ClassicWords(Scene):
 
     def _described(self) -> Message:
         """Look at the group."""
-        answer = self.s.look("DescribeGroups", 5, groups=[self.name(CLASSIC_GROUP)])
+        answer = self.s.query("DescribeGroups", 5, groups=[self.name(CLASSIC_GROUP)])
         return dict(answer["groups"][0])
 
     def _is_due(self, each: Waiting, state: str) -> bool:

@@ -204,13 +204,13 @@ class ConsumerWords(Scene):
         }
 
         def knows() -> bool:
-            answer = self.s.look("ConsumerGroupHeartbeat", 1, **asked, **joining)
+            answer = self.s.query("ConsumerGroupHeartbeat", 1, **asked, **joining)
             given = (answer["assignment"] or {}).get("topic_partitions", ())
-            self.s.look("ConsumerGroupHeartbeat", 1, **asked, member_epoch=-1)
+            self.s.query("ConsumerGroupHeartbeat", 1, **asked, member_epoch=-1)
             return sum(len(each["partitions"]) for each in given) == (self.partitions if self.exists else 0)
 
         self.s.expect("the coordinator knows the topic", knows)
-        self.s.look("DeleteGroups", 2, groups_names=[probe])
+        self.s.query("DeleteGroups", 2, groups_names=[probe])
         time.sleep(APPLIED_S)
 
 

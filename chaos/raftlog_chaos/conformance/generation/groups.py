@@ -56,7 +56,7 @@ class GroupWords(Scene):
         answers: list[Message] = []
 
         def is_answered() -> bool:
-            answers.append(self.s.look("InitProducerId", version, node=node, **fields))
+            answers.append(self.s.query("InitProducerId", version, node=node, **fields))
             return bool(answers[-1]["error_code"] != "CONCURRENT_TRANSACTIONS")
 
         self.s.wait("no transaction is in the way", is_answered)
@@ -90,7 +90,7 @@ class GroupWords(Scene):
         node = self.s.coordinator(name, kind=1)
 
         def is_settled() -> bool:
-            answer = self.s.look("DescribeTransactions", 0, node=node, transactional_ids=[name])
+            answer = self.s.query("DescribeTransactions", 0, node=node, transactional_ids=[name])
             return not answer["transaction_states"][0]["transaction_state"].startswith("Prepare")
 
         self.s.wait("no transaction is about to end", is_settled)
@@ -147,7 +147,7 @@ class GroupWords(Scene):
     def describe_transaction(self, producer: str) -> None:
         """Ask what the coordinator knows; a group's partition follows from its name, which differs each time."""
         name = self.name(producer)
-        answer = self.s.look("DescribeTransactions", 0, node=self._node(producer), transactional_ids=[name])
+        answer = self.s.query("DescribeTransactions", 0, node=self._node(producer), transactional_ids=[name])
         for topic in answer["transaction_states"][0]["topics"]:
             if topic["topic"] == INTERNAL:
                 topic["partitions"] = len(topic["partitions"])

@@ -127,7 +127,7 @@ class Play(GroupTransactions, SessionWords):
         is_former = bool(rest.get("is_former") and self.former_id and version >= BY_ID)
         topic_id = self.topic_id(is_former=is_former)
         topics = [{"topic": self.topic, "topic_id": topic_id, "partitions": [wanted]}]
-        answer = self.s.look(
+        answer = self.s.query(
             "Fetch",
             version,
             node=self.s.leader(self.topic, partition),
@@ -174,7 +174,7 @@ class Play(GroupTransactions, SessionWords):
 
     def _has_config(self, name: str, value: str, operation: int) -> bool:
         wanted = [{"resource_type": 2, "resource_name": self.topic, "configuration_keys": [name]}]
-        found = self.s.look("DescribeConfigs", 4, resources=wanted)["results"][0]["configs"]
+        found = self.s.query("DescribeConfigs", 4, resources=wanted)["results"][0]["configs"]
         if operation == 1:
             return not found or found[0]["config_source"] != 1
         return bool(found) and found[0]["value"] == value
@@ -221,7 +221,7 @@ class Play(GroupTransactions, SessionWords):
         self.await_coordinator()
 
     def _metadata(self) -> Message:
-        return dict(self.s.look("Metadata", 12, topics=[{"name": self.topic}])["topics"][0])
+        return dict(self.s.query("Metadata", 12, topics=[{"name": self.topic}])["topics"][0])
 
     # --- its end
 

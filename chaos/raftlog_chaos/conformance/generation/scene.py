@@ -39,14 +39,14 @@ class Scene:
 
     def _delete_group(self, name: str) -> None:
         node = self.s.coordinator(name)
-        found = self.s.look("DescribeGroups", 5, node=node, groups=[name])["groups"][0]
+        found = self.s.query("DescribeGroups", 5, node=node, groups=[name])["groups"][0]
         leaving = [{"member_id": each["member_id"]} for each in found["members"]]
-        self.s.look("LeaveGroup", 5, node=node, group_id=name, members=leaving)
-        found = self.s.look("ConsumerGroupDescribe", 1, node=node, group_ids=[name])["groups"][0]
+        self.s.query("LeaveGroup", 5, node=node, group_id=name, members=leaving)
+        found = self.s.query("ConsumerGroupDescribe", 1, node=node, group_ids=[name])["groups"][0]
         leave = {"group_id": name, "member_epoch": -1}
         for each in found["members"]:
-            self.s.look("ConsumerGroupHeartbeat", 1, node=node, member_id=each["member_id"], **leave)
-        self.s.look("DeleteGroups", 2, node=node, groups_names=[name])
+            self.s.query("ConsumerGroupHeartbeat", 1, node=node, member_id=each["member_id"], **leave)
+        self.s.query("DeleteGroups", 2, node=node, groups_names=[name])
 
     def delete_group(self, word: str) -> None:
         """Delete a group, if it is empty."""
@@ -70,7 +70,7 @@ class Scene:
         wanted = {"partition_index": partition, "timestamp": -2 if offset == "start" else -1}
         topics = [{"name": self.topic, "partitions": [wanted]}]
         node = self.s.leader(self.topic, partition)
-        answer = self.s.look("ListOffsets", 5, node=node, replica_id=-1, topics=topics)
+        answer = self.s.query("ListOffsets", 5, node=node, replica_id=-1, topics=topics)
         found = answer["topics"][0]["partitions"][0]["offset"]
         return int(found) + (3 if offset == "beyond" else 0)
 

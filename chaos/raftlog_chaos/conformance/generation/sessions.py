@@ -104,7 +104,7 @@ class SessionWords(Scene):
         name = {"topic": self.topic, "topic_id": self.topic_id(is_former=is_former)}
         given = {"session_epoch": 0, "max_bytes": FETCH_BYTES, **fields}
         number = version or session.version
-        answer = self.s.look(
+        answer = self.s.query(
             "Fetch",
             number,
             node=self.s.leader(self.topic),
@@ -160,7 +160,7 @@ class SessionWords(Scene):
     def _close_sessions(self) -> None:
         for each in self._opened:
             node = self.s.leader(self.topic)
-            self.s.look("Fetch", 12, node=node, max_wait=0, session_id=each, session_epoch=FINAL, topics=[])
+            self.s.query("Fetch", 12, node=node, max_wait=0, session_id=each, session_epoch=FINAL, topics=[])
 
 
 # --- drawing

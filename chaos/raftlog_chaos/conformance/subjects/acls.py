@@ -53,7 +53,7 @@ def acl(name: str, operation: int = READ, **fields: Any) -> Acl:
 
 def tidy(s: Session) -> None:
     """Have all ACLs deleted when the history ends."""
-    s.at_end(lambda: s.look("DeleteAcls", 3, filters=[NO_FILTER]))
+    s.at_end(lambda: s.query("DeleteAcls", 3, filters=[NO_FILTER]))
 
 
 def create(s: Session, *acls: Acl, version: int = 3) -> None:
@@ -64,7 +64,7 @@ def create(s: Session, *acls: Acl, version: int = 3) -> None:
 
 def described(s: Session, **filters: Any) -> int:
     """Look at how many ACLs there are."""
-    found = s.look("DescribeAcls", 3, **(NO_FILTER | filters))["resources"]
+    found = s.query("DescribeAcls", 3, **(NO_FILTER | filters))["resources"]
     return sum(len(each["acls"]) for each in found)
 
 

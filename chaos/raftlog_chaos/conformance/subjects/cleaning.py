@@ -31,7 +31,7 @@ def fill(s: Session, topic: str, *pairs: tuple[bytes, bytes | None]) -> None:
 def start_of(s: Session, topic: str) -> int:
     """Look at the log's start."""
     topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -2}]}]
-    answer = s.look("ListOffsets", 5, node=s.leader(topic), replica_id=-1, topics=topics)
+    answer = s.query("ListOffsets", 5, node=s.leader(topic), replica_id=-1, topics=topics)
     return int(answer["topics"][0]["partitions"][0]["offset"])
 
 
@@ -46,7 +46,7 @@ def records_of(s: Session, topic: str) -> list[Mapping[str, Any]]:
                 "partitions": [{"partition": 0, "fetch_offset": offset, "partition_max_bytes": 99999}],
             }
         ]
-        answer = s.look("Fetch", 12, node=s.leader(topic), max_wait=0, max_bytes=99999, topics=topics)
+        answer = s.query("Fetch", 12, node=s.leader(topic), max_wait=0, max_bytes=99999, topics=topics)
         records = answer["responses"][0]["partitions"][0]["records"]
         found += [each for batch in batches.read(records) or () for each in batch["records"]]
         offset = max(batches.end_offset(records or b""), offset + 1) if records else end
@@ -61,7 +61,7 @@ def offsets_of(s: Session, topic: str) -> list[int]:
 def set_config(s: Session, topic: str, configs: Mapping[str, Any]) -> None:
     """Set configs of a topic, once it is filled."""
     wanted = [{"name": name, "config_operation": 0, "value": str(value)} for name, value in configs.items()]
-    s.look(
+    s.query(
         "IncrementalAlterConfigs",
         1,
         resources=[{"resource_type": 2, "resource_name": topic, "configs": wanted}],

@@ -125,7 +125,7 @@ def describe(
         for kind, name, keys in resources(s)
     ]
     if asked and asked[0]["configuration_keys"] == []:
-        found = s.look("DescribeConfigs", 4, resources=asked)["results"][0]["configs"]
+        found = s.query("DescribeConfigs", 4, resources=asked)["results"][0]["configs"]
         s.observe("described", "all" if len(found) > 1 else "none")
     else:
         s.ask("DescribeConfigs", 4, resources=asked)
@@ -150,7 +150,7 @@ def documentation(s: Session, kind: int) -> None:
     name = own_id(s) if kind == BROKER else s.topic()
     resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
     for wanted in (True, False):
-        answer = s.look("DescribeConfigs", 4, resources=[resource], include_documentation=wanted)
+        answer = s.query("DescribeConfigs", 4, resources=[resource], include_documentation=wanted)
         has = {bool(each["documentation"]) for each in answer["results"][0]["configs"]}
         s.observe("documented" if wanted else "undocumented", sorted(has))
 
@@ -159,7 +159,7 @@ def documentation(s: Session, kind: int) -> None:
 def topic_names(s: Session) -> None:
     """All configs of a topic are described where none is named."""
     resource = {"resource_type": TOPIC, "resource_name": s.topic(), "configuration_keys": None}
-    found = s.look("DescribeConfigs", 4, resources=[resource])["results"][0]["configs"]
+    found = s.query("DescribeConfigs", 4, resources=[resource])["results"][0]["configs"]
     s.observe("the names", {each["name"]: "described" for each in found})
 
 

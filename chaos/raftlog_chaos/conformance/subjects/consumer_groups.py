@@ -217,7 +217,7 @@ def shares(s: Session, row: tuple[int, Sequence[int]]) -> None:
 
 def shares_of(s: Session, name: str) -> Fields:
     """Look at how many partitions the members of a group are to have, and which state it is in."""
-    found = s.look("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0]
+    found = s.query("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0]
     targets = [each["target_assignment"]["topic_partitions"] for each in found["members"]]
     sizes = sorted(sum(len(each["partitions"]) for each in target) for target in targets)
     return {"state": found["group_state"], "sizes": sizes, "group_epoch": found["group_epoch"]}
@@ -296,7 +296,7 @@ def partitions_that_are_added(s: Session) -> None:
     member = Consumer(s, group(s), topics=[topic])
     member.join()
     member.confirm()
-    s.look("CreatePartitions", 3, topics=[{"name": topic, "count": 3, "assignments": None}], timeout=10_000)
+    s.query("CreatePartitions", 3, topics=[{"name": topic, "count": 3, "assignments": None}], timeout=10_000)
     s.wait("they are assigned", lambda: grown(s, member) == 3)
     member.confirm()
     member.heartbeat()
@@ -305,7 +305,7 @@ def partitions_that_are_added(s: Session) -> None:
 
 def grown(s: Session, member: Consumer) -> int:
     """Look at how many partitions a member is to have, after a heartbeat that is not observed."""
-    s.look(
+    s.query(
         "ConsumerGroupHeartbeat",
         1,
         group_id=member.group,
@@ -313,7 +313,7 @@ def grown(s: Session, member: Consumer) -> int:
         member_epoch=member.epoch,
         rebalance_timeout=-1,
     )
-    found = s.look("ConsumerGroupDescribe", 1, group_ids=[member.group])["groups"][0]["members"][0]
+    found = s.query("ConsumerGroupDescribe", 1, group_ids=[member.group])["groups"][0]["members"][0]
     target = found["target_assignment"]["topic_partitions"]
     member.epoch = found["member_epoch"]
     return sum(len(each["partitions"]) for each in target)
@@ -339,7 +339,7 @@ def a_topic_that_is_deleted(s: Session) -> None:
     member = Consumer(s, group(s), topics=[topic, other])
     member.join()
     member.confirm()
-    s.look("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
+    s.query("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
     s.wait("its partitions are given up", lambda: grown(s, member) == 1)
     member.confirm()
     member.heartbeat()
@@ -442,7 +442,7 @@ def listed(s: Session, filters: Fields) -> None:
     moving = group(s, "moving")
     Consumer(s, moving, "a", topics=[topic]).join()
     Consumer(s, moving, "b", topics=[topic]).join()
-    answer = s.look("ListGroups", 5, **filters)
+    answer = s.query("ListGroups", 5, **filters)
     mine = (stable.group, empty.group, moving)
     found = [each for each in answer["groups"] if each["group_id"] in mine]
     s.observe(f"ListGroups v5 {filters}", {"error_code": answer["error_code"], "groups": found})
@@ -496,7 +496,7 @@ def silence(s: Session) -> None:
 
 def members(s: Session, name: str) -> Sequence[Any]:
     """Look at a group's members."""
-    found: Sequence[Any] = s.look("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0]["members"]
+    found: Sequence[Any] = s.query("ConsumerGroupDescribe", 1, group_ids=[name])["groups"][0]["members"]
     return found
 
 
@@ -524,7 +524,7 @@ def a_member_that_gives_nothing_up(s: Session) -> None:
 
     def is_out() -> bool:
         for each in (one, other):
-            s.look(
+            s.query(
                 "ConsumerGroupHeartbeat",
                 1,
                 group_id=each.group,
@@ -576,7 +576,7 @@ def a_config_of_the_group(s: Session, what: str) -> None:
 
 def is_in_force(s: Session, member: Consumer) -> bool:
     """Look whether a heartbeat is answered with another interval than the broker's."""
-    answer = s.look(
+    answer = s.query(
         "ConsumerGroupHeartbeat",
         1,
         group_id=member.group,

@@ -13,7 +13,7 @@ Fields = Mapping[str, Any]
 
 def me(s: Session) -> int:
     """Return the id of the broker."""
-    return int(s.look("Metadata", 9, topics=[])["brokers"][0]["node_id"])
+    return int(s.query("Metadata", 9, topics=[])["brokers"][0]["node_id"])
 
 
 # --- DescribeCluster
@@ -43,7 +43,7 @@ def fenced_brokers(s: Session) -> None:
 
 def log_dirs(s: Session, topics: Sequence[Fields] | None, version: int, mine: str) -> None:
     """Observe what DescribeLogDirs says of one topic; folders and their disks differ."""
-    answer = s.look("DescribeLogDirs", version, topics=topics)
+    answer = s.query("DescribeLogDirs", version, topics=topics)
     s.observe("the error", answer.get("error_code", "NONE"))
     for each in answer["results"]:
         found = [topic for topic in each["topics"] if topic["name"] == mine]
@@ -95,7 +95,7 @@ QUORUM: Final = "__cluster_metadata"
 def quorum_in(s: Session, version: int) -> None:
     """The one voter leads, in all versions."""
     asked = [{"topic_name": QUORUM, "partitions": [{"partition_index": 0}]}]
-    answer = s.look("DescribeQuorum", version, topics=asked)
+    answer = s.query("DescribeQuorum", version, topics=asked)
     found = answer["topics"][0]["partitions"][0]
     s.observe("the error", [answer["error_code"], found["error_code"]])
     s.observe("the leader", found["leader_id"])
@@ -123,7 +123,7 @@ def quorum_of(s: Session, topics: Sequence[Fields]) -> None:
 
 def resources(s: Session, version: int, mine: Sequence[str], **fields: Any) -> None:
     """Observe which of some resources are listed."""
-    answer = s.look("ListConfigResources", version, **fields)
+    answer = s.query("ListConfigResources", version, **fields)
     s.observe("the error", answer["error_code"])
     found = answer["config_resources"]
     listed = {f"{each.get('resource_type', 16)} {each['resource_name']}" for each in found}
@@ -150,12 +150,12 @@ def config_resources(s: Session, types: Sequence[int]) -> None:
     ):
         configs = [{"name": config, "config_operation": 0, "value": value}]
         change = {"resource_type": kind, "resource_name": name, "configs": configs}
-        s.look("IncrementalAlterConfigs", 1, resources=[change])
+        s.query("IncrementalAlterConfigs", 1, resources=[change])
     s.wait(
         "they are listed",
         lambda: (
             {group, metrics}
-            <= {each["resource_name"] for each in s.look("ListConfigResources", 1)["config_resources"]}
+            <= {each["resource_name"] for each in s.query("ListConfigResources", 1)["config_resources"]}
         ),
     )
     resources(s, 1, (node, topic, group, metrics), resource_types=types)
@@ -163,7 +163,7 @@ def config_resources(s: Session, types: Sequence[int]) -> None:
         resources(s, 0, (node, topic, group, metrics))
     for kind, name in ((32, group), (16, metrics)):
         emptied = [{"resource_type": kind, "resource_name": name, "configs": []}]
-        s.look("AlterConfigs", 2, resources=emptied)
+        s.query("AlterConfigs", 2, resources=emptied)
 
 
 # --- elections
@@ -286,7 +286,7 @@ def credential(name: str, mechanism: int = SHA_256, iterations: int = 4096, **fi
 
 def stored(s: Session, name: str) -> Any:
     """Look which credentials a user has."""
-    answer = s.look("DescribeUserScramCredentials", 0, users=[{"name": name}])
+    answer = s.query("DescribeUserScramCredentials", 0, users=[{"name": name}])
     return answer["results"][0]["credential_infos"]
 
 
@@ -355,7 +355,7 @@ def credentials_of(s: Session, change: Change) -> None:
         s.wait("they are stored", lambda: stored(s, name))
         s.ask("DescribeUserScramCredentials", 0, users=[{"name": name}])
         given = [{"name": name, "mechanism": each["mechanism"]} for each in upsertions]
-        s.look("AlterUserScramCredentials", 0, deletions=given, upsertions=[])
+        s.query("AlterUserScramCredentials", 0, deletions=given, upsertions=[])
 
 
 USERS: Final[Mapping[str, Callable[[str], Sequence[Fields]]]] = {

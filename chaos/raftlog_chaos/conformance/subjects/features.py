@@ -77,7 +77,7 @@ def update_in(s: Session, row: tuple[str, int]) -> None:
 
 def levels(s: Session) -> Mapping[str, int]:
     """Return the finalized levels of features."""
-    answer = s.look("ApiVersions", 4, client_software_name="conformance", client_software_version="1.0")
+    answer = s.query("ApiVersions", 4, client_software_name="conformance", client_software_version="1.0")
     return {each["name"]: each["max_version_level"] for each in answer["finalized_features"]}
 
 
@@ -102,7 +102,9 @@ TELEMETRY: Final = (71, 72)
 @history({f"v{version}": version for version in range(5)})
 def versions_in(s: Session, version: int) -> None:
     """All versions are answered; the APIs of clients are there in Kafka's versions."""
-    answer = s.look("ApiVersions", version, client_software_name="conformance", client_software_version="1.0")
+    answer = s.query(
+        "ApiVersions", version, client_software_name="conformance", client_software_version="1.0"
+    )
     found = {
         each["api_key"]: f"{each['min_version']} to {each['max_version']}"
         for each in answer["api_keys"]
@@ -136,7 +138,7 @@ NAMES: Final[Mapping[str, tuple[str, str]]] = {
 def client_software(s: Session, row: tuple[str, str]) -> None:
     """A client's name has letters, digits, dots and dashes, and begins and ends with a letter or digit."""
     name, version = row
-    answer = s.look("ApiVersions", 3, client_software_name=name, client_software_version=version)
+    answer = s.query("ApiVersions", 3, client_software_name=name, client_software_version=version)
     s.observe("the error", answer["error_code"])
     s.observe("are there APIs", bool(answer["api_keys"]))
 

@@ -357,7 +357,7 @@ def epochs_after_a_restart(s: Session) -> None:
 
     def is_led() -> bool:
         wanted_offsets = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
-        found = s.look("ListOffsets", 5, replica_id=-1, topics=wanted_offsets)["topics"][0]["partitions"][0]
+        found = s.query("ListOffsets", 5, replica_id=-1, topics=wanted_offsets)["topics"][0]["partitions"][0]
         return bool(found["error_code"] == "NONE" and found["offset"] == 2)
 
     s.wait("the topic is led", is_led)
@@ -408,14 +408,14 @@ def a_topic_made_again(s: Session, version: int) -> None:
     remade = {"name": topic, "num_partitions": 1, "replication_factor": 1}
 
     def is_made() -> bool:
-        answer = s.look("CreateTopics", 7, topics=[remade], timeout=10_000)["topics"][0]
+        answer = s.query("CreateTopics", 7, topics=[remade], timeout=10_000)["topics"][0]
         return bool(answer["error_code"] == "NONE")
 
     def is_led() -> bool:
         topics = [{"topic": topic, "partitions": [wanted()]}]
-        answer = s.look("Fetch", 12, max_wait=0, max_bytes=1000, topics=topics)["responses"][0]["partitions"][
-            0
-        ]
+        answer = s.query("Fetch", 12, max_wait=0, max_bytes=1000, topics=topics)["responses"][0][
+            "partitions"
+        ][0]
         return bool(answer["error_code"] == "NONE" and answer["high_watermark"] == 0)
 
     s.wait("it is made again", is_made)

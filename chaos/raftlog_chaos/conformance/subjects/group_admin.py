@@ -69,7 +69,7 @@ def listed(s: Session, row: tuple[int, Fields]) -> None:
     topic = s.topic()
     partitions = [{"partition_index": 0, "committed_offset": 1}]
     s.ask("OffsetCommit", 8, group_id=simple, topics=[{"name": topic, "partitions": partitions}])
-    answer = s.look("ListGroups", version, **filters)
+    answer = s.query("ListGroups", version, **filters)
     mine = (stable, empty, syncing, simple)
     found = [each for each in answer["groups"] if each["group_id"] in mine]
     s.observe(f"ListGroups v{version} {filters}", {"error_code": answer["error_code"], "groups": found})

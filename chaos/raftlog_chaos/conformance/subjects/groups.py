@@ -483,5 +483,5 @@ def a_full_group(s: Session, version: int) -> None:
 
 def members_of(s: Session, name: str) -> Sequence[Any]:
     """Look at the members of a group."""
-    found: Sequence[Any] = s.look("DescribeGroups", 5, groups=[name])["groups"][0]["members"]
+    found: Sequence[Any] = s.query("DescribeGroups", 5, groups=[name])["groups"][0]["members"]
     return found

@@ -47,7 +47,7 @@ class Sending:
     def start(self) -> int:
         """Look where the first partition begins."""
         topics = [{"name": self.topic, "partitions": [{"partition_index": 0, "timestamp": -2}]}]
-        answer = self.s.look("ListOffsets", 5, node=self.s.leader(self.topic), replica_id=-1, topics=topics)
+        answer = self.s.query("ListOffsets", 5, node=self.s.leader(self.topic), replica_id=-1, topics=topics)
         return int(answer["topics"][0]["partitions"][0]["offset"])
 
     def batch(self, word: str) -> tuple[int, bytes]:
@@ -92,7 +92,7 @@ class Sending:
         topics = [{"name": self.topic, "partition_indexes": [0]}]
 
         def is_forgotten() -> bool:
-            answer = self.s.look("DescribeProducers", 0, node=self.s.leader(self.topic), topics=topics)
+            answer = self.s.query("DescribeProducers", 0, node=self.s.leader(self.topic), topics=topics)
             return not answer["topics"][0]["partitions"][0]["active_producers"]
 
         self.s.wait("the producers are forgotten", is_forgotten)
@@ -262,7 +262,7 @@ def forgotten(s: Session, script: str) -> None:
 def after_a_restart(s: Session, script: str) -> None:
     """A leader that was killed knows its producers from its log."""
     fields = {"transactional_id": None, "transaction_timeout": 1000}
-    s.wait("ids are given out", lambda: s.look("InitProducerId", 4, **fields)["error_code"] == "NONE")
+    s.wait("ids are given out", lambda: s.query("InitProducerId", 4, **fields)["error_code"] == "NONE")
     Sending(s).run(script)
 
 

@@ -237,18 +237,18 @@ def a_topic_that_is_deleted(s: Session, version: int) -> None:
     commit(s, name, topic, 5)
     commit(s, name, other, 6)
     topic_id = s.topic_id(topic)
-    s.look("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
+    s.query("DeleteTopics", 5, topic_names=[topic], timeout=10_000)
     s.wait("its offsets are gone", lambda: len(offsets_of(s, name)) == 1)
     commit(s, name, topic, 7, version=version)
     made = {"name": topic, "num_partitions": 1, "replication_factor": -1}
-    s.look("CreateTopics", 7, topics=[made], timeout=10_000)
+    s.query("CreateTopics", 7, topics=[made], timeout=10_000)
     wanted = {"group_id": name, "topics": [{"name": topic, "topic_id": topic_id, "partition_indexes": [0]}]}
     s.ask("OffsetFetch", version, groups=[wanted])
 
 
 def offsets_of(s: Session, name: str) -> Sequence[Any]:
     """Look at the topics for which a group has offsets."""
-    found: Sequence[Any] = s.look("OffsetFetch", 7, group_id=name, topics=None)["topics"]
+    found: Sequence[Any] = s.query("OffsetFetch", 7, group_id=name, topics=None)["topics"]
     return found
 
 

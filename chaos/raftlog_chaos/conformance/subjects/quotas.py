@@ -35,7 +35,7 @@ def alter(s: Session, *entries: tuple[Entity, Sequence[Mapping[str, Any]]], **fi
 def clear(s: Session, entity: Entity, *keys: str) -> None:
     """Remove quotas, which is not observed."""
     ops = [change(key, None) for key in keys]
-    s.look("AlterClientQuotas", 1, entries=[{"entity": parts(entity), "ops": ops}])
+    s.query("AlterClientQuotas", 1, entries=[{"entity": parts(entity), "ops": ops}])
 
 
 def described(s: Session, entity: Entity) -> Any:
@@ -44,7 +44,7 @@ def described(s: Session, entity: Entity) -> Any:
         {"entity_type": kind, "match_type": DEFAULT if name is None else EXACT, "match": name}
         for kind, name in entity
     ]
-    entries = s.look("DescribeClientQuotas", 1, components=components, strict=True)["entries"] or []
+    entries = s.query("DescribeClientQuotas", 1, components=components, strict=True)["entries"] or []
     return {each["key"]: each["value"] for entry in entries for each in entry["values"]}
 
 
@@ -80,7 +80,7 @@ def entity(s: Session, entity: Callable[[Session], Entity]) -> None:
     alter(s, (whose, [change(key, 1_000_000.0)]), validate_only=True)
     alter(s, (whose, [change(key, 1_000_000.0)]))
     if whose and all(kind in ("user", "client-id", "ip") for kind, _ in whose):
-        s.look("Metadata", 9, topics=[])
+        s.query("Metadata", 9, topics=[])
         components = [
             {"entity_type": kind, "match_type": DEFAULT if name is None else EXACT, "match": name}
             for kind, name in whose
@@ -144,7 +144,7 @@ NO_NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
 def no_number(s: Session, op: tuple[str, float]) -> None:
     """A rate is a finite number."""
     entries = [{"entity": parts([("user", s.name("u"))]), "ops": [change(*op)]}]
-    answer = s.look("AlterClientQuotas", 1, entries=entries, validate_only=True)
+    answer = s.query("AlterClientQuotas", 1, entries=entries, validate_only=True)
     s.observe("the error", answer["entries"][0]["error_code"])
 
 
@@ -251,10 +251,10 @@ def found(s: Session, row: tuple[Callable[[Session], Sequence[Component]], bool]
         {"entity": parts(each), "ops": [change(PRODUCE, 1000.0 + number)]}
         for number, each in enumerate(entities)
     ]
-    s.look("AlterClientQuotas", 1, entries=entries)
+    s.query("AlterClientQuotas", 1, entries=entries)
     s.wait("they hold", lambda: all(described(s, each) for each in entities))
     asked = [{"entity_type": kind, "match_type": match, "match": name} for kind, match, name in components(s)]
-    answer = s.look("DescribeClientQuotas", 1, components=asked, strict=strict)
+    answer = s.query("DescribeClientQuotas", 1, components=asked, strict=strict)
     s.observe("the error", answer["error_code"])
     mine = [
         f"{[[part['entity_type'], part['entity_name']] for part in each['entity']]}={each['values']}"

@@ -43,7 +43,7 @@ def leave(s: Session, resource_type: int, name: str, operations: Sequence[int]) 
     acls = [acl(name, READ if resource_type != TRANSACTIONAL_ID else WRITE, resource_type=resource_type)]
     acls += [acl(name, each, resource_type=resource_type, principal=ME) for each in operations]
     tidy(s)
-    s.look("CreateAcls", 3, creations=acls)
+    s.query("CreateAcls", 3, creations=acls)
     s.wait("the broker has them", lambda: described(s) == len(acls))
 
 
@@ -340,10 +340,10 @@ def cluster_without_rights(s: Session, ask: Ask) -> None:
     acls += [acl(THE_CLUSTER, each, **fields, permission_type=DENY) for each in TAKEN]
     topics = [acl("*", WRITE)]
     tidy(s)
-    s.look("CreateAcls", 3, creations=[*acls, *topics])
+    s.query("CreateAcls", 3, creations=[*acls, *topics])
 
     def is_refused() -> bool:
-        found = s.look("DescribeAcls", 3, **NO_FILTER)
+        found = s.query("DescribeAcls", 3, **NO_FILTER)
         return bool(found["error_code"] == "CLUSTER_AUTHORIZATION_FAILED")
 
     s.wait("the broker has them", is_refused)
@@ -354,9 +354,9 @@ def cluster_without_rights(s: Session, ask: Ask) -> None:
 def listed_groups_without_rights(s: Session) -> None:
     """Groups that may not be described are not listed, unless the cluster may be."""
     name, topic = group(s), s.topic()
-    s.look("OffsetCommit", 8, group_id=name, topics=in_topic(s, topic, committed_offset=1))
+    s.query("OffsetCommit", 8, group_id=name, topics=in_topic(s, topic, committed_offset=1))
     leave(s, GROUP, name, ())
-    found = [each for each in s.look("ListGroups", 5)["groups"] if each["group_id"] == name]
+    found = [each for each in s.query("ListGroups", 5)["groups"] if each["group_id"] == name]
     s.observe("ListGroups", {"groups": found})
 
 
@@ -390,7 +390,7 @@ def rights(s: Session, rows: Sequence[tuple[str, Fields]]) -> None:
     tidy(s)
     mine: Fields = {"principal": ME}
     acls = [acl(f"topic{mark}" if name == "topic" else name, **(mine | fields)) for name, fields in rows]
-    s.look("CreateAcls", 3, creations=acls)
+    s.query("CreateAcls", 3, creations=acls)
     s.wait("the broker has them", lambda: described(s) == len(acls))
     s.fetch(topic, version=12)
     s.produce(topic, s.batch(b"a"), version=9)

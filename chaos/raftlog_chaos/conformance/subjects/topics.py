@@ -30,7 +30,7 @@ def create(s: Session, *topics: Fields, version: int = PLAIN, **fields: Any) -> 
     if version <= PLAIN:
         answer = s.ask("CreateTopics", version, topics=topics, **given)
     else:
-        answer = s.look("CreateTopics", version, topics=topics, **given)
+        answer = s.query("CreateTopics", version, topics=topics, **given)
         found = [{name: each[name] for name in each if name != "configs"} for each in answer["topics"]]
         s.observe(f"the answer to CreateTopics v{version}", found)
     for each in answer["topics"]:
@@ -46,7 +46,7 @@ def metadata(s: Session, *names: str, version: int = 9, **fields: Any) -> None:
 
 def broker(s: Session) -> int:
     """Return the id of the broker."""
-    return int(s.look("Metadata", 9, topics=[])["brokers"][0]["node_id"])
+    return int(s.query("Metadata", 9, topics=[])["brokers"][0]["node_id"])
 
 
 # --- creation
@@ -229,13 +229,13 @@ def create_within(s: Session, timeout: int) -> None:
 
 def _has(s: Session, name: str, partitions: int = 1) -> bool:
     """Whether the broker knows so many partitions of a topic, all with a leader."""
-    answer = s.look("Metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=False)["topics"][0]
+    answer = s.query("Metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=False)["topics"][0]
     led = [each for each in answer["partitions"] if each["leader_id"] != -1]
     return answer["error_code"] == "NONE" and len(led) >= partitions
 
 
 def _is_gone(s: Session, name: str) -> bool:
-    answer = s.look("Metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=False)["topics"][0]
+    answer = s.query("Metadata", 9, topics=[{"name": name}], allow_auto_topic_creation=False)["topics"][0]
     return bool(answer["error_code"] == "UNKNOWN_TOPIC_OR_PARTITION")
 
 
@@ -366,7 +366,7 @@ def a_name_that_was_deleted(s: Session) -> None:
 
 
 def _id(s: Session, name: str) -> str:
-    return str(s.look("Metadata", 12, topics=[{"name": name}])["topics"][0]["topic_id"])
+    return str(s.query("Metadata", 12, topics=[{"name": name}])["topics"][0]["topic_id"])
 
 
 # --- Metadata
@@ -386,7 +386,7 @@ def metadata_without_topics(s: Session, version: int) -> None:
         metadata(s, version=version)
     else:
         name = s.topic()
-        answer = s.look("Metadata", 0, topics=[])
+        answer = s.query("Metadata", 0, topics=[])
         s.observe("all topics", name in {each["name"] for each in answer["topics"]})
 
 
@@ -394,7 +394,7 @@ def metadata_without_topics(s: Session, version: int) -> None:
 def metadata_of_all(s: Session, version: int) -> None:
     """Null requests all topics, which include the new topic."""
     name = s.topic(partitions=2)
-    answer = s.look("Metadata", version, topics=None)
+    answer = s.query("Metadata", version, topics=None)
     s.observe("the topic", [each for each in answer["topics"] if each["name"] == name])
 
 
@@ -461,7 +461,7 @@ AUTO: Final = {"auto.create.topics.enable": "true", "num.partitions": "2"}
 def created_by_metadata_in(s: Session, version: int) -> None:
     """A topic that is asked for is created with the broker's numbers."""
     name = s.name("topic")
-    s.look("Metadata", version, topics=[{"name": name}], allow_auto_topic_creation=True)
+    s.query("Metadata", version, topics=[{"name": name}], allow_auto_topic_creation=True)
     s.wait("it is there", lambda: _has(s, name, 2))
     metadata(s, name)
 
@@ -559,5 +559,5 @@ def describe_odd(s: Session, row: int | str) -> None:
 def describe_all(s: Session) -> None:
     """No topic is asked for: all are described, in the order of their names."""
     names = [s.topic("b"), s.topic("a", partitions=2)]
-    answer = s.look("DescribeTopicPartitions", 0, topics=[], response_partition_limit=2000)
+    answer = s.query("DescribeTopicPartitions", 0, topics=[], response_partition_limit=2000)
     s.observe("the topics", [each for each in answer["topics"] if each["name"] in names])

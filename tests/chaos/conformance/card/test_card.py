@@ -147,7 +147,7 @@ def test_a_cluster_with_topics_of_its_own_is_refused_unless_told(host: Host) -> 
 
 
 def names_of_topics(session: GuestSession) -> set[str]:
-    return {each["name"] for each in session.look("Metadata", 9, topics=None)["topics"]}
+    return {each["name"] for each in session.query("Metadata", 9, topics=None)["topics"]}
 
 
 def test_nothing_of_a_history_is_left(host: Host) -> None:
@@ -168,19 +168,19 @@ def test_nothing_of_a_history_is_left(host: Host) -> None:
 def leave_much(s: GuestSession) -> list[str]:
     """Make one of everything, and return the names."""
     topic, group, new, owner = s.topic(), s.name("classic"), s.name("consumer"), s.name("owner")
-    s.look(
+    s.query(
         "CreateTopics",
         7,
         topics=[{"name": "made-without-a-mark", "num_partitions": 1, "replication_factor": 1}],
     )
     protocols = [{"name": "range", "metadata": b""}]
     fields = {"protocol_type": "consumer", "protocols": protocols}
-    first = s.look(
+    first = s.query(
         "JoinGroup", 9, node=s.coordinator(group), group_id=group, session_timeout=30_000, **fields
     )
     again = {**fields, "group_id": group, "member_id": first["member_id"], "rebalance_timeout": 30_000}
-    s.look("JoinGroup", 9, node=s.coordinator(group), session_timeout=30_000, **again)
-    s.look(
+    s.query("JoinGroup", 9, node=s.coordinator(group), session_timeout=30_000, **again)
+    s.query(
         "ConsumerGroupHeartbeat",
         1,
         node=s.coordinator(new),
@@ -191,7 +191,7 @@ def leave_much(s: GuestSession) -> list[str]:
         topic_partitions=[],
     )
     producer = s.init_producer(transactional_id=owner)
-    s.look(
+    s.query(
         "AddPartitionsToTxn",
         3,
         node=s.coordinator(owner, kind=1),
@@ -202,9 +202,9 @@ def leave_much(s: GuestSession) -> list[str]:
     )
     entity = [{"entity_type": "client-id", "entity_name": s.name("client")}]
     ops = [{"key": "producer_byte_rate", "value": 1e9, "remove": False}]
-    s.look("AlterClientQuotas", 1, entries=[{"entity": entity, "ops": ops}])
+    s.query("AlterClientQuotas", 1, entries=[{"entity": entity, "ops": ops}])
     config = {"name": "consumer.session.timeout.ms", "config_operation": 0, "value": "50000"}
-    s.look(
+    s.query(
         "IncrementalAlterConfigs",
         1,
         resources=[{"resource_type": 32, "resource_name": new, "configs": [config]}],
@@ -215,12 +215,12 @@ def leave_much(s: GuestSession) -> list[str]:
 def everything(s: GuestSession) -> set[str]:
     """Return the names of all topics, groups, quotas, configured groups and open transactions."""
     found = names_of_topics(s)
-    found |= {each["group_id"] for each in s.look("ListGroups", 5)["groups"]}
-    quotas = s.look("DescribeClientQuotas", 1, components=[])["entries"] or ()
+    found |= {each["group_id"] for each in s.query("ListGroups", 5)["groups"]}
+    quotas = s.query("DescribeClientQuotas", 1, components=[])["entries"] or ()
     found |= {str(part["entity_name"]) for each in quotas for part in each["entity"]}
-    configured = s.look("ListConfigResources", 1, resource_types=[32])["config_resources"]
+    configured = s.query("ListConfigResources", 1, resource_types=[32])["config_resources"]
     found |= {each["resource_name"] for each in configured}
-    open_ones = s.look("ListTransactions", 1, state_filters=["Ongoing"])["transaction_states"]
+    open_ones = s.query("ListTransactions", 1, state_filters=["Ongoing"])["transaction_states"]
     return found | {each["transactional_id"] for each in open_ones}
 
 
