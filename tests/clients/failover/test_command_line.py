@@ -4,24 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-
-import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import CommandLine
 from tests.kit.waits import ended
 
-pytestmark = [pytest.mark.clients, pytest.mark.slow]
-
 HALF = 2_000
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """Three nodes to hurt."""
-    with Cluster(3) as found:
-        yield found
 
 
 def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
@@ -49,7 +37,7 @@ def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(clust
         writer.stdin.write(b"".join(lines[:HALF]))
         writer.stdin.flush()
         read = [reader.stdout.readline() for _ in range(HALF)]
-        cluster.kill(cluster.partitions("rides")[0].leader)
+        cluster.kill_leader("rides")
         writer.stdin.write(b"".join(lines[HALF:]))
         writer.stdin.close()
         assert ended(writer) == 0, writer.stderr and writer.stderr.read()
@@ -62,5 +50,6 @@ def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(clust
             for stream in (each.stdin, each.stdout, each.stderr):
                 if stream is not None:
                     stream.close()
+        cluster.heal()
     assert read == lines
     assert CommandLine(cluster.bootstrap_servers)("consume", "-t", "rides", "-e").out == b"".join(lines)
