@@ -25,6 +25,8 @@ settings.register_profile("explore", max_examples=100, **_TOO_SLOW)
 """New examples in each run: `make test TEST="--hypothesis-profile explore"`."""
 settings.load_profile("raftlog")
 
+pytest_plugins = ["tests.kit.clusters"]
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run tests of nodes that fail once more, and give a test as much time as RAFTLOG_PATIENCE says.

@@ -36,7 +36,7 @@ class RollingRestart:
     margin: int
     wait_s: float
     done: set[int]
-    """The brokers to skip, and from then on those that have been restarted."""
+    """The brokers to skip, and the brokers that have been restarted since."""
     _apis: dict[int, HttpApi] = field(default_factory=dict)
     """Of each broker."""
 

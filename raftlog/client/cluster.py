@@ -36,7 +36,7 @@ Build = Callable[[Any], Any]
 RETRY_S: Final = 0.1
 CONNECT_S: Final = 2.0
 """How long to try one broker: its partitions and groups may be elsewhere by then. If any broker will do, the timeout
-doubles with each round over the servers: one of them may hang, or all may be slow."""
+doubles with each round over the servers, since a server may hang, or all may be slow."""
 ANSWER_S: Final = 5.0
 """Timeout of a response if another broker can be asked instead. It doubles with each attempt."""
 REFUSED_FOR_S: Final = 1.0
@@ -97,7 +97,7 @@ class Cluster:
         self._diagnose = diagnose if dialer.is_plaintext else None
         self._any: Connection | None = None
         self._last_server: Address | None = None
-        """Tried last by `_first_server`, which goes on with the next one: this one may answer some requests only."""
+        """Tried last by `_first_server`, which continues with the next server: a server may answer some requests only."""
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, Node] = {}
         self._coordinators: dict[str, int] = {}

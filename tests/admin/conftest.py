@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from raftlog.testing.cluster import AdminCluster
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S
 
 
@@ -56,7 +57,7 @@ def _parsed(text: bytes) -> Any:
 
 @pytest.fixture(scope="session")
 def shared_cluster() -> Iterator[AdminCluster]:
-    with AdminCluster(3) as running:
+    with AdminCluster(3, settings=SMALL) as running:
         yield running
 
 
@@ -66,11 +67,26 @@ def cluster(shared_cluster: AdminCluster) -> AdminCluster:
     return shared_cluster
 
 
-@pytest.fixture(scope="module")
-def own_cluster() -> Iterator[AdminCluster]:
-    """Three nodes for the tests of one module."""
-    with AdminCluster(3) as running:
+@pytest.fixture(scope="session")
+def failover_cluster() -> Iterator[AdminCluster]:
+    """Three nodes to kill and stop. Each module leaves all of them running."""
+    with AdminCluster(3, settings=SMALL) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def own_cluster(failover_cluster: AdminCluster) -> Iterator[AdminCluster]:
+    """The same, whole again: a module finds all replicas in sync."""
+    nodes = [Api(failover_cluster.admin_url(each)) for each in failover_cluster.nodes]
+
+    def degraded() -> set[str]:
+        reasons = [each for node in nodes for each in node.get("/v1/health").body["reasons"]]
+        return {each["code"] for each in reasons} - {"node_slow"}
+
+    failover_cluster.wait_until(lambda: not degraded(), "the cluster is whole", seen=degraded)
+    yield failover_cluster
+    for each in set(failover_cluster.nodes) - failover_cluster.running_ids():
+        failover_cluster.restart(each)
 
 
 @pytest.fixture

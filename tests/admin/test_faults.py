@@ -20,10 +20,9 @@ def hurt() -> Iterator[Api]:
 
 
 @pytest.fixture(scope="module")
-def sound() -> Iterator[Api]:
-    """One node without."""
-    with AdminCluster(1) as running:
-        yield Api(running.admin_url(1))
+def sound(cluster: AdminCluster) -> Api:
+    """A node without."""
+    return Api(cluster.admin_url(1))
 
 
 def test_a_node_without_the_flag_refuses_and_says_what_is_missing(sound: Api) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from raftlog.admin.resources import ROUTES
@@ -9,9 +11,11 @@ from raftlog.testing.cluster import AdminCluster
 from tests.admin.fuzz import failures_in_logs, judge, populate
 
 
-@pytest.fixture(scope="module")
-def cluster(own_cluster: AdminCluster) -> AdminCluster:
-    return own_cluster
+@pytest.fixture
+def cluster() -> Iterator[AdminCluster]:
+    """No other test finds what the requests leave behind."""
+    with AdminCluster(3) as running:
+        yield running
 
 
 @pytest.mark.taste

@@ -250,7 +250,7 @@ def test_the_clock_of_a_controller_that_deletes_nothing_is_no_reason() -> None:
 
 
 def test_a_node_without_a_majority_says_so(cluster: AdminCluster) -> None:
-    """It answers all the same, in time, and does not pretend to know a controller. The last test: nobody comes back."""
+    """It answers all the same, in time, and does not pretend to know a controller. Restarted after it."""
     for each in (1, 2):
         cluster.kill(each)
     node = api_of(cluster, 3)

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.test_exposition import NAMES_OF_OTHERS
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S
 
 TOPIC = "rides"
@@ -49,7 +50,7 @@ _total).
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[AdminCluster]:
     """Three nodes that took some records."""
-    settings = {"num.partitions": str(PARTITIONS)}
+    settings = {"num.partitions": str(PARTITIONS), **SMALL}
     with AdminCluster(3, settings=settings) as running:
         producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
         for number in range(RECORDS):

@@ -16,6 +16,7 @@ import yaml
 
 from raftlog.testing.cluster import AdminCluster
 from tests.kit import prometheus
+from tests.kit.settings import SMALL
 
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 METRIC = re.compile(r"\b(?:raftlog|kafka|process)_\w+")
@@ -51,7 +52,7 @@ def cluster() -> Iterator[AdminCluster]:
     """Three nodes, a topic, records, and a group that has read them."""
     from confluent_kafka import Consumer, Producer
 
-    with AdminCluster(3) as cluster:
+    with AdminCluster(3, settings=SMALL) as cluster:
         cluster.create_topic("orders", partitions=3)
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "t"})
         producer.init_transactions()

@@ -95,9 +95,9 @@ def test_a_start_that_is_none_is_refused(node: Api, topic: str, start: str) -> N
     assert "start" in answer.body["message"]
 
 
-def test_records_beyond_the_response_size_are_left_for_the_next_request(own_cluster: AdminCluster) -> None:
+def test_records_beyond_the_response_size_are_left_for_the_next_request(cluster: AdminCluster) -> None:
     """Records of a megabyte each in many partitions: the answer ends, and those that are left come when asked for."""
-    url = own_cluster.admin_url(1)
+    url = cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     api, node = Api(url, f"/v3/clusters/{found['cluster_id']}"), Api(url)
     wanted = {"topic_name": "wide", "partitions_count": 20, "replication_factor": 1}
@@ -117,3 +117,4 @@ def test_records_beyond_the_response_size_are_left_for_the_next_request(own_clus
         left, turns = answer["left"], turns + 1
     assert sorted(read) == list(range(20))
     assert turns > 1
+    assert api.ask("DELETE", "/topics/wide").status == 204

@@ -1,28 +1,11 @@
-"""One cluster for all tests of commands that talk to one."""
+"""Commands at the shared cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-
 import pytest
 
-from raftlog.testing.cluster import AdminCluster, Cluster
+from raftlog.testing.cluster import Cluster
 from tests.cli.live import CommandLine
-
-_numbers = count(1)
-
-
-@pytest.fixture(scope="session")
-def shared_cluster() -> Iterator[Cluster]:
-    with AdminCluster(3) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def three(shared_cluster: Cluster) -> Cluster:
-    """Three nodes that no test hurts."""
-    return shared_cluster
 
 
 @pytest.fixture
@@ -31,9 +14,9 @@ def raftlog(three: Cluster) -> CommandLine:
 
 
 @pytest.fixture
-def name() -> str:
+def name(topic: str) -> str:
     """The name of a topic that no other test has."""
-    return f"topic-{next(_numbers)}"
+    return topic
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from raftlog_chaos.conformance.brokers import Brokers, brokers
 from raftlog_chaos.conformance.card.result import Card, Result, Step, Value
 from raftlog_chaos.conformance.history import Needs
 from tests.cli.live import CommandLine, invoke
+from tests.kit.settings import SMALL
 
 KEPT = "produce/acks/1"
 BETTER = "produce/shape/no partition"
@@ -37,7 +38,7 @@ def alone(side: Brokers) -> CommandLine:
 @pytest.fixture(scope="module")
 def closed() -> Iterator[SecureCluster]:
     """A node that speaks TLS and wants a login."""
-    with SecureCluster(1) as found:
+    with SecureCluster(1, settings=SMALL) as found:
         yield found
 
 

@@ -17,6 +17,7 @@ from raftlog.cli import exits
 from raftlog.client.errors import UNPROVEN
 from raftlog.testing.secure_cluster import SecureCluster
 from tests.cli.live import CommandLine, Ran, invoke
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S, poll_until
 
 
@@ -43,7 +44,7 @@ class As:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SecureCluster]:
-    with SecureCluster(1) as found:
+    with SecureCluster(1, settings=SMALL) as found:
         yield found
 
 

@@ -10,7 +10,7 @@ from typing import Self
 from tests.clients.stock import RecordMetadata, StockClient
 from tests.kit.waits import PATIENCE_S, poll_until
 
-PACE_S = 0.002
+PACE_S = 0.005
 """Between two records."""
 
 LOOK_S = 0.005

@@ -22,6 +22,7 @@ from raftlog.base.config_security import STANDARD_AUTHORIZER
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.ports import HeldPorts
 from tests.clients.nodes import told, violations
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S
 
 NODES = 3
@@ -39,6 +40,7 @@ SETTINGS = {
     "authorizer.class.name": STANDARD_AUTHORIZER,
     "super.users": "User:admin",
     "delegation.token.secret.key": "the key of tokens",
+    **SMALL,
 }
 
 

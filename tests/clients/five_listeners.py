@@ -28,6 +28,7 @@ from raftlog.testing.cluster import AdminCluster
 from tests.clients.nodes import events, told, violations
 from tests.kit.certificates import HOST, Authority
 from tests.kit.identity_provider import AUDIENCE, ISSUER, IdentityProvider
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S
 
 NODES = 3
@@ -232,6 +233,7 @@ def _settings(url: str, file_url: str) -> dict[str, str]:
         "raftlog.sasl.oauthbearer.allowed.urls": url,
         "authorizer.class.name": STANDARD_AUTHORIZER,
         "super.users": "User:admin",
+        **SMALL,
     }
 
 

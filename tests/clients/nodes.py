@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 from raftlog.records.header import BatchHeader, iter_headers
 from raftlog.testing.cluster import Cluster
 from tests.clients.raw_client import ConnectionClosed, PartitionView, view_topic
+from tests.kit.settings import SMALL
+from tests.kit.waits import PATIENCE_S
 
 
 @contextmanager
@@ -18,7 +21,8 @@ def run_checked(
     nodes: int, *, errors: Callable[[dict[str, Any]], bool] | None = None, **layout: Any
 ) -> Iterator[Cluster]:
     """Run a cluster, and fail at its end if a node logged a traceback, or an error that `errors` does not expect."""
-    with Cluster(nodes, **layout) as cluster:
+    settings = {**SMALL, **layout.pop("settings", {})}
+    with Cluster(nodes, settings=settings, **layout) as cluster:
         yield cluster
         found = violations(cluster, errors)
         assert not found, told(found)
@@ -48,6 +52,17 @@ def violations(
         if "Traceback" in str(event)
         or (event.get("level") == "error" and not (expected is not None and expected(event)))
     ]
+
+
+def metrics(cluster: Cluster, query: str = "") -> list[str]:
+    """Return the lines of /metrics of all nodes."""
+    lines: list[str] = []
+    for node_id in cluster.nodes:
+        with urllib.request.urlopen(
+            f"{cluster.admin_url(node_id)}/metrics{query}", timeout=PATIENCE_S
+        ) as answer:
+            lines += answer.read().decode().splitlines()
+    return lines
 
 
 def told(found: list[dict[str, Any]]) -> str:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from raftlog.cli.app import app
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.probe import elect_preferred_leaders
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S, until
 
 TOPIC, GROUP = "orders", "billing"
@@ -135,7 +136,7 @@ def back_up(cluster: Cluster, folder: Path) -> str:
 @pytest.fixture
 def original(tmp_path: Path) -> Iterator[Cluster]:
     """A cluster that was filled."""
-    with Cluster(3, directory=tmp_path / "original") as cluster:
+    with Cluster(3, directory=tmp_path / "original", settings=SMALL) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, settings=CONFIGS)
         fill(cluster, 0, RECORDS)
         commit(cluster, {0: 17, 1: 1000, 2: 0})
@@ -165,7 +166,7 @@ def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, tmp_
     code, _, err = run("restore", "--check", folder)
     assert code == 0, err
 
-    copy = Cluster(3, directory=tmp_path / "copy")
+    copy = Cluster(3, directory=tmp_path / "copy", settings=SMALL)
     try:
         for node in copy.nodes.values():
             code, _, err = run("restore", "-c", node.config_path, folder)
@@ -198,7 +199,7 @@ def test_backups_of_two_times_are_refused_together(original, tmp_path):
     assert (code, "node 1 ran again before node" in err) == (1, True)
 
 
-SECRET = {"raftlog.cluster.secret": "one secret of two clusters"}
+SECRET = {"raftlog.cluster.secret": "one secret of two clusters", **SMALL}
 COPY = "the-copy"
 
 

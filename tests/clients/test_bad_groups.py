@@ -238,7 +238,7 @@ IN_CONSUMER_GROUPS = {
 
 
 @pytest.mark.parametrize("mistake", IN_GROUPS.values(), ids=IN_GROUPS)
-def test_who_says_something_wrong_to_a_group_is_told_what(
+def test_each_mistake_in_a_group_request_has_its_error_code(
     residents: UndisturbedClients, mistake: BadRequest
 ) -> None:
     """Unknown member, stale generation, oversized text, wrong protocol, no name: each has its code."""
@@ -270,7 +270,7 @@ IN_TRANSACTIONS = {
 
 
 @pytest.mark.parametrize("mistake", IN_CONSUMER_GROUPS.values(), ids=IN_CONSUMER_GROUPS)
-def test_who_says_something_wrong_to_a_consumer_group_is_told_what(
+def test_each_mistake_in_a_consumer_group_request_has_its_error_code(
     residents: UndisturbedClients, mistake: BadRequest
 ) -> None:
     """The same in the words of KIP-848: epochs, assignors of the coordinator, expressions."""
@@ -280,7 +280,7 @@ def test_who_says_something_wrong_to_a_consumer_group_is_told_what(
 
 
 @pytest.mark.parametrize("mistake", IN_TRANSACTIONS.values(), ids=IN_TRANSACTIONS)
-def test_who_says_something_wrong_about_a_transaction_is_told_what(
+def test_each_mistake_in_a_transaction_request_has_its_error_code(
     residents: UndisturbedClients, mistake: BadRequest
 ) -> None:
     """A timeout over the maximum, an unknown producer, nothing to end: each has its code."""
@@ -307,7 +307,7 @@ IN_BOTH = {
 
 
 @pytest.mark.parametrize("mistake", IN_BOTH.values(), ids=IN_BOTH)
-def test_who_commits_wrongly_in_a_transaction_is_told_what(
+def test_each_mistake_in_a_transactional_commit_has_its_error_code(
     residents: UndisturbedClients, mistake: BadRequest
 ) -> None:
     """KIP-447: who is not in the group's generation commits nothing, whatever the transaction; nothing pends after."""

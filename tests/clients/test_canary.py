@@ -9,8 +9,6 @@ import base64
 import http.client
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,10 +36,12 @@ from raftlog.protocol.message_builders import request_builders
 from raftlog.security.sasl_client import Login
 from raftlog.security.tokens import TokenKey
 from raftlog.testing.cluster import AdminCluster
+from raftlog.testing.node_process import NodeProcess
 from tests.cli.live import CommandLine
 from tests.clients.nodes import events, told, violations
 from tests.kit.certificates import HOST, Authority
 from tests.kit.secret_forms import forms
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S, until
 
 SECRETS = {
@@ -125,6 +125,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
         "ssl.key.password": TLS,
         "ssl.truststore.type": "PEM",
         "ssl.truststore.location": str(authority.path),
+        **SMALL,
     }
     cluster = AdminCluster(3, settings=settings)
     for node in cluster.nodes.values():
@@ -300,25 +301,21 @@ def use_wrong_files(canary: Canary, folder: Path) -> None:
         "inter.broker.listener.name": "CLIENTS",
         "log.dirs": str(folder / "data"),
     }
-    for wrong in (
+    wrongs: tuple[dict[str, str], ...] = (
         {"ssl.key.password": WRONG},
         {"ssl.keystore.key": f"-----BEGIN PRIVATE KEY----- {SENT} -----END PRIVATE KEY-----"},
         {"listener.name.clients.plain.sasl.jaas.config": f'org.example.Module required user_x="{SENT}";'},
         {"listener.name.clients.plain.sasl.jaas.config": f"{SENT}"},
         {"sasl.oauthbearer.assertion.private.key.passphrase": SENT},
         {"raftlog.cluster.secret": SENT[:15]},
-    ):
-        broken = folder / "node.properties"
-        broken.write_text("".join(f"{name}={text}\n" for name, text in (alone | wrong).items()))
-        ran = subprocess.run(
-            [sys.executable, "-m", "raftlog", "server", "--config", str(broken)],
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        said = ran.stdout + ran.stderr
-        assert ran.returncode and next(iter(wrong)) in said, said
+    )
+    for number, wrong in enumerate(wrongs):
+        node = NodeProcess(1, folder / f"wrong-{number}", settings=alone | wrong, port=canary.port)
+        node.forked = True
+        node.start()
+        assert node.wait() != 0
+        said = node.log_path.read_text()
+        assert next(iter(wrong)) in said, said
         canary.came_out("raftlog server of a wrong file", said)
 
 

@@ -23,7 +23,7 @@ from tests.kit.certificates import HOST, Authority
 VOTERS = (1, 2, 3)
 OBSERVER = 4
 NODES = (*VOTERS, OBSERVER)
-SOME = 200
+SOME = 75
 HANDSHAKE_FAILED = "tls_handshake_failed"
 NODE_FAILED = "node_failed"
 

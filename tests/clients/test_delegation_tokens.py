@@ -141,7 +141,7 @@ def test_tokens_are_listed_renewed_and_shortened(closed: ClosedCluster, people: 
     )
 
 
-def test_who_may_not_is_told_why(closed: ClosedCluster, people: dict[str, Person]) -> None:
+def test_a_refused_token_request_says_why(closed: ClosedCluster, people: dict[str, Person]) -> None:
     """In words, with the exit code of a refusal."""
     other = people["bob"]("create", "--owner", "alice")
     assert other.returncode == exits.DENIED and "CREATE_TOKENS" in other.stderr

@@ -14,8 +14,8 @@ from kafka.structs import OffsetAndMetadata
 from raftlog.base.errors import InvalidReplicaAssignment, NoReassignmentInProgress, UnknownTopicOrPartition
 from raftlog.testing.cluster import Cluster
 from tests.clients.background_producer import BackgroundProducer
+from tests.clients.failover.test_quorum import place
 from tests.clients.nodes import folder, restore_nodes, run_checked, view, wait_isr
-from tests.clients.test_quorum import place
 from tests.clients.with_confluent import Confluent
 from tests.kit.waits import PATIENCE_S
 

@@ -187,7 +187,7 @@ def test_an_expression_brings_what_its_user_may_describe(closed: ClosedCluster) 
         assert closed.take_back("bob") == 4
 
 
-def test_only_who_may_alter_the_cluster_makes_rules(closed: ClosedCluster) -> None:
+def test_creating_acls_needs_alter_on_the_cluster(closed: ClosedCluster) -> None:
     """Neither a user nor ANONYMOUS, on the listener that needs no login."""
     everything = rule("alice", AclOperation.ALL, "*")
     plaintext = {"bootstrap.servers": closed.cluster.bootstrap_servers, "log_level": 0}

@@ -159,21 +159,6 @@ def test_a_producer_that_takes_too_long_is_fenced_and_its_records_are_never_seen
     assert committed(three, topic, 1) == ["prompt"]
 
 
-def test_a_transaction_outlives_its_coordinator() -> None:
-    """The coordinator is killed between the records and the commit; the commit holds, and so does the next one."""
-    with Cluster(3, settings={"transaction.state.log.num.partitions": "1"}) as cluster:
-        producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "x"})
-        producer.init_transactions(PATIENCE_S)
-        for number in range(3):
-            producer.begin_transaction()
-            producer.produce("survivors", f"{number}")
-            assert producer.flush(PATIENCE_S) == 0
-            if number == 1:
-                cluster.kill(cluster.partitions("__transaction_state")[0].leader)
-            producer.commit_transaction(PATIENCE_S)
-        assert committed(cluster, "survivors", 3) == ["0", "1", "2"]
-
-
 def test_a_timeout_over_the_maximum_is_refused(three: Cluster) -> None:
     """INVALID_TRANSACTION_TIMEOUT, as the protocol says it."""
     producer = Producer(

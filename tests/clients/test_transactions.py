@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from raftlog.testing.cluster import Cluster
-from tests.kit.waits import PATIENCE_S, poll_until, until, waiting
+from tests.kit.waits import PATIENCE_S, poll_until, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
-
-RECORDS = 180
-PER_TRANSACTION = 30
-
-
-@pytest.fixture
-def own_cluster() -> Iterator[Cluster]:
-    with Cluster(3, settings={"group.initial.rebalance.delay.ms": "0"}) as running:
-        yield running
 
 
 def make_topic(cluster: Cluster, name: str) -> None:
@@ -86,7 +76,7 @@ def wait_committed(cluster: Cluster, topic: str, wanted: dict[bytes, int]) -> No
     assert read_to_the_end(cluster, topic) == wanted
 
 
-def test_who_reads_committed_sees_committed_transactions_only(three: Cluster) -> None:
+def test_a_read_committed_consumer_sees_committed_transactions_only(three: Cluster) -> None:
     """An aborted one never, an open one not yet; who reads uncommitted sees all."""
     make_topic(three, "outcomes")
     producer = transactional(three, "outcomes")
@@ -124,66 +114,3 @@ def test_a_zombie_is_fenced_and_what_it_left_open_is_aborted(three: Cluster) -> 
     successor.produce("zombies", b"successor")
     successor.commit_transaction(PATIENCE_S)
     wait_committed(three, "zombies", {b"successor": 1})
-
-
-class Pipeline:
-    """Consume, transform, produce: what was read and what comes of it are one transaction."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.consumer = consumer_of(cluster, "pipeline")
-        self.consumer.subscribe(["input"])
-        self.producer = transactional(cluster, "pipeline")
-
-    def step(self, *, commit: bool) -> int:
-        """One transaction; returns how many records it moved."""
-        records = [
-            record for record in self.consumer.consume(PER_TRANSACTION, timeout=0.5) if record.error() is None
-        ]
-        if not records:
-            return 0
-        self.producer.begin_transaction()
-        for record in records:
-            self.producer.produce("output", record.value(), key=record.key())
-        positions = self.consumer.position(self.consumer.assignment())
-        self.producer.send_offsets_to_transaction(
-            positions, self.consumer.consumer_group_metadata(), PATIENCE_S
-        )
-        if commit:
-            self.producer.commit_transaction(PATIENCE_S)
-            return len(records)
-        self.producer.abort_transaction(PATIENCE_S)
-        for position in self.consumer.committed(self.consumer.assignment(), PATIENCE_S):
-            start = position.offset if position.offset >= 0 else 0
-            self.consumer.seek(TopicPartition(position.topic, position.partition, start))
-        return 0
-
-
-def test_each_record_is_processed_once_while_nodes_are_killed(own_cluster: Cluster) -> None:
-    """Consume, transform, produce: aborts, kill -9 of two nodes in turn, and successors that go on."""
-    make_topic(own_cluster, "input")
-    make_topic(own_cluster, "output")
-    source = Producer({"bootstrap.servers": own_cluster.bootstrap_servers, "enable.idempotence": True})
-    for number in range(RECORDS):
-        source.produce("input", b"%d" % number, key=b"%d" % number)
-    assert source.flush(PATIENCE_S) == 0
-    pipeline = Pipeline(own_cluster)
-    moved = step = 0
-    wait = waiting("all records are moved", seen=lambda: moved)
-    while moved < RECORDS:
-        wait.pause()
-        victim = {1: 1, 4: 3}.get(step)
-        if victim is not None:
-            own_cluster.kill(victim)
-        try:
-            moved += pipeline.step(commit=step % 3 != 1)
-        except KafkaException as error:
-            assert not error.args[0].fatal(), error
-            pipeline.producer.abort_transaction(PATIENCE_S)
-            pipeline.consumer.close()
-            pipeline = Pipeline(own_cluster)
-        if victim is not None:
-            own_cluster.restart(victim)
-        step += 1
-    pipeline.consumer.close()
-    wait_committed(own_cluster, "output", {b"%d" % number: 1 for number in range(RECORDS)})

@@ -33,7 +33,7 @@ from tests.kit.waits import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
 
-SOME = 100
+SOME = 50
 TOPIC, COPIES = "upgraded", "copies"
 GROUP = "copiers"
 REFUSED = "supports levels 0 to 0 of raftlog.metadata.version, and the cluster's is"

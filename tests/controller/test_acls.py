@@ -27,13 +27,6 @@ RULE = Acl(
 ALL = AclFilter(ResourceType.ANY, None, PatternType.ANY, None, None, Operation.ANY, Permission.ANY)
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1)
-    return made
-
-
 def create(cluster: ControllerCluster, *acls: Acl) -> list[int]:
     return [each.error_code for each in cluster.ask(CreateAcls(acls)).results]
 

@@ -33,13 +33,6 @@ def code(reply: object) -> int:
     return reply.error_code
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2, 3)
-    return made
-
-
 def test_registration_starts_fenced_with_its_own_offset_as_epoch() -> None:
     """The broker epoch is the metadata offset of the registration, and nothing is led before unfencing."""
     cluster = ControllerCluster()

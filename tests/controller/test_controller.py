@@ -30,14 +30,6 @@ from raftlog.metadata.metadata_records import (
 )
 from tests.controller.controller_cluster import ControllerCluster
 
-
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2, 3)
-    return made
-
-
 # --- who is active
 
 

@@ -40,13 +40,6 @@ PREVIOUS = tuple(each for each in SUPPORTED_FEATURES if each is not OURS)
 """The features of 0.2.0, which knew no levels of the metadata."""
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2, 3)
-    return made
-
-
 def update(
     cluster: ControllerCluster, *updates: tuple[str, int, int], **fields: Any
 ) -> list[tuple[int, str | None]]:

@@ -21,13 +21,6 @@ KEPT = ScramCredential(b"salt", MIN_ITERATIONS, b"stored key", b"server key")
 STRONG, WEAK = "SCRAM-SHA-512", "SCRAM-SHA-256"
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1)
-    return made
-
-
 def alter(cluster: ControllerCluster, *alterations: ScramAlteration) -> list[int]:
     return [each.error_code for each in cluster.ask(AlterScramCredentials(alterations)).results]
 

@@ -38,13 +38,6 @@ from raftlog.metadata.controller_api import (
 from tests.controller.controller_cluster import ControllerCluster
 
 
-@pytest.fixture
-def cluster() -> ControllerCluster:
-    made = ControllerCluster()
-    made.start(1, 2, 3)
-    return made
-
-
 def codes(cluster: ControllerCluster, *topics: NewTopic) -> list[int]:
     return [each.error_code for each in cluster.ask(CreateTopics(topics)).results]
 

@@ -27,7 +27,6 @@ READERS = {
     "raftlog/cli/doctor_network.py": "compares it",
     "raftlog/cli/group_reset.py": "what a person asks for",
     "raftlog/cli/produce.py": "stamps records, as clients do",
-    "raftlog/cli/rolling_restart.py": "names the time from which a run is resumed",
     "raftlog/cli/transactions.py": "shows it",
     "raftlog/control.py": "when observers were heard of, for people",
     "raftlog/controller/admin_requests.py": "makes, renews and refuses tokens; expired ones go by the believed time",

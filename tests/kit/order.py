@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 SHARED = "shared_cluster"
-"""The fixture of a folder's shared cluster, which is of the session."""
+"""The fixture of a cluster that folders share, or the modules of one folder; it is of the session."""
 
-TOGETHER = ("tests/admin/", "tests/house/")
+TOGETHER = ("tests/admin/", "tests/clients/failover/", "tests/house/")
 """Folders whose modules go to one process: to share a cluster, or the syntax trees of all files."""
 
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, AnyStr
+from threading import Event
+from typing import Any, AnyStr, Final
 
 from raftlog.testing.node_process import NodeProcess
-from raftlog.testing.progress import Wait, patient, signs_of_descendants, wait_until
+from raftlog.testing.progress import Wait, patient, signs_of_descendants
 
 PATIENCE_S = patient(60.0)
 """For one call of a client library, or one process that does one thing: it is to end, a slow machine or not."""
 PATIENCE_MS = int(PATIENCE_S * 1000)
 
+SHARE_OF_WAIT: Final = 0.1
+MAX_PAUSE_S: Final = 0.25
+"""A pause is this share of the time waited so far, at most so long."""
+
 
 def until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None) -> None:
-    """Look now and then until it holds, and fail once nothing progresses. `seen` says what there is instead."""
-    wait_until(holds, what, seen=lambda: _text(seen()))
+    """Look now and then until it holds, and fail once nothing progresses. `seen` says what there is instead.
+
+    The longer it takes, the longer are the pauses: each look at a cluster costs its nodes time, too.
+    """
+    wait, pause = waiting(what, seen=seen), Event()
+    while not holds():
+        pause.wait(max(wait.pause(), min(SHARE_OF_WAIT * wait.waited_s, MAX_PAUSE_S)))
 
 
 def log_lines(node: NodeProcess, part: str) -> list[str]:

@@ -18,6 +18,7 @@ from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.progress import patient
 from raftlog_chaos.runs.rot import RotWatch
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S, waiting
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -112,7 +113,7 @@ def read_all(cluster: Cluster, topic: str) -> list[int]:
 @pytest.fixture(scope="module")
 def three() -> Iterator[Cluster]:
     """Three nodes that can be hurt, and that each test leaves whole."""
-    with Cluster(3, faults=True) as cluster:
+    with Cluster(3, faults=True, settings=SMALL) as cluster:
         yield cluster
 
 

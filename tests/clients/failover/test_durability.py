@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from raftlog.testing.cluster import Cluster
 from tests.clients.background_producer import BackgroundProducer
-from tests.clients.nodes import bytes_on_disk, events, restore_nodes, run_checked, wait_isr
+from tests.clients.nodes import bytes_on_disk, events, restore_nodes, wait_isr
 from tests.clients.stock import StockClient
 from tests.clients.with_aiokafka import Aiokafka
 from tests.clients.with_confluent import Confluent
@@ -17,15 +16,8 @@ from tests.clients.with_kafka_python import KafkaPython
 from tests.kit.marks import taste
 
 LIBRARIES: list[type[Any]] = [Confluent, KafkaPython, Aiokafka]
-SOME = 150
+SOME = 75
 each_library = pytest.mark.parametrize("library", taste([KafkaPython], LIBRARIES), ids=lambda each: each.name)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """Three nodes; each test leaves all of them running."""
-    with run_checked(3) as running:
-        yield running
 
 
 def kill_all(cluster: Cluster) -> None:

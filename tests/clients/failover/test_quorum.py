@@ -6,7 +6,7 @@ partitions whose in-sync replicas all live go on being produced and fetched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
 from confluent_kafka import KafkaException
@@ -28,12 +28,6 @@ NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
 """A topic whose deletion came through late must not come back because a producer still asks for it."""
 
 RETRIABLE = {REQUEST_TIMED_OUT, NOT_CONTROLLER}
-
-
-@pytest.fixture(scope="module")
-def three_voters() -> Iterator[Cluster]:
-    with run_checked(3, settings=NO_AUTO_CREATION) as running:
-        yield running
 
 
 def survivors_of(cluster: Cluster) -> Confluent:
@@ -91,56 +85,56 @@ def produce_once(cluster: Cluster, node_id: int, topic: str, *, acks: int) -> in
         return produced(wire.ask(PRODUCE, 3, body))[0]
 
 
-def test_a_minority_is_not_missed(three_voters: Cluster, topic: str) -> None:
+def test_a_minority_is_not_missed(cluster: Cluster, topic: str) -> None:
     """One of three voters gone, the active controller: topics are made and records flow; back, it catches up."""
-    client = Confluent(three_voters.bootstrap_servers)
+    client = Confluent(cluster.bootstrap_servers)
     client.create_topic(topic, 1, 3, min_insync_replicas="2")
-    controller = three_voters.controller_id()
+    controller = cluster.controller_id()
     assert controller is not None
     with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
-        three_voters.kill(controller)
+        cluster.kill(controller)
         stream.wait_acked(SOME)
-        survivors = survivors_of(three_voters)
+        survivors = survivors_of(cluster)
         survivors.create_topic(f"{topic}-meanwhile", 2, 2)
-        assert three_voters.controller_id() not in (None, controller)
-        restore_nodes(three_voters, topic)
+        assert cluster.controller_id() not in (None, controller)
+        restore_nodes(cluster, topic)
         stream.wait_acked(SOME)
     assert stream.read_back(client) == stream.values
-    assert view_topic(three_voters.nodes[controller].address, f"{topic}-meanwhile") is not None
+    assert view_topic(cluster.nodes[controller].address, f"{topic}-meanwhile") is not None
     client.close()
     survivors.close()
 
 
 @pytest.mark.parametrize("who", [nightly("the controller"), "a follower"])
 def test_one_voter_of_three_alone_serves_what_is_wholly_its_own(
-    three_voters: Cluster, topic: str, who: str
+    cluster: Cluster, topic: str, who: str
 ) -> None:
     """Its own partition takes and gives records; a shared one gives what is committed; no metadata change succeeds."""
-    controller = three_voters.controller_id()
-    others = [node_id for node_id in three_voters.nodes if node_id != controller]
+    controller = cluster.controller_id()
+    others = [node_id for node_id in cluster.nodes if node_id != controller]
     alone = controller if who == "the controller" else others[0]
     assert alone is not None
-    dead = [node_id for node_id in three_voters.nodes if node_id != alone]
-    client = Confluent(three_voters.bootstrap_servers)
+    dead = [node_id for node_id in cluster.nodes if node_id != alone]
+    client = Confluent(cluster.bootstrap_servers)
     shared = f"{topic}-shared"
     place(client, topic, [[alone]])
     place(client, shared, [[alone, *dead]])
     for each in (topic, shared):
         client.produce(each, [b"before"])
     for node_id in dead:
-        three_voters.kill(node_id)
-    survivor = survivors_of(three_voters)
+        cluster.kill(node_id)
+    survivor = survivors_of(cluster)
     assert survivor.produce(topic, [b"alone"], partition=0) == [(0, 1)]
     assert [each.value for each in survivor.read(topic, 0, 0, 2)] == [b"before", b"alone"]
-    assert produce_once(three_voters, alone, shared, acks=1) == 0
-    assert produce_once(three_voters, alone, shared, acks=-1) == REQUEST_TIMED_OUT
+    assert produce_once(cluster, alone, shared, acks=1) == 0
+    assert produce_once(cluster, alone, shared, acks=-1) == REQUEST_TIMED_OUT
     assert survivor.bounds(shared, 0) == (0, 1)
     assert survivor.read(shared, 0, 0, 1)[0].value == b"before"
     codes = change_metadata(survivor, topic)
     assert set(codes.values()) <= RETRIABLE, codes
-    restore_nodes(three_voters, shared)
-    check_nothing_is_half_done(three_voters, topic, 1)
+    restore_nodes(cluster, shared)
+    check_nothing_is_half_done(cluster, topic, 1)
     assert client.produce(shared, [b"after"]) == [(0, 3)]
     assert [each.value for each in client.read(shared, 0, 0, 4)] == [b"before", b"value", b"value", b"after"]
     client.create_topic(f"{topic}-after", 1, 3)

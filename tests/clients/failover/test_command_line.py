@@ -8,22 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from raftlog.testing.cluster import Cluster
 from tests.cli.live import CommandLine
 from tests.kit.waits import ended, until
 
-pytestmark = [pytest.mark.clients, pytest.mark.slow]
-
 HALF = 2_000
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """Three nodes to hurt."""
-    with Cluster(3) as found:
-        yield found
 
 
 def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
@@ -41,7 +30,8 @@ def start(cluster: Cluster, *arguments: str) -> subprocess.Popen[bytes]:
 
 
 @contextmanager
-def closed_at_the_end(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
+def closed_at_the_end(cluster: Cluster, *processes: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End the processes, and have all nodes run again."""
     try:
         yield
     finally:
@@ -51,12 +41,13 @@ def closed_at_the_end(*processes: subprocess.Popen[bytes]) -> Iterator[None]:
             for stream in (each.stdin, each.stdout, each.stderr):
                 if stream is not None:
                     stream.close()
+        cluster.heal()
 
 
-def bytes_of(cluster: Cluster, node_id: int) -> int:
+def bytes_of(cluster: Cluster, topic: str, node_id: int) -> int:
     """Return how many bytes of the partition are in a node's segments."""
     folders = map(Path, cluster.nodes[node_id].folders)
-    return sum(each.stat().st_size for folder in folders for each in folder.glob("rides-0/*.log"))
+    return sum(each.stat().st_size for folder in folders for each in folder.glob(f"{topic}-0/*.log"))
 
 
 def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(cluster: Cluster) -> None:
@@ -65,12 +56,12 @@ def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(clust
     lines = [b"%d\n" % number for number in range(2 * HALF)]
     reader = start(cluster, "consume", "-t", "rides", "-c", str(len(lines)), "-u", "-q")
     writer = start(cluster, "produce", "-t", "rides")
-    with closed_at_the_end(reader, writer):
+    with closed_at_the_end(cluster, reader, writer):
         assert writer.stdin is not None and reader.stdout is not None
         writer.stdin.write(b"".join(lines[:HALF]))
         writer.stdin.flush()
         read = [reader.stdout.readline() for _ in range(HALF)]
-        cluster.kill(cluster.partitions("rides")[0].leader)
+        cluster.kill_leader("rides")
         writer.stdin.write(b"".join(lines[HALF:]))
         writer.stdin.close()
         assert ended(writer) == 0, writer.stderr and writer.stderr.read()
@@ -82,22 +73,22 @@ def test_each_record_is_there_once_and_in_order_after_the_leader_is_killed(clust
 
 def test_a_batch_that_the_next_leader_has_is_not_written_again(cluster: Cluster) -> None:
     """The leader dies between replicating and acknowledging it, because a third replica does not follow meanwhile."""
-    cluster.create_topic("rides", partitions=1)
-    leader, successor, third = cluster.partitions("rides")[0].replicas
+    cluster.create_topic("trips", partitions=1)
+    leader, successor, third = cluster.partitions("trips")[0].replicas
     lines = [b"%d\n" % number for number in range(HALF)]
-    writer = start(cluster, "produce", "-t", "rides")
-    with closed_at_the_end(writer):
+    writer = start(cluster, "produce", "-t", "trips")
+    with closed_at_the_end(cluster, writer):
         assert writer.stdin is not None
         cluster.pause(third)
         writer.stdin.write(b"".join(lines))
         writer.stdin.close()
         until(
-            lambda: 0 < bytes_of(cluster, leader) == bytes_of(cluster, successor),
+            lambda: 0 < bytes_of(cluster, "trips", leader) == bytes_of(cluster, "trips", successor),
             "the successor has the batch",
-            seen=lambda: bytes_of(cluster, successor),
+            seen=lambda: bytes_of(cluster, "trips", successor),
         )
         assert writer.poll() is None, "it was acknowledged without the third replica"
         cluster.kill(leader)
         cluster.resume(third)
         assert ended(writer) == 0, writer.stderr and writer.stderr.read()
-    assert CommandLine(cluster.bootstrap_servers)("consume", "-t", "rides", "-e").out == b"".join(lines)
+    assert CommandLine(cluster.bootstrap_servers)("consume", "-t", "trips", "-e").out == b"".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 from raftlog.protocol.apis import ApiKey
 from raftlog.testing.cluster import Cluster
 from tests.clients.coordinator_client import CoordinatorClient
-from tests.clients.test_groups import first_error, insist
+from tests.clients.failover.test_groups import first_error, insist
 from tests.kit.marks import nightly
 from tests.kit.waits import PATIENCE_S, until, waiting
 
@@ -40,23 +40,15 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 RECORDS = 200
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    settings = {
-        "group.consumer.min.heartbeat.interval.ms": "300",
-        "group.consumer.heartbeat.interval.ms": "1000",
-        "group.consumer.min.session.timeout.ms": "1000",
-        "group.consumer.session.timeout.ms": "5000",
-        "group.initial.rebalance.delay.ms": "0",
-    }
-    with Cluster(3, settings=settings) as running:
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic("shared", 4, 3)])["shared"].result(PATIENCE_S)
-        producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
-        for number in range(RECORDS):
-            producer.produce("shared", b"%d" % number, partition=number % 4)
-        assert producer.flush(PATIENCE_S) == 0
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def records(cluster: Cluster) -> None:
+    """A topic of four partitions with records."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("shared", 4, 3)])["shared"].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce("shared", b"%d" % number, partition=number % 4)
+    assert producer.flush(PATIENCE_S) == 0
 
 
 class Members:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from raftlog.testing.cluster import Cluster
 from tests.kit.marks import nightly
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S, poll_until, until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
@@ -26,16 +27,15 @@ MOVING = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(3) as running:
-        admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
-        admin.create_topics([NewTopic("groups", 3, 3)])["groups"].result(PATIENCE_S)
-        producer = Producer({"bootstrap.servers": running.bootstrap_servers, "acks": "all"})
-        for number in range(RECORDS):
-            producer.produce("groups", b"%d" % number, key=b"%d" % (number % 20))
-        assert producer.flush(PATIENCE_S) == 0
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def records(cluster: Cluster) -> None:
+    """A topic of three partitions with records."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+    admin.create_topics([NewTopic("groups", 3, 3)])["groups"].result(PATIENCE_S)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    for number in range(RECORDS):
+        producer.produce("groups", b"%d" % number, key=b"%d" % (number % 20))
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def consumer_of(cluster: Cluster, group: str, **settings: Any) -> Consumer:
@@ -172,7 +172,7 @@ def shares(*consumers: Consumer) -> tuple[int, ...]:
 
 def test_a_group_too_big_is_told_to_the_program() -> None:
     """GROUP_MAX_SIZE_REACHED of a cluster with group.max.size=1; after a leave the next one gets in."""
-    with Cluster(1, settings={"group.max.size": "1"}) as small:
+    with Cluster(1, settings={"group.max.size": "1", **SMALL}) as small:
         admin = AdminClient({"bootstrap.servers": small.bootstrap_servers})
         admin.create_topics([NewTopic("groups", 3, 1)])["groups"].result(PATIENCE_S)
         first = consumer_of(small, "full")
@@ -194,8 +194,9 @@ def test_groups_and_offsets_are_deleted_by_stock_admins(cluster: Cluster) -> Non
     read(reader, RECORDS)
     reader.commit(asynchronous=False)
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    with pytest.raises(KafkaException, match=r"NON_EMPTY_GROUP|not empty"):
+    with pytest.raises(KafkaException) as refused:
         admin.delete_consumer_groups(["to-go"])["to-go"].result(PATIENCE_S)
+    assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
     topic_partitions = [TopicPartition("groups", index) for index in range(3)]
     assert all(each.offset > 0 for each in insist(lambda: reader.committed(topic_partitions, PATIENCE_S)))
     reader.close()

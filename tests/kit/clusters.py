@@ -1,0 +1,37 @@
+"""The cluster that tests of commands and of clients share, and names in it that no other test has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from raftlog.testing.cluster import AdminCluster, Cluster
+from tests.clients.nodes import told, violations
+from tests.kit.settings import QUICK, SMALL
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Iterator[Cluster]:
+    """Three nodes with HTTP APIs, for tests of several folders that stop no node."""
+    with AdminCluster(3, settings={"num.partitions": "4", **SMALL, **QUICK}) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def three(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """Three nodes that all modules share; at the end of each module their logs are checked."""
+    before = len(violations(shared_cluster))
+    yield shared_cluster
+    assert shared_cluster.running_ids() == set(shared_cluster.nodes)
+    found = violations(shared_cluster)[before:]
+    assert not found, told(found)
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that no other test has."""
+    return f"topic-{next(_numbers)}"
