@@ -97,7 +97,7 @@ class Cluster:
         self._diagnose = diagnose if dialer.is_plaintext else None
         self._any: Connection | None = None
         self._last_server: Address | None = None
-        """Tried last by `_first_server`, which continues with the next server: a server may answer some requests only."""
+        """Tried last by `_first_server`, which continues with the next: a server may answer some requests only."""
         self._connections: dict[int, Connection] = {}
         self._brokers: dict[int, Node] = {}
         self._coordinators: dict[str, int] = {}
