@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,6 @@ from raftlog.records.header import BatchHeader, iter_headers
 from raftlog.testing.cluster import Cluster
 from tests.clients.raw_client import ConnectionClosed, PartitionView, view_topic
 from tests.kit.settings import SMALL
-from tests.kit.waits import PATIENCE_S
 
 
 @contextmanager
@@ -52,17 +50,6 @@ def violations(
         if "Traceback" in str(event)
         or (event.get("level") == "error" and not (expected is not None and expected(event)))
     ]
-
-
-def metrics(cluster: Cluster, query: str = "") -> list[str]:
-    """Return the lines of /metrics of all nodes."""
-    lines: list[str] = []
-    for node_id in cluster.nodes:
-        with urllib.request.urlopen(
-            f"{cluster.admin_url(node_id)}/metrics{query}", timeout=PATIENCE_S
-        ) as answer:
-            lines += answer.read().decode().splitlines()
-    return lines
 
 
 def told(found: list[dict[str, Any]]) -> str:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import logging
+import urllib.request
+from collections.abc import Iterator
 
+import pytest
 from confluent_kafka import Consumer, Producer
 from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
-from raftlog.testing.cluster import Cluster
-from tests.clients.nodes import metrics
-from tests.kit.waits import until
+from raftlog.testing.cluster import AdminCluster
+from tests.clients.nodes import told, violations
+from tests.kit.settings import SMALL
+from tests.kit.waits import PATIENCE_S, until
 
 PUSH_MS = 300
 
 
-def subscribe(cluster: Cluster, name: str, **configs: str) -> None:
+@pytest.fixture(scope="module")
+def one() -> Iterator[AdminCluster]:
+    """A node with its admin API."""
+    with AdminCluster(1, settings=SMALL) as cluster:
+        yield cluster
+        found = violations(cluster)
+        assert not found, told(found)
+
+
+def subscribe(cluster: AdminCluster, name: str, **configs: str) -> None:
     resource = ConfigResource(ConfigResourceType.CLIENT_METRICS, name, configs=configs)
     admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
     try:
@@ -23,12 +36,15 @@ def subscribe(cluster: Cluster, name: str, **configs: str) -> None:
         admin.close()
 
 
-def shown(cluster: Cluster) -> list[str]:
+def shown(cluster: AdminCluster) -> list[str]:
     """Return the lines of /metrics that clients made."""
-    return [line for line in metrics(cluster, "?family=clients") if line.startswith("kafka_client_")]
+    with urllib.request.urlopen(
+        f"{cluster.admin_url()}/metrics?family=clients", timeout=PATIENCE_S
+    ) as answer:
+        return [line for line in answer.read().decode().splitlines() if line.startswith("kafka_client_")]
 
 
-def test_a_client_hears_nothing_of_client_metrics_while_nobody_asks_for_them(three: Cluster) -> None:
+def test_a_client_hears_nothing_of_client_metrics_while_nobody_asks_for_them(one: AdminCluster) -> None:
     """librdkafka prints a line about subscriptions wherever a broker lists the API for them."""
     said: list[str] = []
 
@@ -38,17 +54,17 @@ def test_a_client_hears_nothing_of_client_metrics_while_nobody_asks_for_them(thr
 
     logger = logging.getLogger("tests.client_metrics")
     logger.addHandler(Lines())
-    settings = {"bootstrap.servers": three.bootstrap_servers, "debug": "telemetry", "log_level": 7}
+    settings = {"bootstrap.servers": one.bootstrap_servers, "debug": "telemetry", "log_level": 7}
     producer = Producer(settings, logger=logger)
     producer.produce("unasked", b"x")
     assert producer.flush(30) == 0
     assert not [line for line in said if "GETSUBSCRIPTIONS" in line], said
 
 
-def test_librdkafkas_clients_push_what_they_are_asked_for(three: Cluster) -> None:
+def test_librdkafkas_clients_push_what_they_are_asked_for(one: AdminCluster) -> None:
     """A producer whose name matches is shown in /metrics with its numbers; one that does not match is not there."""
-    subscribe(three, "asked", **{"metrics": "*", "interval.ms": str(PUSH_MS), "match": "client_id=asked-.*"})
-    common = {"bootstrap.servers": three.bootstrap_servers, "log_level": 2}
+    subscribe(one, "asked", **{"metrics": "*", "interval.ms": str(PUSH_MS), "match": "client_id=asked-.*"})
+    common = {"bootstrap.servers": one.bootstrap_servers, "log_level": 2}
     asked, other = (Producer({**common, "client.id": name}) for name in ("asked-1", "other-1"))
     consumer = Consumer({**common, "client.id": "asked-2", "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.subscribe(["pushed"])
@@ -58,7 +74,7 @@ def test_librdkafkas_clients_push_what_they_are_asked_for(three: Cluster) -> Non
             each.produce("pushed", b"x")
             each.poll(0)
         consumer.poll(0.05)
-        return shown(three)
+        return shown(one)
 
     def has(name: str, client_id: str) -> bool:
         return any(line.startswith(name) and f'client_id="{client_id}"' in line for line in busy())
@@ -73,7 +89,7 @@ def test_librdkafkas_clients_push_what_they_are_asked_for(three: Cluster) -> Non
         "a consumer pushes",
         seen=busy,
     )
-    assert not [line for line in shown(three) if "other-1" in line]
+    assert not [line for line in shown(one) if "other-1" in line]
     consumer.close()
     for each in (asked, other):
         assert each.flush(30) == 0

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from raftlog.testing.cluster import Cluster
+from raftlog.testing.cluster import AdminCluster
 from tests.cli.live import CommandLine
-from tests.clients.nodes import metrics
+from tests.clients.nodes import told, violations
+from tests.kit.settings import SMALL
 from tests.kit.waits import PATIENCE_S, until
 
 RECORD = b"x" * 50_000
@@ -16,18 +20,29 @@ FEW, MANY = 10, 40
 """Records: those that pass at once by a quota of one of them a second, and more."""
 
 
-def throttled(cluster: Cluster, quota: str) -> float:
-    """Return for how many seconds all nodes throttled clients, by /metrics."""
+@pytest.fixture(scope="module")
+def one() -> Iterator[AdminCluster]:
+    """A node with its admin API."""
+    with AdminCluster(1, settings=SMALL) as cluster:
+        yield cluster
+        found = violations(cluster)
+        assert not found, told(found)
+
+
+def throttled(cluster: AdminCluster, quota: str) -> float:
+    """Return for how many seconds clients were throttled, by /metrics."""
+    with urllib.request.urlopen(f"{cluster.admin_url()}/metrics", timeout=PATIENCE_S) as answer:
+        lines = answer.read().decode().splitlines()
     name = f'raftlog_throttle_seconds_total{{quota="{quota}"}} '
-    return sum(float(line.removeprefix(name)) for line in metrics(cluster) if line.startswith(name))
+    return sum(float(line.removeprefix(name)) for line in lines if line.startswith(name))
 
 
-def limit(cluster: Cluster, client_id: str, quota: str) -> None:
+def limit(cluster: AdminCluster, client_id: str, quota: str) -> None:
     done = CommandLine(cluster.bootstrap_servers)("quota", "set", "--client-id", client_id, quota)
     assert done.returncode == 0, done.stderr
 
 
-def client_settings(cluster: Cluster, client_id: str, events: list[Any]) -> dict[str, Any]:
+def client_settings(cluster: AdminCluster, client_id: str, events: list[Any]) -> dict[str, Any]:
     return {
         "bootstrap.servers": cluster.bootstrap_servers,
         "client.id": client_id,
@@ -36,15 +51,15 @@ def client_settings(cluster: Cluster, client_id: str, events: list[Any]) -> dict
     }
 
 
-def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(three: Cluster) -> None:
+def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(one: AdminCluster) -> None:
     """One without a quota is not; how long it takes is not judged here."""
-    limit(three, "greedy", f"producer_byte_rate={20 * len(RECORD)}")
+    limit(one, "greedy", f"producer_byte_rate={20 * len(RECORD)}")
     events: list[Any] = []
     modest_events: list[Any] = []
     greedy = Producer(
-        client_settings(three, "greedy", events) | {"linger.ms": 0, "batch.size": 2 * len(RECORD)}
+        client_settings(one, "greedy", events) | {"linger.ms": 0, "batch.size": 2 * len(RECORD)}
     )
-    modest = Producer(client_settings(three, "modest", modest_events))
+    modest = Producer(client_settings(one, "modest", modest_events))
     delivered = 0
 
     def count(error: Any, _: Any) -> None:
@@ -66,22 +81,22 @@ def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(three: Cluste
 
     until(send, "the greedy one is throttled", seen=lambda: sent)
     assert events[0].throttle_time > 0
-    assert throttled(three, "producer_byte_rate") > 0
+    assert throttled(one, "producer_byte_rate") > 0
     until(lambda: greedy.flush(0.2) == 0, "all is delivered", seen=lambda: delivered)
     assert delivered == sent
     assert modest.flush(PATIENCE_S) == 0
     assert not modest_events
 
 
-def test_a_consumer_is_told_that_it_is_throttled_and_reads_all(three: Cluster) -> None:
+def test_a_consumer_is_told_that_it_is_throttled_and_reads_all(one: AdminCluster) -> None:
     """Fetches are answered empty meanwhile, and nothing is skipped or read twice."""
-    producer = Producer({"bootstrap.servers": three.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": one.bootstrap_servers})
     for number in range(MANY):
         producer.produce("read", RECORD, key=str(number), partition=0)
     assert producer.flush(PATIENCE_S) == 0
-    limit(three, "reader", f"consumer_byte_rate={2 * len(RECORD)}")
+    limit(one, "reader", f"consumer_byte_rate={2 * len(RECORD)}")
     events: list[Any] = []
-    settings = client_settings(three, "reader", events)
+    settings = client_settings(one, "reader", events)
     consumer = Consumer(
         settings | {"group.id": "g", "fetch.max.bytes": 200_000, "message.max.bytes": 100_000}
     )
@@ -98,4 +113,4 @@ def test_a_consumer_is_told_that_it_is_throttled_and_reads_all(three: Cluster) -
     consumer.close()
     assert keys == [str(number).encode() for number in range(MANY)]
     assert events and max(each.throttle_time for each in events) > 0
-    assert throttled(three, "consumer_byte_rate") > 0
+    assert throttled(one, "consumer_byte_rate") > 0
