@@ -273,7 +273,7 @@ def refuse_broker_of_another_cluster(copy: Cluster, original: Cluster) -> None:
         """Let node 3 lead again as soon as it is in sync, so that others have to follow it."""
         with suppress(OSError):
             elect_preferred_leaders(copy.nodes[1].host, copy.nodes[1].port)
-        return "is of another cluster" in refused.read_text()
+        return "belongs to another cluster" in refused.read_text()
 
     until(is_refused, "the original refuses the copy")
 
