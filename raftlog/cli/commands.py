@@ -82,7 +82,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",
-        "List and describe transactions; find and end hanging transactions.",
+        "List and describe transactions; end those that hang.",
     ),
     "produce": Entry(
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."

@@ -223,6 +223,8 @@ OPEN = {
     "get_index",
     "get_live",
     "get_ready",
+    "get_caught_up",
+    "get_own_restart_risks",
     "list_clusters",
     "get_cluster",
     "list_brokers",

@@ -33,7 +33,7 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     assert began_ms - 1000 < found["start_ms"] < time.time() * 1000 + 1000
     assert found["timeout_ms"] == 60_000
     row = invoke("transactions", "list", *at)[1].partition("x/1")[2].splitlines()[0]
-    assert re.fullmatch(r".*Ongoing  \d+ s  60 s", row), row
+    assert re.fullmatch(r".*Ongoing +\d+ s +60 s", row), row
     described = invoke("transactions", "describe", "x/1", *at)[1]
     assert re.search(r"start +20\d\d-\S+\+00:00 \(\d+ s ago\)\n", described), described
     assert (

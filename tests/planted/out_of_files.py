@@ -19,7 +19,7 @@ from tests.planted.plant import Plant
 
 def take_it_for_a_failed_sync(patch: pytest.MonkeyPatch) -> None:
     """A folder that cannot be opened to be synced takes its directory offline."""
-    patch.setattr(Flusher, "_goes_on_later", lambda flusher, error: False)
+    patch.setattr(Flusher, "_schedule_retry", lambda flusher, error: False)
 
 
 def count_what_was_not_begun(patch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,8 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "After": ({"after_ms": 0},),
     "OffsetQuery": NO_LIMIT_IN_IT,
     "WhichNode": NO_LIMIT_IN_IT,
+    "WhichReadiness": ({"caught_up": "true"},),
+    "Margin": ({"margin": 2},),
 }
 """Keyed by the name of the query's type."""
 
