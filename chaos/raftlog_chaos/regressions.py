@@ -42,7 +42,6 @@ REGRESSIONS: Final = (
     Regression("group-churn", 6.0, 5, "static-member-not-fenced"),
     Regression("group-ends", 4.0, 14, "successors-inherit-offsets"),
     Regression("group-migration", 6.0, 6, "upgrades-believe-assignments"),
-    Regression("hanging-transactions", 6.0, 2, "abort-takes-what-grew"),
     Regression("jepsen", 3.0, 2, "epochs-before-unknown"),
     Regression("last-replica", 3.0, 39, "fenced-broker-joins"),
     Regression("log-trouble", 4.0, 6, "failed-disk-logged-first"),

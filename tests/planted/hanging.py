@@ -40,6 +40,16 @@ def coordinators_are_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS = [
     Plant("abort-ends-the-next", "half a transaction", hanging_transactions, what_is_open_ends, 6.0),
-    Plant("abort-takes-what-grew", "half a transaction", hanging_transactions, what_began_there_ends, 6.0),
+    Plant(
+        "abort-takes-what-grew",
+        "half a transaction",
+        hanging_transactions,
+        what_began_there_ends,
+        6.0,
+        test=(
+            "tests/storage/test_producers.py::"
+            "test_an_operators_abort_fits_only_the_transaction_that_the_operator_was_shown"
+        ),
+    ),
     Plant("abort-asks-nobody", "half a transaction", hanging_transactions, coordinators_are_not_asked, 6.0),
 ]

@@ -178,6 +178,18 @@ def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_committ
     assert state.first_unstable_offset is None
 
 
+def test_an_operators_abort_fits_only_the_transaction_that_the_operator_was_shown() -> None:
+    """Not one that grew since, nor another one of the same producer: these have a coordinator."""
+    state = state_of(header_of(0, 2, attributes=TRANSACTIONAL_BIT))
+    state.check_open_transaction(9, 100, 1, 50)
+    for offset, last_sequence, last_timestamp in ((101, 1, 50), (100, 0, 50), (100, 1, 49)):
+        with pytest.raises(InvalidTxnState):
+            state.check_open_transaction(9, offset, last_sequence, last_timestamp)
+    state.record(header_of(2, attributes=TRANSACTIONAL_BIT), 102, 50)
+    with pytest.raises(InvalidTxnState):
+        state.check_open_transaction(9, 100, 1, 50)
+
+
 def test_an_open_transaction_survives_a_snapshot_and_does_not_expire() -> None:
     """The first offset of the open transaction is part of the snapshot; a producer with an open transaction is kept."""
     state = ProducerState()
