@@ -19,8 +19,8 @@ import typer
 from raftlog.admin.openapi import document
 from raftlog.admin.resources import ROUTES
 from raftlog.base.config import GroupConfig, NodeConfig, Setting, TopicConfig, settings_of
-from raftlog.base.config_kafka import KAFKA_SETTINGS
-from raftlog.base.config_setting import INT_MAX, LONG_MAX
+from raftlog.base.config.kafka import KAFKA_SETTINGS
+from raftlog.base.config.setting import INT_MAX, LONG_MAX
 from raftlog.cli import exits
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.tree import load

@@ -16,8 +16,8 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_network import find_listener
-from raftlog.base.config_tls import TLS_PROTOCOLS
+from raftlog.base.config.network import find_listener
+from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.disk import Disk
 from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
 from raftlog.base.errors import (

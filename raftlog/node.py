@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_network import find_listener
-from raftlog.base.config_tls import TLS_PROTOCOLS
+from raftlog.base.config.network import find_listener
+from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
 from raftlog.base.types import METADATA_FOLDER, NO_EPOCH

@@ -28,7 +28,7 @@ from raftlog.admin.passwords import MOST_CHARS, Passwords
 from raftlog.admin.tokens import by_token
 from raftlog.admin.view import NodeView
 from raftlog.admin.wrong_tokens import WrongTokens
-from raftlog.base.config_network import is_loopback
+from raftlog.base.config.network import is_loopback
 from raftlog.base.principals import USER
 from raftlog.security.acls import ANONYMOUS
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from raftlog.base.config_client_metrics import ALL_METRICS, ClientMetricsConfig, client_metrics_config
+from raftlog.base.config.client_metrics import ALL_METRICS, ClientMetricsConfig, client_metrics_config
 from raftlog.base.errors import (
     CorruptMessage,
     InvalidRecord,

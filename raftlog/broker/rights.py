@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.config_tls import demands_certificate
+from raftlog.base.config.tls import demands_certificate
 from raftlog.base.errors import (
     ClusterAuthorizationFailed,
     DelegationTokenAuthorizationFailed,

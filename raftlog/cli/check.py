@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from raftlog.cli import exits
-from raftlog.cli.demo_screen import Screen
+from raftlog.cli.demo.screen import Screen
 
 if TYPE_CHECKING:
     from raftlog_chaos.checkers import Verdict

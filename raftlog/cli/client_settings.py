@@ -102,7 +102,7 @@ PASSED_OVER: Final = frozenset(_OTHER_NAMES.split())
 
 def read_settings(given: Sequence[str]) -> dict[str, str]:
     """Read NAME=VALUE settings. Raise Failure for any other form."""
-    from raftlog.base.config_files import parse_override
+    from raftlog.base.config.files import parse_override
 
     try:
         return dict(map(parse_override, given))
@@ -112,7 +112,7 @@ def read_settings(given: Sequence[str]) -> dict[str, str]:
 
 def read_file(path: Path) -> dict[str, str]:
     """Return the settings in a file that have an effect. Raise Failure for an unreadable file or an unknown name."""
-    from raftlog.base.config_files import parse_properties
+    from raftlog.base.config.files import parse_properties
 
     try:
         found = _by_usual_names(dict(parse_properties(path.read_text("utf-8-sig"))))

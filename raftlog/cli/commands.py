@@ -46,13 +46,19 @@ _TRY, _RUN, _LOOK, _DATA, _PROVE = (
 
 COMMANDS: Final[dict[str, Entry]] = {
     "dev": Entry(_TRY, "raftlog.cli.dev:dev", "Run three nodes here until Ctrl-C."),
-    "demo": Entry(_TRY, "raftlog.cli.demo:run", "Stream a file, kill nodes, prove that no record was lost."),
+    "demo": Entry(
+        _TRY, "raftlog.cli.demo.command:run", "Stream a file, kill nodes, prove that no record was lost."
+    ),
     "server": Entry(_RUN, "raftlog.cli.app:server", "Run one node."),
     "format": Entry(_RUN, "raftlog.cli.format:format_folders", "Name the cluster in a node's empty folders."),
     "certs": Entry(_RUN, "raftlog.cli.certs:certs", "Make a CA and certificates, for development."),
-    "backup": Entry(_RUN, "raftlog.cli.backup:backup", "Back up a stopped node's data."),
-    "restore": Entry(_RUN, "raftlog.cli.backup:restore", "Bring a backup back into a node's empty folders."),
-    "doctor": Entry(_RUN, "raftlog.cli.doctor:doctor", "Check this machine and the config of a node."),
+    "backup": Entry(_RUN, "raftlog.cli.backup.command:backup", "Back up a stopped node's data."),
+    "restore": Entry(
+        _RUN, "raftlog.cli.backup.command:restore", "Bring a backup back into a node's empty folders."
+    ),
+    "doctor": Entry(
+        _RUN, "raftlog.cli.doctor.command:doctor", "Check this machine and the config of a node."
+    ),
     "config": Entry(_RUN, "raftlog.cli.config:config", "Print all settings; get, set and unset configs."),
     "cluster": Entry(_LOOK, "raftlog.cli.cluster:cluster", "Describe the cluster; is it healthy?"),
     "topic": Entry(
@@ -78,7 +84,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, delete and list delegation tokens."),
     "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and delete users that log in with SCRAM."),
-    "acl": Entry(_LOOK, "raftlog.cli.acl:acl", "List, add and delete ACLs."),
+    "acl": Entry(_LOOK, "raftlog.cli.acl.command:acl", "List, add and delete ACLs."),
     "transactions": Entry(
         _LOOK,
         "raftlog.cli.transactions:transactions",
@@ -97,7 +103,7 @@ COMMANDS: Final[dict[str, Entry]] = {
         _PROVE, "raftlog.cli.fuzz:run", "Send frames of chance to nodes, and see what comes of it."
     ),
     "check": Entry(_PROVE, "raftlog.cli.check:run", "Judge a history of what clients did and saw."),
-    "bench": Entry(_PROVE, "raftlog.cli.bench:run", "Measure a cluster on this machine."),
+    "bench": Entry(_PROVE, "raftlog.cli.bench.command:run", "Measure a cluster on this machine."),
     "compare": Entry(
         _PROVE, "raftlog.cli.compare:run", "Measure raftlog beside Kafka, NATS, Redis and the machine."
     ),
@@ -110,7 +116,7 @@ COMMANDS: Final[dict[str, Entry]] = {
 
 if find_spec("raftlog.cli.pipeline") is not None:
     COMMANDS["pipeline"] = Entry(
-        _DATA, "raftlog.cli.pipeline:pipeline", "Run PySpark jobs: archive, aggregate, mirror, audit."
+        _DATA, "raftlog.cli.pipeline.command:pipeline", "Run PySpark jobs: archive, aggregate, mirror, audit."
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 from raftlog.base.config import GroupConfig, NodeConfig, Setting, TopicConfig, settings_of
-from raftlog.base.config_kafka import KAFKA_SETTINGS
-from raftlog.base.config_setting import INT_MAX, LONG_MAX
+from raftlog.base.config.kafka import KAFKA_SETTINGS
+from raftlog.base.config.setting import INT_MAX, LONG_MAX
 
 Form = Literal["text", "json", "markdown"]
 Of = Literal["node", "topic", "group", "kafka"]

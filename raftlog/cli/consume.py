@@ -12,12 +12,12 @@ import typer
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition, from_code
 from raftlog.cli import exits
-from raftlog.cli import kcat_options as options
 from raftlog.cli.client_settings import CONSUMER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
-from raftlog.cli.kcat_format import Print, Record, envelope, formatter, read_delimiter, read_unpack
+from raftlog.cli.kcat import options
+from raftlog.cli.kcat.format import Print, Record, envelope, formatter, read_delimiter, read_unpack
 from raftlog.cli.target import Target, code_of, words_of
 from raftlog.client.errors import Refused, Unreachable
 from raftlog.client.fetching import PARTITION_BYTES, Fetched, Fetcher, Options

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from raftlog.base.config_files import format_properties
+from raftlog.base.config.files import format_properties
 from raftlog.base.disk import make_folders, write_file
-from raftlog.cli.acl_requests import create_rules
-from raftlog.cli.acl_rules import Asked, rules
+from raftlog.cli.acl.requests import create_rules
+from raftlog.cli.acl.rules import Asked, rules
 from raftlog.cli.exits import Failure
 from raftlog.cli.target import Target
 from raftlog.security.acls import WILDCARD

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import typer
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_files import parse_properties
+from raftlog.base.config.files import parse_properties
 from raftlog.base.disk import RealDisk
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure

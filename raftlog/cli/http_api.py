@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from raftlog.base.config_network import is_loopback
+from raftlog.base.config.network import is_loopback
 from raftlog.cli import exits
 from raftlog.cli.exits import Failure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from raftlog.base.config_network import http_url, is_loopback
+from raftlog.base.config.network import http_url, is_loopback
 from raftlog.cli import exits
 from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure

@@ -366,7 +366,7 @@ def unthrottle(target: Target, topics: Topics) -> None:
 
 def _wait(target: Target, moving: set[PartitionKey]) -> None:
     """Show how many moves are done until all are; Ctrl-C leaves them to go on."""
-    from raftlog.cli.demo_screen import Screen
+    from raftlog.cli.demo.screen import Screen
 
     with Screen(quiet=not sys.stderr.isatty()) as screen:
         screen.phase("partitions moved", len(moving))

@@ -16,13 +16,13 @@ import typer
 
 from raftlog.base.errors import InvalidRecord, KafkaError
 from raftlog.cli import exits
-from raftlog.cli import kcat_options as options
 from raftlog.cli.client_settings import PRODUCER_SETTINGS, choice, is_on, number
 from raftlog.cli.cluster_command import verb
 from raftlog.cli.end_signals import ended_by_signals
 from raftlog.cli.exits import Failure
-from raftlog.cli.kcat_format import read_delimiter
-from raftlog.cli.kcat_parse import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
+from raftlog.cli.kcat import options
+from raftlog.cli.kcat.format import read_delimiter
+from raftlog.cli.kcat.parse import MAX_MESSAGE_BYTES, Header, Shape, messages, read_header
 from raftlog.cli.refusals import not_authorized
 from raftlog.cli.target import Target, code_of, words_of
 from raftlog.client.errors import Refused, Unreachable
@@ -116,7 +116,7 @@ def _source(path: Path | None, quiet: bool, sender: Sender) -> Iterator[Callable
     if path is None:
         yield _standard_input(sender)
         return
-    from raftlog.cli.demo_screen import Screen
+    from raftlog.cli.demo.screen import Screen
 
     try:
         file: BinaryIO = path.open("rb")

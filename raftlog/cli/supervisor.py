@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_network import Listener, format_address, format_voters
+from raftlog.base.config.network import Listener, format_address, format_voters
 from raftlog.base.log import configure_log, get_logger
 from raftlog.cli import exits
 

@@ -225,7 +225,7 @@ def print_results(results: Iterable[tuple[str, Any, str]], *, needs: str) -> int
 
 def _checked(servers: str, where: str) -> str:
     """Return servers if each has a valid address. Raise Failure otherwise."""
-    from raftlog.base.config_network import MAX_PORT, is_host
+    from raftlog.base.config.network import MAX_PORT, is_host
 
     for each in map(str.strip, servers.split(",")):
         address = each.rpartition("://")[2]  # librdkafka passes over a protocol

@@ -22,8 +22,8 @@ from raftlog.base.config import (
     validate_topic_configs,
     without_effect,
 )
-from raftlog.base.config_client_metrics import ClientMetricsConfig, validate_client_metrics_configs
-from raftlog.base.config_setting import words
+from raftlog.base.config.client_metrics import ClientMetricsConfig, validate_client_metrics_configs
+from raftlog.base.config.setting import words
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_client_metrics import MOST_SUBSCRIPTIONS
+from raftlog.base.config.client_metrics import MOST_SUBSCRIPTIONS
 from raftlog.base.errors import (
     InvalidConfig,
     InvalidPartitions,

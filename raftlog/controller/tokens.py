@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from raftlog.base.config import NodeConfig
-from raftlog.base.config_setting import LONG_MAX
+from raftlog.base.config.setting import LONG_MAX
 from raftlog.base.errors import (
     DelegationTokenAuthDisabled,
     DelegationTokenExpired,

@@ -1,5 +1,5 @@
 """Group coordination: groups, committed offsets and transactions as state machines over a journal.
 
-`group_coordinator` finds a group, `classic_group` runs it by the rules of `classic_rules`, and `classic_group_states`
-lists its states.
+`group_coordinator` finds a group. `classic.group` runs a group of the classic protocol by the rules of `classic.rules`,
+and `classic.states` lists its states; `consumer` does so for KIP-848.
 """

@@ -37,10 +37,10 @@ from raftlog.coordinator.group_requests import (
     WriteTxnMarker,
 )
 from raftlog.coordinator.groups import AnyGroup, GroupCapacity, Groups
-from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import decide_commit, decide_delete, decide_delete_offsets, may_delete
 from raftlog.coordinator.partition_writer import Append, PartitionWriter
 from raftlog.coordinator.pending_deletion import max_tombstone_batch_bytes, next_tombstone_batch
+from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactional_offsets import (
     NoTransactions,
     TransactionalWriter,

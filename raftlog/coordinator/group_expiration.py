@@ -17,11 +17,10 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.machine import Answer, Decision
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
-from raftlog.coordinator.classic_group import ClassicGroup
+from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.group import DeletedTopics, Group
 from raftlog.coordinator.groups import AnyGroup, Groups
-from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import decide_expire_offsets
 from raftlog.coordinator.partition_writer import PartitionWriter
 from raftlog.coordinator.pending_deletion import (
@@ -30,7 +29,7 @@ from raftlog.coordinator.pending_deletion import (
     PendingDeletion,
     max_tombstone_batch_bytes,
 )
-from raftlog.coordinator.timer import TimerKey, TimerKind
+from raftlog.coordinator.timer import Moment, TimerKey, TimerKind
 
 GROUPS_PER_SWEEP: Final = 200
 """Groups of a broker that are checked for expired offsets before the loop runs other tasks."""

@@ -15,12 +15,12 @@ from typing import Final
 
 from raftlog.base.group_events import GROUP_EVENT_KINDS, GroupEvent
 from raftlog.base.log import get_logger
+from raftlog.coordinator.classic.member_protocols import Protocols
 from raftlog.coordinator.consumer.consumer_membership import MemberMetadata
 from raftlog.coordinator.consumer_protocol import subscribed_topics
 from raftlog.coordinator.group import STABLE, CommittedOffset, Group, Member
 from raftlog.coordinator.group_requests import CommitOffsets, JoinGroup, TxnOffsetCommit
-from raftlog.coordinator.member_protocols import Protocols
-from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.timer import Moment
 
 KEPT_OF_GROUP: Final = 60
 MAX_BYTES: Final = 8 * 1024 * 1024

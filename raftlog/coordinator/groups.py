@@ -14,15 +14,14 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidGroupId, KafkaError, PolicyViolation
 from raftlog.base.machine import Decision, Runner
 from raftlog.base.types import NAME_MAX_CHARS
-from raftlog.coordinator.classic_group import ClassicGroup
+from raftlog.coordinator.classic.group import ClassicGroup
 from raftlog.coordinator.consumer.consumer_group import ConsumerGroup
 from raftlog.coordinator.consumer.consumer_membership import consumer_group_tombstones
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group, GroupChanged, GroupRecord, Membership, apply
 from raftlog.coordinator.group_memory import GROUP_BYTES, GroupMemory, HasMemoryFor, group_bytes
-from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.partition_writer import PartitionWriter
-from raftlog.coordinator.timer import CoordinatorTimer
+from raftlog.coordinator.timer import CoordinatorTimer, Moment
 
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import HistoryMemory

@@ -18,8 +18,8 @@ from raftlog.base.errors import (
     UnsupportedVersion,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.classic_group_states import ClassicGroupEvent, next_state
-from raftlog.coordinator.classic_rules import check_member
+from raftlog.coordinator.classic.rules import check_member
+from raftlog.coordinator.classic.states import ClassicGroupEvent, next_state
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.consumer_protocol import CONSUMER, subscribed_topics
 from raftlog.coordinator.group import (

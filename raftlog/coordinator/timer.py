@@ -21,6 +21,13 @@ MIN_STALE_ENTRIES: Final = 1_000
 """Heap entries of ended sessions that are never worth a clean-up."""
 
 
+class Moment(NamedTuple):
+    """A point in time: on the loop's clock (seconds) and on the wall's (ms)."""
+
+    now: float
+    now_ms: int
+
+
 class TimerKind(IntEnum):
     """The kind of a deadline."""
 

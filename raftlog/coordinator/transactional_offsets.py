@@ -19,7 +19,7 @@ from raftlog.base.errors import (
     UnknownMemberId,
 )
 from raftlog.base.machine import Decision
-from raftlog.coordinator.classic_rules import check_member
+from raftlog.coordinator.classic.rules import check_member
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership
 from raftlog.coordinator.group import EMPTY, NO_GENERATION, Group, GroupRecord, TransactionalOffsetCommitted
 from raftlog.coordinator.group_records import KeyValue, is_metadata_too_large

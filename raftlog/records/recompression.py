@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import MessageTooLarge
 from raftlog.records.compression import CODEC_NAMES, GZIP, LZ4, ZSTD, new_encoder
 from raftlog.records.header import HEADER_BYTES, BatchHeader

@@ -17,8 +17,8 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from raftlog.base.config_setting import LONG_MAX
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.setting import LONG_MAX
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 from raftlog.base.types import NO_TIMESTAMP
 from raftlog.records.compression import NONE, DecompressedTooLarge, decompress, iter_decompressed

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from raftlog.base.config_setting import LONG_MAX
+from raftlog.base.config.setting import LONG_MAX
 from raftlog.storage.indexes import MAX_RELATIVE_OFFSET, OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from raftlog.storage.segment import Segment
 from raftlog.storage.segment_age import is_older_than

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from raftlog.base.config_network import is_host
+from raftlog.base.config.network import is_host
 from raftlog.base.disk import make_folders, write_file
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from raftlog.base.config_files import format_properties
+from raftlog.base.config.files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.base.faults import NodeFault
 from raftlog.base.forks import keep_from_children

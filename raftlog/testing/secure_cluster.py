@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.disk import RealDisk, write_file
 from raftlog.metadata.bootstrap import write_bootstrap
 from raftlog.metadata.metadata_records import ScramCredentialChanged

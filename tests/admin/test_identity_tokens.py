@@ -18,8 +18,8 @@ from raftlog.admin.auth import Authenticator
 from raftlog.admin.identity_tokens import MOST_REMEMBERED, IdentityTokens
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
-from raftlog.base.config_oauth import ListenerOauth
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.oauth import ListenerOauth
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.env import Env
 from raftlog.broker.network.token_keys import TokenKeys
 from raftlog.metadata.image import EMPTY_IMAGE

@@ -14,7 +14,7 @@ import pytest
 
 from raftlog.admin.resources import ROUTES
 from raftlog.admin.route import Route
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.cli import exits
 from raftlog.security.acls import Demanded, DemandedPerPart, Filtered, NoRights
 from raftlog.testing.cluster import AdminCluster

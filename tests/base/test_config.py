@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from raftlog.base.config import ConfigFaults, Listener, NodeConfig, load_config, settings_of
-from raftlog.base.config_network import is_loopback
+from raftlog.base.config.network import is_loopback
 from tests.kit.errors import raises_faults
 
 KAFKA_4_SERVER_PROPERTIES = {
@@ -321,7 +321,7 @@ def test_every_setting_reads_what_it_shows():
 
 def test_every_setting_has_a_sentence_and_no_setting_is_also_ignored():
     """The table is the documentation; a name stands in one list only."""
-    from raftlog.base.config_kafka import is_kafkas
+    from raftlog.base.config.kafka import is_kafkas
 
     for row in (row for _, row in settings_of(NodeConfig).values()):
         assert row.doc and not row.doc.endswith("."), row.name

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config
-from raftlog.base.config_security import STANDARD_AUTHORIZER
-from raftlog.base.config_tls import ListenerTls
+from raftlog.base.config.security import STANDARD_AUTHORIZER
+from raftlog.base.config.tls import ListenerTls
 from tests.kit.errors import raises_faults
 
 FAR = {"raftlog.admin.listener": "0.0.0.0:9644"}

@@ -1,12 +1,12 @@
-"""raftlog.base.config_connections: limits of connections, of all listeners and of one."""
+"""raftlog.base.config.connections: limits of connections, of all listeners and of one."""
 
 from __future__ import annotations
 
 import pytest
 
 from raftlog.base.config import ConfigFaults, load_config, validate_broker_configs
-from raftlog.base.config_connections import ListenerLimits
-from raftlog.base.config_setting import INT_MAX
+from raftlog.base.config.connections import ListenerLimits
+from raftlog.base.config.setting import INT_MAX
 from raftlog.base.errors import InvalidConfig
 
 NODE = {"listeners": "PLAINTEXT://:9092,EXTERNAL://:9094,CONTROLLER://:9093"}

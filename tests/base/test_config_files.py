@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.base.config_files import (
+from raftlog.base.config.files import (
     environment_name,
     format_properties,
     parse_environment,

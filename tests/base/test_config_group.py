@@ -12,7 +12,7 @@ from raftlog.base.config import (
     load_config,
     validate_group_configs,
 )
-from raftlog.base.config_describe import ConfigSource, describe_group
+from raftlog.base.config.describe import ConfigSource, describe_group
 from raftlog.base.errors import InvalidConfig
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

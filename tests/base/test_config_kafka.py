@@ -21,11 +21,11 @@ from raftlog.base.config import (
     validate_broker_configs,
     without_effect,
 )
-from raftlog.base.config_describe import ConfigSource, describe_broker, describe_cluster_default
-from raftlog.base.config_kafka import KAFKA_SETTINGS, SECURITY, is_kafkas, missing_security
-from raftlog.base.config_resolve import NO_LOGINS
-from raftlog.base.config_security import STANDARD_AUTHORIZER
-from raftlog.base.config_tls import TlsSettings
+from raftlog.base.config.describe import ConfigSource, describe_broker, describe_cluster_default
+from raftlog.base.config.kafka import KAFKA_SETTINGS, SECURITY, is_kafkas, missing_security
+from raftlog.base.config.resolve import NO_LOGINS
+from raftlog.base.config.security import STANDARD_AUTHORIZER
+from raftlog.base.config.tls import TlsSettings
 from raftlog.base.errors import InvalidConfig
 from tests.kit.errors import raises_faults
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raftlog.base.config import ConfigFaults, load_config
-from raftlog.base.config_network import format_address, is_host, parse_address
+from raftlog.base.config.network import format_address, is_host, parse_address
 
 NO_HOSTS = (
     "172.17.0.3 172.21.0.2",

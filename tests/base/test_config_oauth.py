@@ -1,12 +1,12 @@
-"""raftlog.base.config_oauth: what holds for each listener, and which settings keep a node from starting."""
+"""raftlog.base.config.oauth: what holds for each listener, and which settings keep a node from starting."""
 
 from __future__ import annotations
 
 import pytest
 
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config
-from raftlog.base.config_describe import describe_broker
-from raftlog.base.config_oauth import ListenerOauth, Trust
+from raftlog.base.config.describe import describe_broker
+from raftlog.base.config.oauth import ListenerOauth, Trust
 
 FILE_URL = "file:///etc/raftlog/my%20keys.json"
 URL = "https://identity.test/keys"

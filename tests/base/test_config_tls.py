@@ -1,4 +1,4 @@
-"""raftlog.base.config_tls: what holds for each listener, and which settings keep a node from starting."""
+"""raftlog.base.config.tls: what holds for each listener, and which settings keep a node from starting."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 
 from raftlog.base import config
 from raftlog.base.config import ConfigFaults, NodeConfig, load_config
-from raftlog.base.config_describe import describe_broker
-from raftlog.base.config_files import LISTENER_VARIABLE, parse_environment
+from raftlog.base.config.describe import describe_broker
+from raftlog.base.config.files import LISTENER_VARIABLE, parse_environment
 
 LISTENERS = {"listeners": "SSL://:9092,INSIDE://:9094,CONTROLLER://:9093"} | {
     "listener.security.protocol.map": "SSL:SSL,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT",

@@ -14,7 +14,7 @@ from raftlog.base.config import (
     validate_broker_configs,
     validate_topic_configs,
 )
-from raftlog.base.config_describe import (
+from raftlog.base.config.describe import (
     ConfigSource,
     describe_broker,
     describe_cluster_default,

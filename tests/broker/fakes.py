@@ -9,8 +9,8 @@ from struct import Struct
 from typing import Any
 from uuid import UUID
 
-from raftlog.base.config_broker import NodeConfig
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.broker import NodeConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.env import Env
 from raftlog.base.errors import (
     KafkaError,

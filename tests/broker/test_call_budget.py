@@ -17,7 +17,7 @@ from uuid import UUID
 import pytest
 
 import raftlog
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import TopicPartition
 from raftlog.broker.handlers import find_api

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.cli import exits
-from raftlog.cli.acl_rules import Asked, filters, rules
+from raftlog.cli.acl.rules import Asked, filters, rules
 from raftlog.cli.exits import Failure
 from raftlog.security.acls import Operation, PatternType, Permission, ResourceType
 from tests.cli.live import invoke

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
-from raftlog.base.config_kafka import KAFKA_SETTINGS
+from raftlog.base.config.kafka import KAFKA_SETTINGS
 from raftlog.cli.app import app
 from tests.kit import waits
 from tests.kit.marks import nightly

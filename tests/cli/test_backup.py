@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 from raftlog.base.checked_files import CHECKSUMS, write_checked
 from raftlog.base.disk import RealDisk
 from raftlog.base.types import METADATA_FOLDER, TopicPartition
-from raftlog.cli import backup_files
 from raftlog.cli.app import app
+from raftlog.cli.backup import files as backup_files
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
 from raftlog.metadata.image import EMPTY_IMAGE
 from raftlog.metadata.metadata_records import (

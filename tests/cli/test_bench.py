@@ -7,8 +7,8 @@ import json
 import pytest
 
 from raftlog.cli import exits
-from raftlog.cli.bench import BenchOptions, as_json, as_table, run
-from raftlog.cli.bench_figure import Figure
+from raftlog.cli.bench.command import BenchOptions, as_json, as_table, run
+from raftlog.cli.bench.figure import Figure
 
 FIGURES = [
     Figure("start", "ready", 1.234, "s", 1.5, note="of 3"),

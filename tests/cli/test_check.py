@@ -113,7 +113,7 @@ def test_long_files_show_how_far_it_is(valid, monkeypatch):
     """On standard error, and only there."""
     monkeypatch.setattr(check, "LONG_BYTES", 1)
     monkeypatch.setattr(check, "TELL_BYTES", 1)
-    monkeypatch.setattr("raftlog.cli.demo_screen.PLAIN_EVERY_S", -1.0)
+    monkeypatch.setattr("raftlog.cli.demo.screen.PLAIN_EVERY_S", -1.0)
     code, out, err = run(str(valid))
     assert code == 0 and "MB checked" in err and "MB checked" not in out
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.cli.demo import Report
-from raftlog.cli.demo_text import Text, find_text
-from raftlog.cli.demo_verdict import Checker
+from raftlog.cli.demo.command import Report
+from raftlog.cli.demo.text import Text, find_text
+from raftlog.cli.demo.verdict import Checker
 
 TEXT = Text("t", [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", b"4")])
 """Records 0 and 2 have key a, 1 and 3 key b; record 4 is line 0 again."""

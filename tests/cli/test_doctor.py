@@ -17,11 +17,12 @@ import pytest
 from typer.testing import CliRunner
 
 from raftlog.base.config import NodeConfig, load_config
-from raftlog.cli import doctor_machine, doctor_network
 from raftlog.cli.app import app
-from raftlog.cli.doctor import check_config, check_secret
-from raftlog.cli.doctor_data import check_data
-from raftlog.cli.doctor_findings import Finding, Level
+from raftlog.cli.doctor import machine as doctor_machine
+from raftlog.cli.doctor import network as doctor_network
+from raftlog.cli.doctor.command import check_config, check_secret
+from raftlog.cli.doctor.data import check_data
+from raftlog.cli.doctor.findings import Finding, Level
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 
 SECRET = "0123456789abcdef0123456789abcdef"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.base.config_network import http_url
+from raftlog.base.config.network import http_url
 
 LISTENER, PROTOCOL = "raftlog.admin.listener", "raftlog.admin.security.protocol"
 

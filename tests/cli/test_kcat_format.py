@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.cli.exits import Failure
-from raftlog.cli.kcat_format import Record, envelope, formatter, read_delimiter, read_unpack, unpack
-from raftlog.cli.kcat_parse import MAX_MESSAGE_BYTES, Shape, messages, read_header
+from raftlog.cli.kcat.format import Record, envelope, formatter, read_delimiter, read_unpack, unpack
+from raftlog.cli.kcat.parse import MAX_MESSAGE_BYTES, Shape, messages, read_header
 
 RECORD = Record(b"t", 3, 7, b"k", b"value", [("a", b"1"), ("b", None), ("c", b"")], 1, 1700000000000, 2)
 EMPTY = RECORD._replace(key=None, value=None, headers=(), time_kind=0, timestamp_ms=-1)

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.testing.cluster import Cluster
 from raftlog.testing.ports import HeldPorts
 from tests.clients.nodes import told, violations

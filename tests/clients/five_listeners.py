@@ -23,7 +23,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.testing.cluster import AdminCluster
 from tests.clients.nodes import events, told, violations
 from tests.kit.certificates import HOST, Authority

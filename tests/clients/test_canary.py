@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.errors import SaslAuthenticationFailed
 from raftlog.cli.client_settings import addresses_of, dialer_of
 from raftlog.client.connection import Connection

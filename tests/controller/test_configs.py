@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config import load_config
-from raftlog.base.config_client_metrics import MOST_SUBSCRIPTIONS
+from raftlog.base.config.client_metrics import MOST_SUBSCRIPTIONS
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     InvalidConfig,

@@ -25,12 +25,12 @@ from raftlog.base.config import (
     validate_group_configs,
     validate_topic_configs,
 )
-from raftlog.base.config_client_metrics import (
+from raftlog.base.config.client_metrics import (
     ClientMetricsConfig,
     client_metrics_config,
     validate_client_metrics_configs,
 )
-from raftlog.base.config_describe import (
+from raftlog.base.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,

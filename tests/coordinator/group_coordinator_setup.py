@@ -24,8 +24,8 @@ from raftlog.coordinator.group_requests import (
     OffsetCommit,
     SyncGroup,
 )
-from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.pending_deletion import PAUSE_S
+from raftlog.coordinator.timer import Moment
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.records.batch import build_batch, new_record
 

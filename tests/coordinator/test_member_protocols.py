@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from raftlog.coordinator.classic.member_protocols import MemberProtocols, Protocols
 from raftlog.coordinator.group import Member
 from raftlog.coordinator.group_memory import member_record_bytes
-from raftlog.coordinator.member_protocols import MemberProtocols, Protocols
 
 IDS = st.sampled_from("abc")
 PROTOCOLS = st.lists(

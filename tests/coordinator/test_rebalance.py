@@ -20,9 +20,9 @@ from raftlog.base.errors import (
     RebalanceInProgress,
     UnknownMemberId,
 )
-from raftlog.coordinator.classic_group import MAX_UNCOMMITTED_CHANGES
-from raftlog.coordinator.classic_group_states import TRANSITIONS, ClassicGroupEvent, next_state
-from raftlog.coordinator.classic_rules import choose_protocol
+from raftlog.coordinator.classic.group import MAX_UNCOMMITTED_CHANGES
+from raftlog.coordinator.classic.rules import choose_protocol
+from raftlog.coordinator.classic.states import TRANSITIONS, ClassicGroupEvent, next_state
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     DEAD,

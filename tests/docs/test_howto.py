@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from raftlog.base.config import load_config
-from raftlog.base.config_files import parse_toml
+from raftlog.base.config.files import parse_toml
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.tree import load
 from raftlog_chaos.checkers import judge

@@ -17,7 +17,7 @@ SECRET = re.compile(
 """The names of what a stranger must not guess byte by byte."""
 
 PUBLIC_ALL_THE_SAME: frozenset[str] = frozenset(
-    {"raftlog/base/config_tls.py: tls.ssl_key_password not in ('', tls.ssl_keystore_password)"}
+    {"raftlog/base/config/tls.py: tls.ssl_key_password not in ('', tls.ssl_keystore_password)"}
 )
 """Comparisons that no stranger can try, here of one file's own settings. The list only shrinks."""
 

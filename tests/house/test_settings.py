@@ -6,8 +6,8 @@ import ast
 from typing import Any
 
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
-from raftlog.base.config_client_metrics import ClientMetricsConfig
-from raftlog.base.config_setting import Setting
+from raftlog.base.config.client_metrics import ClientMetricsConfig
+from raftlog.base.config.setting import Setting
 from tests.house.source import PACKAGE, modules_under, nodes_of
 
 TABLES: tuple[type[Any], ...] = (NodeConfig, TopicConfig, GroupConfig, ClientMetricsConfig)
@@ -24,12 +24,12 @@ COMPUTED: frozenset[str] = frozenset(
 def words_in_code() -> set[str]:
     """Return every attribute that code reads and every text in it, but for the tables themselves.
 
-    `config_resolve` works on a draft, whose values it asks for by attribute, as texts; its dotted names are of faults
+    `config.resolve` works on a draft, whose values it asks for by attribute, as texts; its dotted names are of faults
     and laws, which act on nothing.
     """
     found: set[str] = set()
     for module in modules_under(PACKAGE):
-        is_resolve = module.name.endswith("config_resolve.py")
+        is_resolve = module.name.endswith("base/config/resolve.py")
         if module.name.startswith("raftlog/base/config") and not is_resolve:
             continue
         found.update(node.attr for node in nodes_of(module.tree, ast.Attribute))

@@ -14,7 +14,7 @@ LONG_FUNCTIONS: frozenset[str] = frozenset()
 LONG_FILES: frozenset[str] = frozenset()
 MANY_PARAMETERS: frozenset[str] = frozenset(
     {
-        "raftlog/base/config_setting.py:setting",  # a row of the settings table has that many columns
+        "raftlog/base/config/setting.py:setting",  # a row of the settings table has that many columns
         "raftlog/quorum/core.py:RaftCore.__init__",
         "raftlog/quorum/driver.py:Driver.__init__",
         "raftlog/quorum/raft_links.py:RaftLinks.__init__",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.base.errors import KafkaError
 from raftlog.control import LEADERLESS_S
 from raftlog.metadata.bootstrap import BOOTSTRAP, write_bootstrap

@@ -11,9 +11,12 @@ from raftlog.base.errors import CoordinatorLoadInProgress, RebalanceInProgress
 from raftlog.base.machine import Answer, Runner
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.handlers import sync_group
-from raftlog.coordinator import classic_group, classic_rules, offsets, partition_writer
-from raftlog.coordinator.classic_group import ClassicGroup
-from raftlog.coordinator.classic_rules import find_member
+from raftlog.coordinator import offsets, partition_writer
+from raftlog.coordinator.classic import group as classic_group
+from raftlog.coordinator.classic import rules as classic_rules
+from raftlog.coordinator.classic.group import ClassicGroup
+from raftlog.coordinator.classic.pending_rebalance import PendingRebalance
+from raftlog.coordinator.classic.rules import find_member
 from raftlog.coordinator.group import (
     COMPLETING_REBALANCE,
     Group,
@@ -27,10 +30,9 @@ from raftlog.coordinator.group_records import decode
 from raftlog.coordinator.group_replay import GroupReplay
 from raftlog.coordinator.group_requests import MemberRef, SyncGroupResult
 from raftlog.coordinator.groups import AnyGroup, Groups
-from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.partition_map import PartitionKey
 from raftlog.coordinator.pending_deletion import PendingDeletion
-from raftlog.coordinator.pending_rebalance import PendingRebalance
+from raftlog.coordinator.timer import Moment
 from raftlog.records.header import BatchHeader
 from raftlog.replication.partition import Partition
 from raftlog_chaos.scenarios.commits import commits

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from raftlog.base import config, config_describe
-from raftlog.base.config_setting import Setting
+from raftlog.base import config
+from raftlog.base.config import describe as config_describe
+from raftlog.base.config.setting import Setting
 from raftlog.controller import configs
 from raftlog_chaos.scenarios.stored_configs import stored_configs
 from tests.planted.plant import Plant

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
 from raftlog.records.batch import HEADER_BYTES, BatchHeader, Record, build_batch, new_record
 from raftlog.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress

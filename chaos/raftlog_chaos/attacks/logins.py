@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from raftlog.base.config_security import MECHANISMS
+from raftlog.base.config.security import MECHANISMS
 from raftlog.protocol.apis import APIS, ApiKey
 from raftlog.protocol.codec import decode_response
 from raftlog.security.scram_client import ScramClient

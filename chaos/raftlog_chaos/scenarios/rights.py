@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from uuid import UUID
 
-from raftlog.base.config_security import STANDARD_AUTHORIZER
+from raftlog.base.config.security import STANDARD_AUTHORIZER
 from raftlog.metadata.image import MetadataImage
 from raftlog.node import Node
 from raftlog.quorum.snapshot_generator import SnapshotPolicy

@@ -17,8 +17,8 @@ from raftlog.base.config import (
     validate_group_configs,
     validate_topic_configs,
 )
-from raftlog.base.config_client_metrics import ClientMetricsConfig, validate_client_metrics_configs
-from raftlog.base.config_setting import Setting
+from raftlog.base.config.client_metrics import ClientMetricsConfig, validate_client_metrics_configs
+from raftlog.base.config.setting import Setting
 from raftlog.base.errors import InvalidConfig, NotController, RequestTimedOut
 from raftlog.controller import configs
 from raftlog_chaos.workloads.raw_client import (

@@ -23,7 +23,7 @@ from raftlog.admin.kafka_rest.shared import (
 )
 from raftlog.admin.route import FILTERED, Call, Route, of_group, of_topic
 from raftlog.base.config import GroupConfig, NodeConfig, TopicConfig, settings_of
-from raftlog.base.config_kafka import is_kafkas
+from raftlog.base.config.kafka import is_kafkas
 from raftlog.base.errors import UnknownTopicOrPartition
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

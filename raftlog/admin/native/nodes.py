@@ -10,7 +10,7 @@ import msgspec
 
 from raftlog.admin.kafka_client import BrokerUnreachable
 from raftlog.admin.route import Call, Route
-from raftlog.base.config_network import http_url, is_loopback
+from raftlog.base.config.network import http_url, is_loopback
 from raftlog.base.errors import KafkaError
 from raftlog.metadata.image import BrokerState
 from raftlog.protocol.apis import ApiKey

@@ -48,9 +48,9 @@ from raftlog.coordinator.group_requests import (
     WriteTxnMarker,
 )
 from raftlog.coordinator.groups import GroupCapacity, check_group_id
-from raftlog.coordinator.moment import Moment
 from raftlog.coordinator.offsets import read_topics
 from raftlog.coordinator.partition_writer import Append
+from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactional_offsets import TransactionalWriter
 from raftlog.metadata.image import MetadataImage, TopicState
 from raftlog.metadata.persistent_map import changed_keys

@@ -27,7 +27,7 @@ from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.partition_lookup import is_doubtful
 from raftlog.broker.turns import CallQueue
 from raftlog.coordinator.java_hash import partition_for
-from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.replication.partition import Partition

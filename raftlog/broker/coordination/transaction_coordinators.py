@@ -17,7 +17,7 @@ from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.broker.turns import each_part
-from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import (
     RECORDED,
     ProducerIdAndEpoch,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from raftlog.base.config_describe import ConfigEntry, describe_topic
+from raftlog.base.config.describe import ConfigEntry, describe_topic
 from raftlog.base.errors import InvalidConfig, InvalidReplicaAssignment, InvalidRequest, KafkaError
 from raftlog.broker.api import NAMES, Api, Change
 from raftlog.broker.audited_changes import named

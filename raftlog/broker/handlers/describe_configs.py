@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from raftlog.base.config_describe import (
+from raftlog.base.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_client_metrics,

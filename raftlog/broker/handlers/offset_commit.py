@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
-from raftlog.base.config_setting import LONG_MAX
+from raftlog.base.config.setting import LONG_MAX
 from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.api import IN_TURNS, Api, NoChange

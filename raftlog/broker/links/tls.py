@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
 from typing import Any, Final, NamedTuple
 
-from raftlog.base.config_tls import ListenerTls
+from raftlog.base.config.tls import ListenerTls
 from raftlog.base.env import Offload
 from raftlog.base.log import get_logger
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from raftlog.base.config_setting import INT_MAX
+from raftlog.base.config.setting import INT_MAX
 from raftlog.security.acls import ANONYMOUS
 from raftlog.security.quotas import (
     FETCH,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from raftlog.base.config_setting import INT_MAX
+from raftlog.base.config.setting import INT_MAX
 from raftlog.security.quotas import CONNECTION, Quotas, Rates, WindowedRate, Windows, quota_for_address
 
 if TYPE_CHECKING:

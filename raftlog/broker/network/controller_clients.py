@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from raftlog.base.config_broker import NodeConfig
-from raftlog.base.config_security import SASL_PROTOCOLS
-from raftlog.base.config_tls import TLS_PROTOCOLS, demands_certificate
+from raftlog.base.config.broker import NodeConfig
+from raftlog.base.config.security import SASL_PROTOCOLS
+from raftlog.base.config.tls import TLS_PROTOCOLS, demands_certificate
 from raftlog.broker.context import BrokerContext
 from raftlog.metadata.features import have_rules, may_demand_certificate
 from raftlog.metadata.image import BrokerState, MetadataImage

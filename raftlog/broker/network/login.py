@@ -11,8 +11,8 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
-from raftlog.base.config_oauth import OAUTHBEARER
-from raftlog.base.config_security import ListenerLogins
+from raftlog.base.config.oauth import OAUTHBEARER
+from raftlog.base.config.security import ListenerLogins
 from raftlog.base.errors import (
     MALFORMED,
     IllegalSaslState,

@@ -22,8 +22,8 @@ from socket import (
 )
 from typing import TYPE_CHECKING, Final
 
-from raftlog.base.config_network import find_listener
-from raftlog.base.config_setting import INT_MAX
+from raftlog.base.config.network import find_listener
+from raftlog.base.config.setting import INT_MAX
 from raftlog.base.listening import check_listening
 from raftlog.base.log import LimitedLog, get_logger
 from raftlog.base.memory import MemoryBudget, max_bytes
@@ -52,7 +52,7 @@ from raftlog.security.quotas import Windows
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
-    from raftlog.base.config_network import Listener
+    from raftlog.base.config.network import Listener
     from raftlog.broker.context import BrokerContext
     from raftlog.broker.network.login import Credentials, Login, LoginFailure
     from raftlog.broker.network.tls import ServerTls

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from raftlog.base.config_tls import ListenerTls
+from raftlog.base.config.tls import ListenerTls
 from raftlog.base.distinguished_names import UnreadableName, subject_of
 from raftlog.base.env import Offload
 from raftlog.base.errors import InvalidRegularExpression

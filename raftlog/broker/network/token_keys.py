@@ -13,8 +13,8 @@ from functools import partial
 from importlib import import_module
 from typing import Final
 
-from raftlog.base.config_oauth import ListenerOauth
-from raftlog.base.config_tls import ListenerTls
+from raftlog.base.config.oauth import ListenerOauth
+from raftlog.base.config.tls import ListenerTls
 from raftlog.base.env import Env
 from raftlog.base.log import get_logger
 from raftlog.broker.links.tls import TlsUnusable, read_material

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from raftlog.base.config_tls import TLS_PROTOCOLS
+from raftlog.base.config.tls import TLS_PROTOCOLS
 from raftlog.base.env import Env
 from raftlog.base.errors import BrokerNotAvailable
 from raftlog.base.types import NO_BROKER, NO_EPOCH

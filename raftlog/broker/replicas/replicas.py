@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.config import topic_config
-from raftlog.base.config_setting import LONG_MAX
+from raftlog.base.config.setting import LONG_MAX
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from raftlog.base.log import get_logger

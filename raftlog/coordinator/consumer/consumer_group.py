@@ -23,8 +23,9 @@ from raftlog.base.errors import (
 )
 from raftlog.base.log import get_logger
 from raftlog.base.machine import Answer, Decision, Runner
-from raftlog.coordinator.classic_group import ClassicGroup
-from raftlog.coordinator.classic_rules import check_join
+from raftlog.coordinator.classic.group import ClassicGroup
+from raftlog.coordinator.classic.member_protocols import ProtocolsByMember
+from raftlog.coordinator.classic.rules import check_join
 from raftlog.coordinator.consumer import classic_members
 from raftlog.coordinator.consumer.consumer_membership import (
     LEAVE_GROUP_STATIC_MEMBER_EPOCH,
@@ -74,9 +75,7 @@ from raftlog.coordinator.group_requests import (
     MemberRef,
     SyncGroup,
 )
-from raftlog.coordinator.member_protocols import ProtocolsByMember
-from raftlog.coordinator.moment import Moment
-from raftlog.coordinator.timer import CoordinatorTimer, TimerKey, TimerKind
+from raftlog.coordinator.timer import CoordinatorTimer, Moment, TimerKey, TimerKind
 
 if TYPE_CHECKING:
     from raftlog.coordinator.group_history import GroupHistory

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from raftlog.base.errors import CoordinatorNotAvailable, GroupIdNotFound
-from raftlog.coordinator.classic_rules import choose_protocol
+from raftlog.coordinator.classic.member_protocols import Protocols, ProtocolsByMember
+from raftlog.coordinator.classic.rules import choose_protocol
 from raftlog.coordinator.consumer.classic_members import assignment_of, by_id
 from raftlog.coordinator.consumer.consumer_membership import (
     ClassicProtocols,
@@ -37,7 +38,6 @@ from raftlog.coordinator.consumer_protocol import (
 )
 from raftlog.coordinator.group import NO_LEADER, STABLE, Group, Member, Membership
 from raftlog.coordinator.group_memory import member_record_bytes
-from raftlog.coordinator.member_protocols import Protocols, ProtocolsByMember
 from raftlog.metadata.image import MetadataImage
 
 UPGRADES: Final = frozenset({"bidirectional", "upgrade"})

@@ -20,7 +20,7 @@ from raftlog.base.config import NodeConfig
 from raftlog.base.errors import InvalidTransactionTimeout, KafkaError, PolicyViolation
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
-from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.decisions import AllocateProducerId
 from raftlog.coordinator.transactions.timeouts import Timeouts

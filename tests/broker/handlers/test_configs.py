@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from raftlog.base.config import load_config, settings_of
-from raftlog.base.config_broker import NodeConfig
-from raftlog.base.config_group import GroupConfig
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.broker import NodeConfig
+from raftlog.base.config.group import GroupConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import RequestTimedOut
 from raftlog.base.log import LOGGERS, get_logger
 from raftlog.broker.handlers import describe_configs

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.records.batch import iter_headers
 from tests.broker.fakes import FakeClient, FakePartitionServer, fetch, produce
 from tests.broker.handlers.test_fetch import run_pending, told

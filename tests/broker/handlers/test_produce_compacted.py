@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import InvalidRecord
 from raftlog.records.batch import build_batch, new_record, read_header
 from raftlog.records.compression import GZIP, NONE, ZSTD

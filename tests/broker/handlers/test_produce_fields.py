@@ -15,7 +15,7 @@ from uuid import UUID
 
 import pytest
 
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import InvalidRecord
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier

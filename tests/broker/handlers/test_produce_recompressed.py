@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raftlog.base.config import parse_topic_configs
-from raftlog.base.config_topic import TopicConfig
+from raftlog.base.config.topic import TopicConfig
 from raftlog.base.errors import InvalidConfig
 from raftlog.records.batch import (
     ProducerIdAndSequence,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from raftlog.base.config import load_config
-from raftlog.base.config_tls import ListenerTls
+from raftlog.base.config.tls import ListenerTls
 from raftlog.broker.links.tls import ListenerContexts, Material, TlsUnusable, make_client_context
 from tests.kit.certificates import HOST, Authority
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.config_connections import ListenerLimits
-from raftlog.base.config_setting import INT_MAX
+from raftlog.base.config.connections import ListenerLimits
+from raftlog.base.config.setting import INT_MAX
 from raftlog.base.log import LIMITED_EVERY_S, LIMITED_LINES, LimitedLog, get_logger
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, FRAME_BYTES, HELLO, prove_membership
 from raftlog.broker.network.admission import (

@@ -17,7 +17,7 @@ import pytest
 import scramp
 from structlog.testing import capture_logs
 
-from raftlog.base.config_security import ListenerLogins
+from raftlog.base.config.security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from raftlog.protocol.codec import decode_response
 from raftlog.security.scram import REFUSED

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.config_oauth import ListenerOauth
-from raftlog.base.config_security import ListenerLogins
+from raftlog.base.config.oauth import ListenerOauth
+from raftlog.base.config.security import ListenerLogins
 from raftlog.base.env import Env
 from raftlog.base.errors import SaslAuthenticationFailed
 from raftlog.broker.network.bearer_exchange import REFUSED

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.config_connections import ListenerLimits
-from raftlog.base.config_network import Listener
+from raftlog.base.config.connections import ListenerLimits
+from raftlog.base.config.network import Listener
 from raftlog.broker.network import connection_rates
 from raftlog.security.quotas import CONNECTION, IP, Rates
 from tests.broker.fakes import LISTENER, api_versions

@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config import load_config
-from raftlog.base.config_broker import NodeConfig
-from raftlog.base.config_network import Listener
-from raftlog.base.config_security import ListenerLogins
-from raftlog.base.config_tls import ListenerTls
+from raftlog.base.config.broker import NodeConfig
+from raftlog.base.config.network import Listener
+from raftlog.base.config.security import ListenerLogins
+from raftlog.base.config.tls import ListenerTls
 from raftlog.broker.network.controller_clients import SETTING, why_refused
 from raftlog.broker.rights import client_demands_of, make_authorizer
 from raftlog.metadata.features import client_demands

@@ -11,7 +11,7 @@ import pytest
 import scramp
 from structlog.testing import capture_logs
 
-from raftlog.base.config_security import ListenerLogins
+from raftlog.base.config.security import ListenerLogins
 from raftlog.base.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from raftlog.broker.network.admission import LOGIN_LOOKS
 from raftlog.broker.network.login import MAX_MESSAGE_BYTES

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.config_network import Listener
+from raftlog.base.config.network import Listener
 from raftlog.base.errors import NotController, UnsupportedVersion
 from raftlog.broker.handlers import served
 from raftlog.broker.links.peer_auth import prove_membership

@@ -18,8 +18,8 @@ from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certifica
 from structlog.testing import capture_logs
 
 from raftlog.base.config import NodeConfig, load_config
-from raftlog.base.config_network import Listener
-from raftlog.base.config_security import ListenerLogins
+from raftlog.base.config.network import Listener
+from raftlog.base.config.security import ListenerLogins
 from raftlog.base.env import ThreadOffload
 from raftlog.base.errors import SaslAuthenticationFailed
 from raftlog.base.handshake import bound_secret

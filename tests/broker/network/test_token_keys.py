@@ -16,8 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from raftlog.base.config import load_config
-from raftlog.base.config_network import Listener
-from raftlog.base.config_oauth import ListenerOauth, Trust
+from raftlog.base.config.network import Listener
+from raftlog.base.config.oauth import ListenerOauth, Trust
 from raftlog.base.env import Env
 from raftlog.broker.network.server import ListenerUnavailable
 from raftlog.broker.network.token_keys import KeysUnavailable, TokenKeys

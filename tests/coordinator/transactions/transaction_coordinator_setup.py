@@ -8,7 +8,7 @@ from typing import Any
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError
 from raftlog.base.types import TopicPartition
-from raftlog.coordinator.moment import Moment
+from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import (
     NO_PRODUCER,
     ClientTransactionVersion,

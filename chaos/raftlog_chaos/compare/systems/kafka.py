@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from raftlog.base.config_files import format_properties
+from raftlog.base.config.files import format_properties
 from raftlog.base.disk import make_folders, write_file
 from raftlog.testing.ports import LOOPBACK, HeldPorts
 from raftlog.testing.progress import patient

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.base.config_files import format_properties, parse_properties
+from raftlog.base.config.files import format_properties, parse_properties
 from raftlog.base.disk import write_file
 from raftlog.testing.certificates import Certificates, CertificatesUnusable
 from raftlog.testing.cluster import Cluster

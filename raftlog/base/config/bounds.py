@@ -1,0 +1,68 @@
+"""Limits of a cluster's metadata. Only the table; `raftlog.controller.metadata_limits` enforces it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from raftlog.base.config.setting import INT_MAX, setting
+
+MIB = 1 << 20
+
+
+def _bound(name: str, default: int, doc: str, *, at_most: int = INT_MAX) -> Any:
+    return setting(
+        name,
+        "int",
+        default,
+        doc,
+        scope="controller",
+        update="cluster-wide",
+        at_least=1,
+        at_most=at_most,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MetadataBounds:
+    """The limits that the active controller enforces."""
+
+    raftlog_topics_max: int = _bound(
+        "raftlog.topics.max", 50_000, "Most topics of the cluster; further ones are refused: POLICY_VIOLATION"
+    )
+    raftlog_partitions_max: int = _bound(
+        "raftlog.partitions.max",
+        200_000,
+        "Most partitions of all topics together; further ones are refused: POLICY_VIOLATION",
+    )
+    raftlog_topic_partitions_max: int = _bound(
+        "raftlog.topic.partitions.max",
+        10_000,
+        "Most partitions of one topic; more are refused: INVALID_PARTITIONS",
+    )
+    raftlog_configs_max: int = _bound(
+        "raftlog.configs.max",
+        100_000,
+        "Most dynamic configs of all resources together; further ones are refused: POLICY_VIOLATION",
+    )
+    raftlog_group_configs_max: int = _bound(
+        "raftlog.group.configs.max",
+        10_000,
+        "Most groups with configs of their own, whether they exist or not; further ones are refused",
+    )
+    raftlog_delegation_tokens_max: int = _bound(
+        "raftlog.delegation.tokens.max",
+        10_000,
+        "Most delegation tokens that the cluster has; a user has a thousand at most",
+    )
+    raftlog_security_max: int = _bound(
+        "raftlog.security.max",
+        10_000,
+        "Most rules, credentials and client quotas together; further ones are refused: POLICY_VIOLATION",
+    )
+    raftlog_metadata_max_bytes: int = _bound(
+        "raftlog.metadata.max.bytes",
+        64 * MIB,
+        "Most bytes of topics, partitions, configs and brokers together; what would add to them is refused",
+        at_most=256 * MIB,
+    )

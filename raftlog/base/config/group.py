@@ -1,0 +1,114 @@
+"""The configs of consumer groups (KIP-848): the broker's, for all of them, and each group's own (KIP-1142).
+
+Only the tables; names and defaults are Kafka's. Kafka's configs of share and streams groups are not here, since there
+are no such groups.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from raftlog.base.config.setting import INT_MAX, setting
+from raftlog.base.config.transactions import TransactionSettings
+
+CONSUMER_ASSIGNORS = ("uniform", "range")
+
+
+def _read_assignors(text: str) -> tuple[str, ...]:
+    names = tuple(each.strip() for each in text.split(","))
+    unknown = sorted(set(names) - set(CONSUMER_ASSIGNORS))
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is not built, only {', '.join(CONSUMER_ASSIGNORS)}")
+    return names
+
+
+@dataclass(frozen=True, eq=False)
+class ConsumerGroupSettings(TransactionSettings):
+    """The limits of all consumer groups of a broker, and the bounds of a group's own configs."""
+
+    group_consumer_assignors: tuple[str, ...] = setting(
+        "group.consumer.assignors",
+        "list",
+        CONSUMER_ASSIGNORS,
+        "Assignors that consumer groups may ask for; the first is the default",
+        read=_read_assignors,
+        show=",".join,
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        "group.consumer.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "The heartbeat interval that members of consumer groups get",
+        at_least=1,
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "Least that a consumer group's heartbeat interval may be",
+        at_least=1,
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        "group.consumer.max.heartbeat.interval.ms",
+        "int",
+        15_000,
+        "Most that a consumer group's heartbeat interval may be",
+        at_least=1,
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        "group.consumer.session.timeout.ms",
+        "int",
+        45_000,
+        "A member of a consumer group that is silent for so long is taken out",
+        at_least=1,
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        "group.consumer.min.session.timeout.ms",
+        "int",
+        45_000,
+        "Least that a consumer group's session timeout may be",
+        at_least=1,
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        "group.consumer.max.session.timeout.ms",
+        "int",
+        60_000,
+        "Most that a consumer group's session timeout may be",
+        at_least=1,
+    )
+    group_consumer_max_size: int = setting(
+        "group.consumer.max.size", "int", INT_MAX, "Most members of a consumer group", at_least=1
+    )
+    group_consumer_migration_policy: str = setting(
+        "group.consumer.migration.policy",
+        "string",
+        "bidirectional",
+        "Whether groups may turn into consumer groups and back while they have members",
+        choices=("bidirectional", "upgrade", "downgrade", "disabled"),
+    )
+
+
+@dataclass(frozen=True)
+class GroupConfig:
+    """The configs of one group."""
+
+    consumer_session_timeout_ms: int = setting(
+        "consumer.session.timeout.ms",
+        "int",
+        45_000,
+        "A member of this consumer group that is silent for so long is taken out",
+        scope="group",
+        update="cluster-wide",
+        at_least=1,
+        synonyms=(("group.consumer.session.timeout.ms", 1),),
+    )
+    consumer_heartbeat_interval_ms: int = setting(
+        "consumer.heartbeat.interval.ms",
+        "int",
+        5_000,
+        "The heartbeat interval that members of this consumer group get",
+        scope="group",
+        update="cluster-wide",
+        at_least=1,
+        synonyms=(("group.consumer.heartbeat.interval.ms", 1),),
+    )

@@ -1,0 +1,1 @@
+"""`raftlog acl`: rules as text, and the requests that change them."""

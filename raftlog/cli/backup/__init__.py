@@ -1,0 +1,1 @@
+"""`raftlog backup` and `raftlog restore`."""

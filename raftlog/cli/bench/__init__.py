@@ -1,0 +1,1 @@
+"""`raftlog bench`, and its figures of groups and quotas."""

@@ -1,0 +1,1 @@
+"""`raftlog demo`: its load, its faults, its screen and its verdict."""

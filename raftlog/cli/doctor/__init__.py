@@ -1,0 +1,1 @@
+"""`raftlog doctor`: what it looks at, and what it prints."""

@@ -1,0 +1,1 @@
+"""kcat's options and formats, which `raftlog produce` and `raftlog consume` share."""

@@ -1,0 +1,1 @@
+"""`raftlog pipeline`: PySpark jobs from the command line."""
