@@ -210,8 +210,7 @@ async def among(
 ) -> frozenset[str]:
     """Return the resources with which the sender may do something; `log_if_denied` as in `may`.
 
-    It yields the loop between batches. If ACLs change meanwhile, the change applies to the remaining names. That is
-    valid, as if the request had come earlier.
+    It yields the loop between batches. If ACLs change meanwhile, the change applies to the remaining names only.
     """
     wanted = frozenset(names)
     authorizer = broker.authorizer

@@ -12,6 +12,8 @@ from raftlog.base.errors import CoordinatorLoadInProgress, NotCoordinator, Topic
 from raftlog.client.cluster import Cluster
 from raftlog.client.connection import Dialer
 from raftlog.client.errors import NotConnected, Refused, Unreachable
+from raftlog.client.fetching import list_offsets
+from raftlog.client.metadata import LATEST
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response, response_builders
 from tests.client.scripted_broker import SILENT, ScriptedBroker
@@ -85,6 +87,22 @@ def test_a_broker_that_stops_answering_is_left_for_another(monkeypatch: pytest.M
         with Cluster(servers, Dialer(), timeout_s=PATIENCE_S) as cluster:
             cluster.ask(ApiKey.LIST_GROUPS, lambda make: make.ListGroupsRequest())
     assert (hangs.asked, broker.asked) == ([ApiKey.LIST_GROUPS], [ApiKey.LIST_GROUPS])
+
+
+def test_a_leader_that_stops_answering_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another broker may lead the partition by then; the whole timeout is not spent on the first."""
+    monkeypatch.setattr("raftlog.client.cluster.ANSWER_S", 0.05)
+    silent = [SILENT]
+
+    def answer(_api_key: int, version: int, _request: Any) -> Any:
+        make = response_builders(ApiKey.LIST_OFFSETS, version)
+        part = make.ListOffsetsPartitionResponse(partition_index=0, error_code=0, timestamp=-1, offset=7)
+        topic = make.ListOffsetsTopicResponse(name="t", partitions=(part,))
+        return silent.pop() if silent else make.ListOffsetsResponse(topics=(topic,))
+
+    with ScriptedBroker(answer, topics={"t": 1}) as broker, broker.cluster() as cluster:
+        assert list_offsets(cluster, [("t", 0)], LATEST) == {("t", 0): 7}
+        assert broker.asked == [ApiKey.LIST_OFFSETS] * 2
 
 
 def test_no_server_at_all_is_told_with_the_last_reason() -> None:

@@ -1,9 +1,8 @@
 """The state of a simulated disk: files and folders in the page cache, and their durable state on the platter.
 
-Contents survive a crash as of their last sync, plus a seeded part of the later writes. That part is a torn prefix or
-any subset of their sectors. Names survive as of the last sync of their folder, plus a seeded part of the later changes:
-a prefix or any subset of them. POSIX promises no order between two changes of one folder, and a rename is whole or not
-at all.
+Contents survive a crash as of their last sync. Of the later writes a seeded part survives: a torn prefix, or any subset
+of the sectors. Names survive as of the last sync of their folder. Of the later changes a seeded part survives: a
+prefix, or any subset. POSIX promises no order between two changes of one folder, and a rename is whole or not at all.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The requests and responses of the members of a consumer group (KIP-848), and the invariants that hold despite
 crashes.
 
-A partition is in the hands of one process at a time. That lasts from its assignment until the process gives it up, or
-its session could have expired. In one epoch a partition has one owner for ever.
+A partition is owned by one process at a time: from its assignment until the process revokes it, or its session could
+have expired. Within an epoch the owner of a partition never changes.
 """
 
 from __future__ import annotations
