@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -11,12 +12,16 @@ import pytest
 from raftlog.admin.errors import ApiError
 from raftlog.admin.native import restarts
 from raftlog.admin.native.health import BrokerHealth, State
+from raftlog.admin.native.probes import WhichReadiness, get_ready
 from raftlog.admin.native.quorum import Quorum, QuorumMember
 from raftlog.admin.native.restarts import (
     MOST_NAMED,
     CaughtUp,
+    Margin,
     RestartRisks,
     caught_up,
+    get_own_restart_risks,
+    get_restart_risks,
     restart_risks,
     risk_of,
 )
@@ -257,3 +262,23 @@ async def test_replicas_that_cannot_get_in_sync_are_not_awaited() -> None:
     node = view(image)
     node.facts = Facts()  # type: ignore[assignment]
     assert (await caught_up(node)).caught_up
+
+
+async def test_names_of_partitions_are_for_callers_with_a_right() -> None:
+    """Anyone may ask a node about itself: for them the partitions are counted."""
+    node = view(image_of(PartitionState(ALL, (1, 2), 1)))
+    call: Any = SimpleNamespace(node=node, asker=None, query=Margin(), path={"broker_id": 1})
+    anyone, allowed = await get_own_restart_risks(call), await get_restart_risks(call)
+    named = {each.code: each.partitions for each in (*allowed.blocking, *allowed.notes)}
+    counted = {each.code: (each.count, each.partitions) for each in (*anyone.blocking, *anyone.notes)}
+    assert named == {"under_min_isr": ["t-0"], "leads": ["t-0"]}
+    assert counted == {"under_min_isr": (1, []), "leads": (1, [])}
+
+
+async def test_a_node_that_has_not_caught_up_is_unready_for_those_who_ask_for_that() -> None:
+    """A rollout waits for it; clients of a node that copies yet need not."""
+    node = view(image_of(PartitionState(ALL, (2, 3), 2)))
+    usual: Any = SimpleNamespace(node=node, query=WhichReadiness())
+    rollout: Any = SimpleNamespace(node=node, query=WhichReadiness(caught_up=True))
+    assert [(await get_ready(each))[0] for each in (usual, rollout)] == [200, 503]
+    assert (await get_ready(rollout))[1].reasons == ["1 of 1 replicas are not in sync yet"]
