@@ -1,13 +1,16 @@
 # Each target makes .venv first, from python3.11 or newer (make PYTHON=python3.13 demo chooses another).
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
-BIN := .venv/bin
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
-STAMP := .venv/.installed
-DEMO_STAMP := .venv/.demo-installed
-SPARK := .venv/.spark-installed
-DOCS := .venv/.docs-installed
-CONSOLE := .venv/.console-installed
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The releases that passed every test, so that what PyPI gets tomorrow changes no result. CONSTRAINTS= takes the newest.
+CONSTRAINTS ?= deploy/constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix --constraint ,$(CONSTRAINTS))
+STAMP := $(VENV)/.installed
+DEMO_STAMP := $(VENV)/.demo-installed
+SPARK := $(VENV)/.spark-installed
+DOCS := $(VENV)/.docs-installed
+CONSOLE := $(VENV)/.console-installed
 HELM := build/bin/helm
 KUBERNETES_RULES := build/bin/kubernetes-rules
 GO_PROGRAMS := $(addprefix build/bin/interop-,franz-go kafka-go sarama sarama-1.43)
@@ -19,7 +22,7 @@ WORKERS ?= 3
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
-	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow nightly docs wheel clean
+	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
 demo: $(DEMO_STAMP)
@@ -164,6 +167,17 @@ kafka-record: $(STAMP)
 slow: $(STAMP)
 	$(BIN)/python -m tests.slow_machine $(SLOW)
 
+# With the newest release of every package, which is what pip gives users. Where it passes, `make constraints` says so.
+newest:
+	rm -rf build/newest
+	$(MAKE) VENV=build/newest CONSTRAINTS= lint test
+
+constraints:
+	rm -rf build/newest
+	$(MAKE) VENV=build/newest CONSTRAINTS= build/newest/.installed
+	build/newest/bin/python -m pip install --quiet --editable '.[demo,oauth,spark,tls]' --group dev --group docs --group console-tests
+	{ echo '# Written by make constraints.'; build/newest/bin/python -m pip freeze --exclude-editable; } >deploy/constraints.txt
+
 # Everything, one part after the other, for hours; a table at the end. PARTS="demo slow" runs some of it.
 nightly: $(STAMP)
 	-deploy/ci/packages.sh
@@ -178,23 +192,24 @@ docs: $(DOCS)
 wheel: $(STAMP)
 	PYTHON=$(abspath $(BIN))/python bash deploy/ci/wheel-check.sh
 
-# An editable install: only a change of pyproject.toml makes it again. pip compiles what it copies, which is not us.
+# An editable install: only a change of pyproject.toml or of the constraints makes it again. pip compiles what it
+# copies, which is not us.
 define install
 	@test -n "$(PYTHON)" || { echo "raftlog needs Python 3.11 or newer"; exit 1; }
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv .venv
-	@echo "Installing raftlog and its $(1) into .venv, which takes a minute the first time."
+	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@echo "Installing raftlog and its $(1) into $(VENV), which takes a minute the first time."
 	@$(PIP) 'pip>=25.1'  # which knows dependency groups
 	@$(PIP) --editable $(2)
 	@$(BIN)/python -m compileall -q raftlog chaos pyspark_raftlog
 	@touch $@
 endef
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	$(call install,tests,. --group dev)
 
 # What is installed for the tests is enough for the demo.
-$(DEMO_STAMP): pyproject.toml
-	$(if $(shell test $(STAMP) -nt pyproject.toml && echo ready),@touch $@,$(call install,demo,'.[demo]'))
+$(DEMO_STAMP): pyproject.toml $(CONSTRAINTS)
+	$(if $(shell test $(STAMP) -nt pyproject.toml $(foreach each,$(CONSTRAINTS),-a $(STAMP) -nt $(each)) && echo ready),@touch $@,$(call install,demo,'.[demo]'))
 
 $(HELM):
 	@command -v go >/dev/null || { echo "helm is built with Go, and there is no go here"; exit 1; }

@@ -31,6 +31,7 @@ SIM_SEEDS = "--seeds 1..600 --keep-going"
 EVERY_TEST = "TEST=--hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'"
 PARTS = (
     Part("lint"),
+    Part("newest"),
     Part("test", variables=(EVERY_TEST, "LARGE_REQUEST_PARTS=50000")),
     Part("demo"),
     Part("docs"),
