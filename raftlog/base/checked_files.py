@@ -75,11 +75,14 @@ def write_checked(
         disk.write_file(each, written, sync=sync)
 
 
-def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
+def read_checked(
+    disk: Disk, path: str, *, unchecked_ok: bool = False, unsynced: bool = False
+) -> bytes | None:
     """Return a file's content; None if there is no file, or its content is wrong and there is no copy.
 
     A wrong file is rewritten from its copy, and a wrong copy from its file. Otherwise a file that never changes would
-    be lost with its second rot. Raise OSError.
+    be lost with its second rot. `unsynced`: it may never have been synced, so wrong bytes show only a power cut. Raise
+    OSError.
     """
     content = _read(disk, path)
     if content is None:
@@ -97,7 +100,8 @@ def read_checked(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes 
         write_checked(disk, path, copy, copy=True)
         _log.warning("corrupt_file_restored", path=path, advice=f"remove {path}{CHECKSUMS} if you changed it")
         return copy
-    _log.error("corrupt_file_ignored", path=path, reason=_reason(checksums))
+    report = _log.warning if unsynced else _log.error
+    report("corrupt_file_ignored", path=path, reason=_reason(checksums))
     return None
 
 

@@ -108,7 +108,7 @@ def load(
     if cut_at is not None:  # a later start must know of the cut too, and would find no trace of it
         mark.limit(cut_at)
     names = _without_leftovers(disk, directory)
-    topic_id = _identify(disk, directory, topic_id)
+    topic_id = _identify(disk, directory, topic_id, unsynced=not (clean or flushed_until))
     bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
@@ -220,8 +220,9 @@ def write_gaps_mark(disk: Disk, directory: str) -> None:
     disk.write_file(f"{directory}/{GAPS_MARK}", b"0\n")
 
 
-def _identify(disk: Disk, directory: str, topic_id: UUID | None) -> UUID | None:
-    content = read_checked(disk, f"{directory}/{PARTITION_METADATA}", unchecked_ok=True)
+def _identify(disk: Disk, directory: str, topic_id: UUID | None, *, unsynced: bool) -> UUID | None:
+    path = f"{directory}/{PARTITION_METADATA}"
+    content = read_checked(disk, path, unchecked_ok=True, unsynced=unsynced)
     found = None
     if content is not None:
         try:

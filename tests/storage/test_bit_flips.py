@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from raftlog.base.checked_files import CHECKSUMS
 from raftlog.base.errors import CorruptMessage
 from raftlog.storage.damage import Damage, write_damage_mark
-from raftlog.storage.partition_files import DAMAGE_MARK, TRUNCATION_MARK
+from raftlog.storage.partition_files import DAMAGE_MARK, PARTITION_METADATA, TRUNCATION_MARK
 from raftlog.storage.recovery import TruncationMark
 from raftlog_chaos.simulator.disk import SimDisk
 from tests.kit.marks import nightly
@@ -160,3 +160,14 @@ def test_a_folder_of_raftlog_0_3_is_believed_once() -> None:
         again = open_log(disk, HOWS[0])
     assert [line["event"] for line in lines] == ["corrupt_file_ignored"]
     assert [again.epoch_end(epoch) for epoch in range(5)] == epochs
+
+
+@pytest.mark.parametrize(("flushed", "level"), [(0, "warning"), (1, "error")])
+def test_metadata_that_was_never_synced_is_no_error_after_a_power_cut(flushed: int, level: str) -> None:
+    """Nothing of such a log was acknowledged. Where records were flushed, so was the file, and rot is an error."""
+    disk = disk_of(fill(Random(1)))
+    rot_with_its_copy(disk, f"{FOLDER}/{PARTITION_METADATA}")
+    with capture_logs() as lines:
+        open_log(disk, Opened(clean=False, recovery_point=flushed)).close(clean=True)
+    found = [line["log_level"] for line in lines if line["event"] == "corrupt_file_ignored"]
+    assert found == [level]
