@@ -1,4 +1,4 @@
-"""Operators' changes of leaderships, sent to the active controller through a node's `submit`.
+"""Operators' changes of leaderships, and brokers that leave, sent to the active controller through a node's `submit`.
 
 No routes and no JSON here; `by` is the represented client. A failure is the controller's KafkaError with its message.
 """
@@ -6,8 +6,11 @@ No routes and no JSON here; `by` is the represented client. A failure is the con
 from __future__ import annotations
 
 from raftlog.base.errors import from_code
+from raftlog.base.types import NO_BROKER
 from raftlog.metadata.controller_api import (
     BrokerDrain,
+    DecommissionBroker,
+    Done,
     DrainBroker,
     LeadershipTransfer,
     PartitionResults,
@@ -44,6 +47,18 @@ async def undrain(
     reply = await submit(DrainBroker(broker_id, draining=False, by=by), timeout=timeout)
     assert isinstance(reply, BrokerDrain)
     return reply
+
+
+async def decommission(
+    submit: Submit, broker_id: int, *, replace_with: int = NO_BROKER, ended: bool = False, by: str = ""
+) -> None:
+    """Move a broker's replicas to `replace_with` (NO_BROKER: to any brokers) and unregister it; or end that.
+
+    Raise BrokerIdNotRegistered, InvalidRequest, InvalidReplicationFactor, NoReassignmentInProgress (nothing to end),
+    UnsupportedVersion.
+    """
+    reply = await submit(DecommissionBroker(broker_id, replace_with, ended, by=by))
+    assert isinstance(reply, Done)
 
 
 async def transfer_leadership(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import sys
+import time
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -12,13 +14,16 @@ from raftlog.cli.effective_settings import settings_of
 from raftlog.cli.exits import Failure
 from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
-from raftlog.cli.node import Margin, line_of
+from raftlog.cli.node import PAUSE_S, Margin, line_of
 from raftlog.cli.partition_view import partitions_in
 from raftlog.cli.rows import Form, in_bytes, print_object, print_rows
 from raftlog.cli.target import Target
 from raftlog.protocol.apis import ApiKey
 
 broker = noun("List and describe brokers, their settings and disks.")
+
+STALLED_S: Final = 30.0
+"""A decommission in which nothing moves for this long waits for an operator, in seconds."""
 
 Id = Annotated[int, typer.Argument(metavar="ID")]
 
@@ -91,6 +96,70 @@ def drain(
         if undo
         else f"broker {number} leads only partitions that no other broker can lead"
     )
+
+
+@http_verb(broker, "decommission")
+def decommission(
+    api: HttpApi,
+    number: Id,
+    *,
+    replace_with: Annotated[
+        int | None, typer.Option("--replace-with", metavar="ID", help="the broker that gets its replicas")
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="until the broker is empty")] = False,
+) -> int:
+    """Move all of a broker's replicas to other brokers, then unregister it. See also recommission.
+
+    It goes on without this command, whichever node is the controller. Once it is done, stop the broker's process.
+    """
+    query = "" if replace_with is None else f"?replace_with={replace_with}"
+    began = api.ask("POST", f"/v1/brokers/{number}/decommission{query}")
+    print(f"broker {number} is being decommissioned: {began['replicas']} replicas have to move")
+    if wait:
+        _wait_until_empty(api, number)
+        print(f"broker {number} has no replicas and is unregistered: stop its process")
+    return exits.OK
+
+
+def _wait_until_empty(api: HttpApi, number: int) -> None:
+    """Print the progress. Raise Failure where nothing moves any more."""
+    printed = ""
+    stalled_at = time.monotonic() + STALLED_S
+    while True:
+        try:
+            found = api.ask("GET", f"/v1/brokers/{number}/decommission")
+        except Failure as failure:
+            if failure.code == exits.NOT_FOUND:
+                return
+            raise
+        reasons = sorted({each["reason"] for each in found["waiting"]})
+        line = f"{found['replicas']} replicas left, {len(found['moving'])} of them move"
+        if not found["moving"] and reasons:
+            line += f"; {'; '.join(reasons)}"
+        if not found["decommissioned"]:
+            raise Failure(f"the decommission of broker {number} was ended: {line}")
+        if line != printed:
+            print(line, file=sys.stderr, flush=True)
+            printed, stalled_at = line, time.monotonic() + STALLED_S
+        if not found["moving"] and time.monotonic() >= stalled_at:
+            raise Failure(f"broker {number}: nothing moves: {line}", exits.UNHEALTHY)
+        time.sleep(PAUSE_S)
+
+
+@http_verb(broker, "recommission")
+def recommission(api: HttpApi, number: Id) -> None:
+    """End a broker's decommission: it keeps the replicas that have not begun to move."""
+    found = api.ask("DELETE", f"/v1/brokers/{number}/decommission")
+    print(f"broker {number} stays, with {found['replicas']} replicas")
+
+
+@http_verb(broker, "decommission-status", prints_rows=True)
+def decommission_status(api: HttpApi, number: Id, *, form: Form) -> None:
+    """Show which replicas a decommissioned broker still has, and where they move."""
+    found = api.ask("GET", f"/v1/brokers/{number}/decommission")
+    rows = [{**each, "to": ",".join(map(str, each["to"])), "reason": ""} for each in found["moving"]]
+    rows += [{**each, "to": ""} for each in found["waiting"]]
+    print_rows(rows, form, ("topic", "partition", "to", "reason"), fold=True)
 
 
 @http_verb(broker, "restart-risks", prints_rows=True)

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.config import NodeConfig, settings_of
-from raftlog.base.types import encode_uuid
+from raftlog.base.types import NO_BROKER, encode_uuid
 from raftlog.metadata.image import Endpoint, MetadataImage, TopicState
 from raftlog.metadata.metadata_records import ConfigChanged, Record
 from raftlog.security.scram import ScramCredential
@@ -37,6 +37,10 @@ def sections_of(image: MetadataImage) -> Sections:
         "voters": [
             {"voter": voter_id, "directory_id": encode_uuid(directory_id)}
             for voter_id, directory_id in sorted(image.voters.items())
+        ],
+        "decommissions": [
+            {"broker": broker_id, "replace_with": None if other == NO_BROKER else other}
+            for broker_id, other in sorted(image.decommissions.items())
         ],
         "brokers": _brokers(image),
         "topics": [_topic(each) for _, each in sorted(image.topics.items())],

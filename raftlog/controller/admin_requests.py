@@ -14,6 +14,7 @@ from raftlog.base.machine import Decision
 from raftlog.controller import (
     acls,
     client_quotas,
+    decommissions,
     elections,
     leaderships,
     reassignment,
@@ -31,6 +32,7 @@ from raftlog.metadata.controller_api import (
     AlterScramCredentials,
     CreateAcls,
     CreateToken,
+    DecommissionBroker,
     DeleteAcls,
     DrainBroker,
     ElectLeaders,
@@ -168,5 +170,11 @@ ADMIN_REQUESTS: Final[Mapping[type, ControllerRequest]] = {
         lambda image, request, given: leaderships.decide_drain(image, request, **given.rules),
         lambda request: Cause("drained" if request.draining else "undrained", request.broker_id),
         about_another=True,
+    ),
+    DecommissionBroker: ControllerRequest(
+        lambda image, request, given: decommissions.decide_decommission(image, request, **given.rules),
+        lambda request: Cause("recommissioned" if request.ended else "decommissioned", request.broker_id),
+        about_another=True,
+        since=3,
     ),
 }

@@ -14,7 +14,7 @@ class BrokerAvailability(NamedTuple):
 
     `alive`: unfenced, with a heartbeat. `suspected`: unfenced, but its connection is lost or it has not come to a new
     controller yet. `shutting_down`: unfenced, in controlled shutdown. `draining`: being drained of its leaderships, in
-    addition to any of these; brokers with a full disk count too.
+    addition to any of these; decommissioned brokers, and brokers with a full disk, count too.
     """
 
     alive: frozenset[int]
@@ -71,8 +71,9 @@ def availability_of(image: MetadataImage) -> BrokerAvailability:
             leaving.add(broker_id)
         else:
             alive.add(broker_id)
-    draining = frozenset(broker.broker_id for broker in image.brokers.values() if broker.draining)
-    return BrokerAvailability(frozenset(alive), frozenset(), frozenset(leaving), draining)
+    draining = {broker.broker_id for broker in image.brokers.values() if broker.draining}
+    draining |= image.decommissions.keys()
+    return BrokerAvailability(frozenset(alive), frozenset(), frozenset(leaving), frozenset(draining))
 
 
 def elect_leader(replicas: tuple[int, ...], isr: tuple[int, ...], availability: BrokerAvailability) -> int:

@@ -63,6 +63,8 @@ TICK_S: Final = 0.25
 """Longest time between two ticks of an active controller."""
 STALL_S: Final = 0.25
 """A tick this much too late was held up by our own loop: all deadlines shift."""
+MOVES_S: Final = 0.5
+"""Time between two looks for replicas to move off decommissioned brokers."""
 MIN_TICK_S: Final = 0.01
 """Shortest time between two ticks, when due work cannot be done yet."""
 
@@ -118,7 +120,7 @@ class Controller:
         self._clocks = BrokerClocks()
         self._mutations: MutationQuotas | None = None
         self._index = PartitionIndex()
-        self._registered: Mapping[int, BrokerState] = {}
+        self._registered: tuple[Mapping[int, BrokerState], Mapping[int, int]] = ({}, {})
         self._doubted = self._without_room = frozenset[int]()
         self._undoubted = self._stand = availability_of(EMPTY_IMAGE)
         """The brokers' availability, without and with the suspicions of `_doubted`."""
@@ -127,7 +129,7 @@ class Controller:
         self._sweep_due = False
         self._causes: Causes = ()
         self._seen_at = self._ticked_at = 0.0
-        self._rebalance_at = self._token_check_at = 0.0
+        self._rebalance_at = self._token_check_at = self._moves_at = 0.0
 
     # --- leadership
 
@@ -255,8 +257,9 @@ class Controller:
 
     def _availability(self, image: MetadataImage) -> BrokerAvailability:
         """Return the brokers' availability; rebuilt only when the brokers or the suspicions have changed."""
-        if image.brokers is not self._registered:
-            self._registered = image.brokers
+        registered = image.brokers, image.decommissions
+        if registered[0] is not self._registered[0] or registered[1] is not self._registered[1]:
+            self._registered = registered
             self._undoubted = availability_of(image)
             self._doubted = self._without_room = frozenset()
             self._stand = self._undoubted
@@ -384,6 +387,9 @@ class Controller:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:
                 self._rebalance()
+        if self._runner.tail.decommissions and now >= self._moves_at:
+            self._moves_at = now + MOVES_S
+            self._move_off_decommissioned(now)
         if now >= self._token_check_at:
             self._token_check_at = now + self._config.delegation_token_expiry_check_interval_ms / 1000
             self._remove_expired_tokens()
@@ -401,6 +407,14 @@ class Controller:
         self._decide(
             lambda image: tokens.decide_remove_expired_tokens(image, now_ms),
             causes=(Cause("tokens_expired"),),
+        )
+
+    def _move_off_decommissioned(self, now: float) -> None:
+        from raftlog.controller import decommissions
+
+        self._decide(
+            lambda image: decommissions.decide_moves(image, **self._circumstances(image, now).rules),
+            causes=tuple(Cause("decommissioning", each) for each in self._runner.tail.decommissions),
         )
 
     def _rebalance(self) -> None:

@@ -26,10 +26,12 @@ class PartitionIndex:
 
     __slots__ = (
         "_by_folded_name",
+        "_decommissioned",
         "_image",
         "_in_sync",
         "imbalanced",
         "leaders",
+        "leaving",
         "reassigned",
         "replicas",
         "without_leader",
@@ -40,6 +42,9 @@ class PartitionIndex:
         self._in_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_folded_name: defaultdict[str, set[str]] = defaultdict(set)
         """Topics with a dot or an underscore, by the name that Kafka's metrics fold them to."""
+        self._decommissioned: Set[int] = frozenset()
+        self.leaving: set[TopicPartition] = set()
+        """Partitions with a replica on a decommissioned broker, in sync or not."""
         self.without_leader: set[TopicPartition] = set()
         """No leader, or a leader for reading only."""
         self.reassigned: set[TopicPartition] = set()
@@ -61,7 +66,19 @@ class PartitionIndex:
                 if name.partition == 0:
                     self._note_topic(name.topic, exists=state is not None)
             self._image = image
+            if image.decommissions.keys() != self._decommissioned:
+                self._find_leaving(image)
         return self
+
+    def _find_leaving(self, image: MetadataImage) -> None:
+        """Look at all partitions, since other brokers are decommissioned than before."""
+        self._decommissioned = frozenset(image.decommissions)
+        self.leaving = {
+            TopicPartition(topic.name, number)
+            for topic in (image.topics.values() if self._decommissioned else ())
+            for number, state in enumerate(topic.partitions)
+            if not self._decommissioned.isdisjoint(state.replicas)
+        }
 
     def _note_topic(self, topic: str, *, exists: bool) -> None:
         if COLLISION_CHARS.isdisjoint(topic):
@@ -94,6 +111,7 @@ class PartitionIndex:
                 self._in_sync[broker_id].discard(name)
             self.without_leader.discard(name)
             self.reassigned.discard(name)
+            self.leaving.discard(name)
             self.imbalanced.discard(name)
         if state is None:
             return
@@ -103,6 +121,8 @@ class PartitionIndex:
             self.without_leader.add(name)
         if state.adding_replicas or state.removing_replicas:
             self.reassigned.add(name)
+        if self._decommissioned and not self._decommissioned.isdisjoint(state.replicas):
+            self.leaving.add(name)
         if state.leader not in (state.replicas[0], NO_BROKER):
             self.imbalanced.add(name)
 

@@ -40,8 +40,8 @@ from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
 from raftlog.metadata.record_replay import changed
 
 
-class _Found(NamedTuple):
-    """A requested partition."""
+class FoundPartition(NamedTuple):
+    """A partition by its topic and number."""
 
     topic: TopicState
     number: int
@@ -90,7 +90,7 @@ def _replicas_added(state: PartitionState, records: tuple[PartitionChanged, ...]
     return 0 if replicas is None else len(replicas) - len(state.replicas)
 
 
-def _find(image: MetadataImage, topic_name: str, index: int) -> _Found:
+def _find(image: MetadataImage, topic_name: str, index: int) -> FoundPartition:
     topic = image.topics.get(topic_name)
     if topic is None:
         raise UnknownTopicOrPartition(f"there is no topic {topic_name!r}")
@@ -99,7 +99,7 @@ def _find(image: MetadataImage, topic_name: str, index: int) -> _Found:
         raise UnknownTopicOrPartition(
             f"topic {topic_name} has {len(topic.partitions)} partitions, none with number {index}"
         )
-    return _Found(topic, index, state)
+    return FoundPartition(topic, index, state)
 
 
 def _check_replication_factor(
@@ -115,12 +115,24 @@ def _check_replication_factor(
 
 
 def _asked_for(
-    image: MetadataImage, found: _Found, target: tuple[int, ...] | None, availability: BrokerAvailability
+    image: MetadataImage,
+    found: FoundPartition,
+    target: tuple[int, ...] | None,
+    availability: BrokerAvailability,
 ) -> tuple[PartitionChanged, ...]:
-    """Return the records of a reassignment: none if it is done already, two if it completes at once."""
+    """Return the records of a requested reassignment, or of its cancellation."""
     if target is None:
         return (_cancelled(found, availability),)
     _check_target(image, target)
+    return begin_reassignment(found, target, availability)
+
+
+def begin_reassignment(
+    found: FoundPartition, target: tuple[int, ...], availability: BrokerAvailability
+) -> tuple[PartitionChanged, ...]:
+    """Return the records of a reassignment to registered brokers: none if it is done already, two if it completes at
+    once.
+    """
     change = _begun(found, target)
     if change is None:
         return ()
@@ -141,7 +153,7 @@ def _check_target(image: MetadataImage, target: tuple[int, ...]) -> None:
             raise InvalidReplicaAssignment(f"no broker is registered with id {broker_id}")
 
 
-def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
+def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged | None:
     state = found.state
     removing = without(state.replicas, target)
     replicas = target + removing
@@ -157,7 +169,7 @@ def _begun(found: _Found, target: tuple[int, ...]) -> PartitionChanged | None:
     )
 
 
-def _cancelled(found: _Found, availability: BrokerAvailability) -> PartitionChanged:
+def _cancelled(found: FoundPartition, availability: BrokerAvailability) -> PartitionChanged:
     """Return the record that removes the added replicas. Raise if no replica would be left in sync."""
     topic, index, state = found
     if not state.is_reassigned:
@@ -201,9 +213,9 @@ def decide_list_reassignments(
 
 def _listed(
     image: MetadataImage, partitions: tuple[tuple[str, int], ...] | None, index: PartitionIndex
-) -> Iterator[_Found]:
+) -> Iterator[FoundPartition]:
     named = sorted(index.at(image).reassigned) if partitions is None else dict.fromkeys(partitions)
     for name, number in named:
         asked_for = image.partition(name, number)
         if asked_for is not None:
-            yield _Found(image.topics[name], number, asked_for)
+            yield FoundPartition(image.topics[name], number, asked_for)

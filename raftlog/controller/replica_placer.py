@@ -40,7 +40,11 @@ class ReplicaPlacer:
 
     def __init__(self, image: MetadataImage, random: Random, index: PartitionIndex) -> None:
         self._random = random.random
-        self._loads = {broker.broker_id: _Load(broker) for broker in image.brokers.values()}
+        self._loads = {
+            broker.broker_id: _Load(broker)
+            for broker in image.brokers.values()
+            if broker.broker_id not in image.decommissions
+        }
         counts = index.at(image)
         for broker_id, load in self._loads.items():
             load.replicas, load.leaders = counts.replicas[broker_id], counts.leaders[broker_id]

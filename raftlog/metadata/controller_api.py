@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.record_ages import ClockState, OtherClocks
-from raftlog.base.types import NO_DIRECTORY
+from raftlog.base.types import NO_BROKER, NO_DIRECTORY
 from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
@@ -314,21 +314,26 @@ class TransferLeaderships(ByClient, frozen=True, tag="transfer_leaderships"):
 
 
 class DrainBroker(ByClient, frozen=True, tag="drain_broker"):
-    """Drain a broker of all leaderships that another broker can take, through restarts too; or end the drain.
-
-    Answered by BrokerDrain. A repeated request only reports the progress.
-    """
+    """Have a broker lead only what no other can, through restarts too; or end that. Answered by BrokerDrain."""
 
     broker_id: int
     draining: bool = True
 
 
 class BrokerDrain(msgspec.Struct, frozen=True, tag="broker_drain"):
-    """`leaderships`: partitions that the broker still leads, since no other replica is in sync."""
+    """`leaderships`: what the broker still leads, since no other replica is in sync. A repeated request counts anew."""
 
     broker_id: int
     draining: bool
     leaderships: int
+
+
+class DecommissionBroker(ByClient, frozen=True, tag="decommission_broker"):
+    """Move a broker's replicas to `replace_with` or any broker, then unregister it; or end that. Answered by Done."""
+
+    broker_id: int
+    replace_with: int = NO_BROKER
+    ended: bool = False
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True, tag="allocate_producer_ids"):
@@ -532,6 +537,7 @@ Request = (
     | ListReassignments
     | TransferLeaderships
     | DrainBroker
+    | DecommissionBroker
     | AllocateProducerIds
     | UnregisterBroker
     | UpdateFeatures

@@ -48,7 +48,7 @@ FEATURES: Final = (
     # KIP-890: the level that clients speak. Java's producer begins with Produce 12, EndTxn 5, TxnOffsetCommit 5 at 2.
     Feature(TRANSACTION_VERSION, 0, 2, 2),
     # What each level adds is in `record_levels`. A new cluster begins at the highest; clusters of 0.2.0 have none.
-    Feature(RAFTLOG_METADATA_VERSION, 0, 2, 0),
+    Feature(RAFTLOG_METADATA_VERSION, 0, 3, 0),
 )
 
 KAFKAS_ALONE: Final[Mapping[str, int]] = MappingProxyType(

@@ -204,6 +204,8 @@ class MetadataImage(msgspec.Struct, frozen=True):
     quotas: Mapping[Entity, Mapping[str, float]] = {}
     voters: Mapping[int, UUID] = {}
     """The directory that votes under each voter's id, as far as recorded."""
+    decommissions: Mapping[int, int] = {}
+    """The brokers that are being decommissioned, and the broker that replaces each, or NO_BROKER."""
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """Return one partition's state, or None."""

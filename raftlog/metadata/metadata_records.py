@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from raftlog.base.types import NO_BROKER
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.features import UnsupportedMetadata
 from raftlog.metadata.image import Endpoint, SupportedFeature
@@ -161,6 +162,17 @@ class VoterRegistered(msgspec.Struct, frozen=True, tag=22, array_like=True):
     directory_id: UUID
 
 
+class DecommissionChanged(msgspec.Struct, frozen=True, tag=23, array_like=True):
+    """A broker is decommissioned: its replicas move to `replace_with`, or to any broker (NO_BROKER).
+
+    `ended`: an operator has ended that before the broker was empty.
+    """
+
+    broker_id: int
+    replace_with: int = NO_BROKER
+    ended: bool = False
+
+
 Record = (
     ClusterNamed
     | ControllerElected
@@ -181,6 +193,7 @@ Record = (
     | TokenRemoved
     | ClientQuotaChanged
     | VoterRegistered
+    | DecommissionChanged
 )
 
 

@@ -24,6 +24,7 @@ from raftlog.metadata.metadata_records import (
     AclCreated,
     AclRemoved,
     ClientQuotaChanged,
+    DecommissionChanged,
     FeatureChanged,
     Record,
     ScramCredentialChanged,
@@ -41,6 +42,7 @@ RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
         TokenChanged: 1,
         TokenRemoved: 1,
         VoterRegistered: 2,
+        DecommissionChanged: 3,
     }
 )
 """The levels of records. Other records are written at each level."""

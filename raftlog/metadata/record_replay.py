@@ -32,6 +32,7 @@ from raftlog.metadata.metadata_records import (
     ClusterNamed,
     ConfigChanged,
     ControllerElected,
+    DecommissionChanged,
     FeatureChanged,
     PartitionChanged,
     PartitionCreated,
@@ -46,6 +47,7 @@ from raftlog.metadata.metadata_records import (
 )
 from raftlog.metadata.persistent_map import REMOVED, PersistentMap, persistent
 from raftlog.metadata.usage import (
+    DECOMMISSION_BYTES,
     REPLICA_BYTES,
     VOTER_BYTES,
     acl_bytes,
@@ -162,6 +164,7 @@ class _Builder:
         self.tokens = _Part(persistent(image.tokens))
         self.quotas = _Part(persistent(image.quotas))
         self.voters = _Part(image.voters)
+        self.decommissions = _Part(image.decommissions)
         self.security_count = image.usage.security
         self.token_count = image.usage.tokens
         self.size_bytes = image.usage.size_bytes
@@ -191,6 +194,7 @@ class _Builder:
             tokens=self.tokens.build(),
             quotas=self.quotas.build(),
             voters=self.voters.build(),
+            decommissions=self.decommissions.build(),
         )
 
     def usage(self) -> Usage:
@@ -236,6 +240,17 @@ class _Builder:
             self.size_bytes += VOTER_BYTES
         self.voters[record.voter_id] = record.directory_id
 
+    def decommission_changed(self, record: DecommissionChanged) -> None:
+        self._end_decommission(record.broker_id)
+        if not record.ended:
+            self.decommissions[record.broker_id] = record.replace_with
+            self.size_bytes += DECOMMISSION_BYTES
+
+    def _end_decommission(self, broker_id: int) -> None:
+        if broker_id in self.decommissions:
+            self.decommissions.pop(broker_id)
+            self.size_bytes -= DECOMMISSION_BYTES
+
     def broker_registered(self, record: BrokerRegistered) -> None:
         before = self.brokers.get(record.broker_id)
         after = BrokerState(
@@ -269,6 +284,7 @@ class _Builder:
         broker = self.brokers.pop(record.broker_id)
         assert broker.broker_epoch == record.broker_epoch, "another incarnation"
         self.size_bytes -= broker_bytes(broker)
+        self._end_decommission(record.broker_id)
         if record.directory_ids:
             self.departed[record.broker_id] = record.directory_ids
 
@@ -420,6 +436,7 @@ _MEANING: dict[type[Any], Callable[[_Builder, Any], None]] = {
     ClusterNamed: _Builder.cluster_named,
     ControllerElected: _Builder.controller_elected,
     VoterRegistered: _Builder.voter_registered,
+    DecommissionChanged: _Builder.decommission_changed,
     BrokerRegistered: _Builder.broker_registered,
     BrokerChanged: _Builder.broker_changed,
     BrokerUnregistered: _Builder.broker_unregistered,

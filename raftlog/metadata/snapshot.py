@@ -52,6 +52,7 @@ class _Snapshot(msgspec.Struct, frozen=True, array_like=True):
     tokens: list[DelegationToken] = []
     quotas: list[tuple[Entity, dict[str, float]]] = []
     voters: list[VoterState] = []
+    decommissions: dict[int, int] = {}
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
@@ -78,6 +79,7 @@ def encode_image(image: MetadataImage) -> bytes:
         tokens=list(image.tokens.values()),
         quotas=[(entity, dict(values)) for entity, values in image.quotas.items()],
         voters=[VoterState(*each) for each in image.voters.items()],
+        decommissions=dict(image.decommissions),
     )
     return _VERSION + _encoder.encode(snapshot)
 
@@ -115,5 +117,6 @@ def decode_image(data: bytes | memoryview) -> MetadataImage:
         tokens=PersistentMap({token.token_id: token for token in snapshot.tokens}),
         quotas=PersistentMap(dict(snapshot.quotas)),
         voters={voter.voter_id: voter.directory_id for voter in snapshot.voters},
+        decommissions=snapshot.decommissions,
     )
     return replace(image, usage=usage_of(image))

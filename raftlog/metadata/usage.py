@@ -33,6 +33,7 @@ _PRINCIPAL_BYTES: Final = 5
 SCRAM_BYTES: Final = 256
 """The size of a credential without the user's name: two keys of 64 bytes, and a salt (see `MAX_SALT_BYTES`)."""
 VOTER_BYTES: Final = 24
+DECOMMISSION_BYTES: Final = 12
 _ENTITY_BYTES: Final = 16
 _QUOTA_BYTES: Final = 16
 
@@ -116,5 +117,6 @@ def usage_of(image: MetadataImage) -> Usage:
         + sum(scram_bytes(user) for user, _ in image.scram)
         + sum(map(token_bytes, image.tokens.values()))
         + sum(quota_bytes(entity, values) for entity, values in image.quotas.items())
-        + VOTER_BYTES * len(image.voters),
+        + VOTER_BYTES * len(image.voters)
+        + DECOMMISSION_BYTES * len(image.decommissions),
     )

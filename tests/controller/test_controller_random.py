@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from raftlog.base.types import NO_BROKER
 from raftlog.controller.controller import Controller
 from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.controller.partition_index import PartitionIndex
@@ -35,6 +36,7 @@ from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateToken,
     CreateTopics,
+    DecommissionBroker,
     DeleteAcls,
     DeleteTopics,
     DrainBroker,
@@ -322,6 +324,10 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(broker_id=BROKERS, draining=st.booleans())
     def drain(self, broker_id: int, draining: bool) -> None:
         self._ask(DrainBroker(broker_id, draining))
+
+    @rule(broker_id=BROKERS, replace_with=st.sampled_from([NO_BROKER, 2, 5]), ended=st.booleans())
+    def decommission(self, broker_id: int, replace_with: int, ended: bool) -> None:
+        self._ask(DecommissionBroker(broker_id, replace_with, ended))
 
     @rule(kind=st.sampled_from([PREFERRED, UNCLEAN]))
     def elect_leaders(self, kind: int) -> None:

@@ -49,6 +49,7 @@ def contents(index: PartitionIndex) -> dict[str, Any]:
         "without leader": index.without_leader,
         "reassigned": index.reassigned,
         "imbalanced": index.imbalanced,
+        "leaving": index.leaving,
         "replicas": +index.replicas,
         "leaders": +index.leaders,
     }
@@ -67,6 +68,7 @@ def look_at_all(image: MetadataImage) -> dict[str, Any]:
         "without leader": {n for n, state in found.items() if state.leader == NO_BROKER or state.isr_lost},
         "reassigned": {name for name, state in found.items() if state.is_reassigned},
         "imbalanced": {n for n, state in found.items() if state.leader not in (state.replicas[0], NO_BROKER)},
+        "leaving": {n for n, state in found.items() if image.decommissions.keys() & set(state.replicas)},
         "replicas": Counter(each for state in found.values() for each in state.replicas),
         "leaders": Counter(state.replicas[0] for state in found.values()),
     }

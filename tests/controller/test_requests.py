@@ -16,6 +16,7 @@ from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     CreateAcls,
     CreateTopics,
+    DecommissionBroker,
     DeleteAcls,
     DrainBroker,
     ElectLeaders,
@@ -38,6 +39,8 @@ def test_requests_are_their_own_reasons() -> None:
         AlterPartition(1, 2, ()): "proposed",
         DrainBroker(1): "drained",
         DrainBroker(1, draining=False): "undrained",
+        DecommissionBroker(1): "decommissioned",
+        DecommissionBroker(1, ended=True): "recommissioned",
     }
     for request, kind in told.items():
         assert causes_of(request) == (Cause(kind, 1),)
@@ -67,7 +70,11 @@ def test_every_cause_has_a_sentence() -> None:
 def test_only_requests_about_another_broker_name_a_broker_that_does_not_send_them() -> None:
     """A new request with a broker's id is the sender's own, unless its row says otherwise."""
     rows = {**REQUESTS, **ADMIN_REQUESTS}
-    assert {each for each, row in rows.items() if row.about_another} == {UnregisterBroker, DrainBroker}
+    assert {each for each, row in rows.items() if row.about_another} == {
+        UnregisterBroker,
+        DrainBroker,
+        DecommissionBroker,
+    }
 
 
 def test_every_batch_of_a_failover_says_why() -> None:

@@ -153,7 +153,7 @@ def test_snapshot_of_before_tokens_is_read() -> None:
     """There were no delegation tokens, and nothing else is lost."""
     image = MetadataImage(features={"group.version": 0}, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[14:] == [[], [], []]
+    assert parts[14:] == [[], [], [], {}]
     parts = parts[:14]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts)) == image
 
@@ -162,7 +162,7 @@ def test_snapshot_of_before_rules_is_read() -> None:
     """There were no rules, credentials and quotas, and nothing else is lost."""
     image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
-    assert parts[12:] == [[], [], [], [], []]
+    assert parts[12:] == [[], [], [], [], [], {}]
     assert decode_image(b"\x01" + msgspec.msgpack.encode(parts[:12])) == image
 
 

@@ -6,13 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from raftlog.base.machine import Decision
 from raftlog.broker.replicas import replicas
 from raftlog.broker.replicas.replicas import Replicas
-from raftlog.controller import alter_partition, leader_and_isr, reassignment
+from raftlog.controller import alter_partition, brokers, decommissions, leader_and_isr, reassignment
 from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.metadata import loader, snapshot
+from raftlog.metadata.controller_api import UnregisterBroker
 from raftlog.metadata.image import MetadataImage, PartitionState
 from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
+from raftlog_chaos.scenarios.decommissions import decommissions as leaving
 from raftlog_chaos.scenarios.reassignment import reassignment as moves
 from tests.planted.plant import Plant
 
@@ -95,10 +100,64 @@ def keep_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Replicas, "_remove", only_deleted_topics)
 
 
+def unregister_before_it_is_empty(patch: pytest.MonkeyPatch) -> None:
+    """A decommissioned broker is unregistered once it leads nothing, though it still has replicas."""
+
+    def moves(image: MetadataImage, **given: Any) -> Decision:
+        broker_id = next(iter(image.decommissions))
+        return brokers.decide_unregister(image, UnregisterBroker(broker_id), **given)
+
+    patch.setattr(decommissions, "decide_moves", moves)
+
+
+def drop_the_replica_that_leaves(patch: pytest.MonkeyPatch) -> None:
+    """A move off a decommissioned broker begins without the replica that leaves, before the new one has caught up."""
+
+    def begin(found: Any, target: tuple[int, ...], _availability: Any) -> tuple[PartitionChanged, ...]:
+        isr = tuple(each for each in found.state.isr if each in target) or target[:1]
+        leader = found.state.leader if found.state.leader in isr else isr[0]
+        change = PartitionChanged(found.topic.topic_id, found.number, leader=leader, isr=isr, replicas=target)
+        return (change,)
+
+    patch.setattr(decommissions, "begin_reassignment", begin)
+
+
+def forget_the_decommission_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot of the metadata lacks the decommissions, so nodes that load it end them."""
+    decode = snapshot.decode_image
+
+    def without(data: Any) -> MetadataImage:
+        return replace(decode(data), decommissions={})
+
+    for module in (snapshot, loader):
+        patch.setattr(module, "decode_image", without)
+
+
+def give_the_leaving_broker_new_replicas(patch: pytest.MonkeyPatch) -> None:
+    """A decommissioned broker is a receiver for the replicas of another."""
+    receiver = decommissions.MovePlan._receiver
+
+    def any_broker(self: Any, broker_id: int, target: list[int], state: PartitionState) -> int | None:
+        leaving = sorted(self._leaving.keys() - {broker_id, *target, *state.replicas})
+        return leaving[0] if leaving else receiver(self, broker_id, target, state)
+
+    patch.setattr(decommissions.MovePlan, "_receiver", any_broker)
+
+
 PLANTS = [
     Plant("move-ends-early", "KIP-455 completion", moves, end_with_the_first_in_sync),
     Plant("move-trusts-newcomers", "KIP-455 completion", moves, take_the_target_for_in_sync),
     Plant("cancel-keeps-added", "KIP-455 cancellation", moves, keep_what_was_added),
     Plant("removed-before-its-time", "KIP-455 removal", moves, delete_while_it_still_counts),
     Plant("removed-log-stays", "KIP-455 removal", moves, keep_the_log),
+    Plant("unregistered-too-soon", "decommission", leaving, unregister_before_it_is_empty),
+    Plant("leaving-replica-dropped", "decommission", leaving, drop_the_replica_that_leaves),
+    Plant("decommission-forgotten", "decommission", leaving, forget_the_decommission_in_snapshots),
+    Plant(
+        "leaving-broker-receives",
+        "decommission",
+        leaving,
+        give_the_leaving_broker_new_replicas,
+        test="tests/controller/test_decommissions.py::test_two_brokers_leave_together",
+    ),
 ]

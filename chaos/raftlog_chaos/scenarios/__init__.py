@@ -19,6 +19,7 @@ from raftlog_chaos.scenarios.compaction import compaction
 from raftlog_chaos.scenarios.consumer_churn import consumer_churn, group_migration
 from raftlog_chaos.scenarios.corruption import corruption
 from raftlog_chaos.scenarios.cut_off import cut_off
+from raftlog_chaos.scenarios.decommissions import decommissions
 from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.double_failover import double_failover
 from raftlog_chaos.scenarios.emptied_segments import emptied_segments
@@ -89,6 +90,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "consumer-churn": consumer_churn,
     "corruption": corruption,
     "cut-off": cut_off,
+    "decommissions": decommissions,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
     "emptied-segments": emptied_segments,

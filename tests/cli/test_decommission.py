@@ -1,0 +1,118 @@
+"""A broker leaves a running cluster with all its replicas, by `raftlog broker decommission`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from threading import Event, Thread
+
+import pytest
+
+from raftlog.cli import exits
+from raftlog.testing.cluster import AdminCluster
+from tests.cli.live import invoke
+from tests.kit.waits import PATIENCE_S, poll_until
+
+pytestmark = [pytest.mark.clients, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[AdminCluster]:
+    """Four brokers, the fourth of which does not vote."""
+    with AdminCluster(4, voters=3) as found:
+        found.create_topic("rides", partitions=8, replication_factor=3)
+        found.wait_until_healthy()
+        yield found
+
+
+class Writer:
+    """Produces with acks=all until it is ended, and counts the acknowledged records."""
+
+    def __init__(self, cluster: AdminCluster) -> None:
+        from confluent_kafka import Producer
+
+        self.acked: list[bytes] = []
+        self._ended = Event()
+        self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        self._thread = Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._ended.wait(0.005):
+            number += 1
+            self._producer.produce(
+                "rides",
+                str(number),
+                partition=number % 8,
+                on_delivery=lambda error, record: None if error else self.acked.append(record.value()),
+            )
+            self._producer.poll(0)
+        self._producer.flush(PATIENCE_S)
+
+    def end(self) -> list[bytes]:
+        self._ended.set()
+        self._thread.join()
+        return self.acked
+
+
+def read_all(cluster: AdminCluster, count: int) -> list[bytes]:
+    """Return the values of all partitions, at least so many."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "r", "enable.auto.commit": False}
+    )
+    consumer.assign([TopicPartition("rides", each, 0) for each in range(8)])
+    values: list[bytes] = []
+
+    def all_read() -> bool:
+        values.extend(each.value() for each in consumer.consume(500, 0.2))
+        return len(values) >= count
+
+    poll_until(all_read, f"{count} records are read", seen=lambda: len(values))
+    consumer.close()
+    return values
+
+
+def test_broker_leaves_with_all_its_replicas_and_no_record_is_lost(cluster: AdminCluster) -> None:
+    """All that was acknowledged meanwhile is read from the others once it is stopped."""
+    url = cluster.admin_url(1)
+    writer = Writer(cluster)
+    code, out, err = invoke("broker", "decommission", "4", "--wait", "--http", url)
+    assert code == exits.OK, err
+    assert out.splitlines()[-1] == "broker 4 has no replicas and is unregistered: stop its process"
+    assert "replicas left" in err
+    for state in cluster.partitions("rides").values():
+        assert sorted(state.replicas) == [1, 2, 3]
+    cluster.stop(4)
+    acked = writer.end()
+    assert len(acked) > 0
+    assert sorted(read_all(cluster, len(acked))) == sorted(acked)
+    assert invoke("broker", "decommission-status", "4", "--http", url)[0] == exits.NOT_FOUND
+
+
+def test_no_broker_leaves_whose_replicas_have_no_other_place(cluster: AdminCluster) -> None:
+    """Broker 4 is gone, so the others are needed."""
+    url = cluster.admin_url(1)
+    code, _, err = invoke("broker", "decommission", "3", "--http", url)
+    assert code != exits.OK
+    assert "replication factor 3, and without broker 3 only 2 brokers are left" in err
+    code, _, err = invoke("broker", "decommission", "3", "--replace-with", "9", "--http", url)
+    assert code != exits.OK and "broker 9 cannot replace broker 3" in err
+    assert invoke("broker", "recommission", "3", "--http", url)[0] != exits.OK
+    assert invoke("broker", "decommission", "99", "--http", url)[0] == exits.NOT_FOUND
+
+
+def test_broker_that_comes_back_takes_the_place_of_another(cluster: AdminCluster) -> None:
+    """Its progress is shown; recommissioned, a broker keeps what it has."""
+    url = cluster.admin_url(2)
+    cluster.restart(4)
+    cluster.wait_until_healthy()
+    code, _, err = invoke("broker", "decommission", "3", "--replace-with", "4", "--http", url)
+    assert code == exits.OK, err
+    code, out, err = invoke("broker", "decommission-status", "3", "--json", "--http", url)
+    assert code == exits.OK, err
+    assert {each["topic"] for each in json.loads(out)} >= {"rides"}
+    code, out, _ = invoke("broker", "recommission", "3", "--http", url)
+    assert code == exits.OK and out.startswith("broker 3 stays, with ")
