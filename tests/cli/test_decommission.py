@@ -26,14 +26,14 @@ def cluster() -> Iterator[AdminCluster]:
 
 
 class Writer:
-    """Produces with acks=all until it is ended, and counts the acknowledged records."""
+    """Produces, each record once, until it is ended, and counts the acknowledged records."""
 
     def __init__(self, cluster: AdminCluster) -> None:
         from confluent_kafka import Producer
 
         self.acked: list[bytes] = []
         self._ended = Event()
-        self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
         self._thread = Thread(target=self._write)
         self._thread.start()
 
