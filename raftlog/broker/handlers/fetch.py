@@ -10,13 +10,14 @@ that memory is short, a response has at most 64 KiB of records. A fetch waits if
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
+from raftlog.base.turns import run_steps
 from raftlog.broker.api import Api, NoChange
 from raftlog.broker.handlers.fetch_reader import PARTITIONS_AT_ONCE, FetchReader
 from raftlog.broker.handlers.fetch_response import (
@@ -131,17 +132,21 @@ class PendingFetch(Slot):
         self._spawn(self._begin_in_turns())
 
     async def _begin_in_turns(self) -> None:
-        await self.connection.server.broker.env.turns.next()
-        if not self.connection.is_open:
-            return
+        env = self.connection.server.broker.env
+        if await run_steps(env, self._beginning(), goes_on=lambda: self.connection.is_open):
+            await self._read_slices()
+
+    def _beginning(self) -> Generator[None, None, bool]:
+        """Open or continue the session in a slice of its own; return whether to read."""
+        yield
         refused = self._open()
         if refused is not None:
             self.answer(refused)
-            return
+            return False
         self._occupy_session()
         if self._does_not_wait():
             self._phase = Phase.READING_LAST
-        await self._read_slices()
+        return True
 
     def _open(self) -> list[Buffer] | None:
         """Open or continue the session; return the error response if that fails."""
@@ -306,32 +311,39 @@ class PendingFetch(Slot):
                 self._stop_waiting()
 
     async def _read_slices(self) -> None:
-        turns = self.connection.server.broker.env.turns
+        env = self.connection.server.broker.env
+        if await run_steps(env, self._reading(), goes_on=lambda: not self._is_over()):
+            await run_steps(env, self._responding(), goes_on=self._is_unanswered)
+
+    def _reading(self) -> Generator[None, None, bool]:
+        """Read; yield after each slice. Return True to respond, False to wait for more."""
         while True:
             if self._phase is Phase.READING_AGAIN:
                 self._phase = Phase.READING
-            for _ in self.reader.slices():
-                await turns.next()
-                if self._is_over():
-                    return
+            yield from self.reader.slices()
             if self.reader.has_enough or self._phase is Phase.READING_LAST:
                 break
             if self._phase is Phase.READING:
                 self._wait()
-                return
-        await turns.next()  # collecting the results is a turn, and so is encoding them
-        if self._is_over():
-            return
+                return False
+        yield
+        return True
+
+    def _responding(self) -> Iterator[None]:
+        """Collect the results in one slice, and encode them in the next."""
         self._stop_waiting()
         self._take_back()
         answer = self._collect()
-        await turns.next()
-        if answer is not None and self.buffers is None and self.connection.is_open:
+        yield
+        if answer is not None:
             self.answer(answer.encode(self.header))
+
+    def _is_unanswered(self) -> bool:
+        return self.buffers is None and self.connection.is_open
 
     def _is_over(self) -> bool:
         """Return whether this fetch is completed or abandoned. Complete it here if its session was closed meanwhile."""
-        if self.buffers is not None or not self.connection.is_open:
+        if not self._is_unanswered():
             return True
         if self.session.fetch is not self:
             self.answer(encode_error(self.header, 0))
