@@ -15,7 +15,7 @@ from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.memory import Account
 from raftlog.base.turns import PARTS_AT_ONCE, in_slices
 from raftlog.broker.context import RequestContext
-from raftlog.broker.turns import (
+from raftlog.broker.long_work.turns import (
     BYTES_AT_ONCE,
     CALLS_AT_ONCE,
     PARTS_TOGETHER,

@@ -20,7 +20,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.turns import PARTS_AT_ONCE, in_slices
 from raftlog.broker.coordination.shard import JOURNAL_ERRORS, CoordinatorShard
-from raftlog.broker.turns import decoded
+from raftlog.broker.long_work.turns import decoded
 from raftlog.coordinator.group import DeletedTopics
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_records import KeyValue

@@ -19,8 +19,8 @@ from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
 from raftlog.base.turns import run_steps
 from raftlog.broker.api import Api, NoChange
-from raftlog.broker.handlers.fetch_reader import PARTITIONS_AT_ONCE, FetchReader
-from raftlog.broker.handlers.fetch_response import (
+from raftlog.broker.handlers.shared.fetch_reader import PARTITIONS_AT_ONCE, FetchReader
+from raftlog.broker.handlers.shared.fetch_response import (
     FetchAnswer,
     count_throttled,
     encode_error,
@@ -28,14 +28,14 @@ from raftlog.broker.handlers.fetch_response import (
     refuse_all,
     throttled_answer,
 )
-from raftlog.broker.handlers.fetch_rights import REFUSED, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, FetchSession
 from raftlog.broker.network.responses import Slot
+from raftlog.broker.rights import TOPIC, note_refusal, refused_topic
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
-from raftlog.replication.replica_host import PartitionRead
+from raftlog.replication.replica_host import PartitionRead, ReplicaId
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 API_KEY: Final = 1
 NOTHING: Final = -1
+REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"", aborted=())
 FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
 
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
@@ -405,6 +406,43 @@ class PendingFetch(Slot):
     def _respond_with(self, reads: list[PartitionRead]) -> None:
         self.reader.finish_cold(reads)
         self._respond()
+
+
+def take_back(connection: Connection, session: FetchSession) -> None:
+    """Refuse the partitions that the client may not read any more, if ACLs have changed since the last check.
+
+    A fetch checks ACLs as it reads, and may then wait. ACLs change meanwhile, and a partition without news is not read
+    at all.
+    """
+    rules = connection.server.broker.image().acls
+    if session.rules is rules:
+        return
+    session.rules = rules
+    image, denied = connection.server.broker.image(), set()
+    for entry in session.entries.values():
+        if entry.image is None or entry.image is image:
+            continue  # it is refused already, or was checked by these ACLs
+        name = refused_topic(connection, Operation.READ, entry.topic)
+        if name is not None:
+            session.attach(entry, None)
+            entry.image, entry.dry, entry.read = None, False, REFUSED
+            session.ready[entry] = None
+            denied.add(name)
+    if denied:
+        note_refusal(connection, Operation.READ, TOPIC, denied)
+
+
+def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:
+    """Return the id of the replica that fetches.
+
+    Raises TopicAuthorizationFailed for a client that only claims to be a replica.
+    """
+    peer = connection.peer
+    if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
+        raise TopicAuthorizationFailed()
+    if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
+        raise TopicAuthorizationFailed()
+    return peer
 
 
 API: Final = Api(

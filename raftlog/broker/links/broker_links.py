@@ -20,7 +20,7 @@ from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.base.log import get_logger
 from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.links.peer_channel import PeerChannel
-from raftlog.broker.turns import decoded
+from raftlog.broker.long_work.turns import decoded
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_response,
