@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.house.source import PACKAGE, Module, judge, modules_under, nodes_of
+from tests.house.source import PACKAGE, Module, function_nodes, judge, modules_under, nodes_of
 
 COUNTING = frozenset(
     {
@@ -49,8 +49,7 @@ def test_no_function_takes_a_pace() -> None:
     found = {
         f"{module.name}:{node.name}"
         for module in modules_under(PACKAGE)
-        for kind in (ast.FunctionDef, ast.AsyncFunctionDef)
-        for node in nodes_of(module.tree, kind)
+        for node in function_nodes(module.tree)
         if any(
             each.annotation is not None and ast.unparse(each.annotation) == "TurnCounter"
             for each in node.args.args
