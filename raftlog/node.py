@@ -41,12 +41,12 @@ from raftlog.broker.handlers import prepare_first_requests, warm_up
 from raftlog.broker.lifecycle import Lifecycle, Timing
 from raftlog.broker.links.broker_links import BrokerLinks
 from raftlog.broker.links.probe import probe
+from raftlog.broker.long_work.turns import run_steps
 from raftlog.broker.network.server import BrokerServer, ListenerUnavailable
 from raftlog.broker.replicas.fetchers import introduce
 from raftlog.broker.replicas.housekeeping import Housekeeping
 from raftlog.broker.replicas.replicas import Replicas
 from raftlog.broker.rights import client_demands_of, follow_rules, make_authorizer
-from raftlog.broker.turns import run_steps
 from raftlog.broker.unreachable_brokers import UnreachableBrokers
 from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release

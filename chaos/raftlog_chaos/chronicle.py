@@ -1,7 +1,7 @@
 """The chronicle of a run: which node did what when, kept per partition, and reduced to the few lines that explain a
 failure.
 
-Observers write it (invariants, hosts, clients); it judges nothing. It is kept only in the replay of a failed seed.
+Observers write it (invariants, hosts, clients); it does not judge. It is kept only in the replay of a failed seed.
 """
 
 from __future__ import annotations

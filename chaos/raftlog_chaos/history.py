@@ -56,7 +56,8 @@ class Op(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Keys with a changed assignment during this operation."""
     seek_to_beginning: bool = False
     group: str = ""
-    """The group whose offsets a transaction commits, after the records that it polled. Its subscribes name it too."""
+    """The group of the offsets that a transaction commits, after the records that it polled. Its subscribes name it
+    too."""
 
 
 class Recorder:

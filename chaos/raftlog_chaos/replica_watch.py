@@ -44,7 +44,7 @@ class PartitionTruth:
         self.is_table = False
         """Some replica was compacted: a batch that others fetch from it may be another, though no offset is missing."""
         self.table = ExpectedTable()
-        """The expected table of a compacted topic, whose batches change while its records don't."""
+        """The expected table of a compacted topic: its batches change while its records don't."""
 
     def excuse(self) -> None:
         """The last in-sync replica is lost, or a leader was elected uncleanly: records may go, as documented."""

@@ -13,7 +13,7 @@ whatever stands on it reach the nodes of `context.bootstrap`. Threads, real sock
             number = context.random.getrandbits(32)
             try:
                 acked[await client.produce("numbers", 0, b"%d" % number)] = b"%d" % number
-            except AWAY:                      # nobody led, or it died on the way: it may be there, or not
+            except AWAY:                      # no leader, or it died on the way: it may be there, or not
                 await asyncio.sleep(0.05)
         await context.recovered()
         records = dict(await client.read("numbers", 0))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 
@@ -16,7 +16,7 @@ from raftlog.admin.errors import ApiError, no_room_for_bodies
 from raftlog.admin.json_text import read_json
 from raftlog.admin.limits import Limits
 from raftlog.base.memory import Account
-from raftlog.base.turns import Turns
+from raftlog.base.turns import HasTurns, run_steps
 
 AT_ONCE: Final = 256
 """Objects that are handed over in one round, if so many have arrived."""
@@ -115,7 +115,7 @@ class Objects:
 
 
 async def rounds(
-    content: Chunks, kind: Any, limits: Limits, bodies: Account, *, turns: Turns
+    content: Chunks, kind: Any, limits: Limits, bodies: Account, *, of: HasTurns
 ) -> AsyncGenerator[Sequence[Any], None]:
     """Yield the arrived objects: a `kind` for each, an ApiError in place of each invalid object.
 
@@ -124,7 +124,7 @@ async def rounds(
     """
     objects = Objects(limits.record_bytes, bodies)
     try:
-        async with aclosing(_rounds(content, kind, limits, objects, turns=turns)) as arriving:
+        async with aclosing(_rounds(content, kind, limits, objects, of=of)) as arriving:
             async for each in arriving:
                 yield each
     finally:
@@ -132,7 +132,7 @@ async def rounds(
 
 
 async def _rounds(
-    content: Chunks, kind: Any, limits: Limits, objects: Objects, *, turns: Turns
+    content: Chunks, kind: Any, limits: Limits, objects: Objects, *, of: HasTurns
 ) -> AsyncGenerator[Sequence[Any], None]:
     clock = asyncio.get_running_loop().time
     over_at = clock() + limits.stream_s
@@ -146,9 +146,9 @@ async def _rounds(
         except ApiError as error:  # a newer stream needed this stream's place
             yield [error]
             return
-        texts = await _cut(objects, chunk, turns)
+        texts = await run_steps(of, _cut(objects, chunk))
         for start in range(0, len(texts), AT_ONCE):
-            found = [await _read(each, kind, turns) for each in texts[start : start + AT_ONCE]]
+            found = [await _read(each, kind, of) for each in texts[start : start + AT_ONCE]]
             bad = next((number for number, each in enumerate(found) if _ends_all(each)), None)
             yield found if bad is None else found[: bad + 1]
             if bad is not None:
@@ -169,20 +169,20 @@ async def _chunk(content: Chunks, until: float, clock: Callable[[], float]) -> b
         return await content.readany()
 
 
-async def _cut(objects: Objects, chunk: bytes, turns: Turns) -> list[bytes]:
-    """Return the objects that are complete with a chunk."""
+def _cut(objects: Objects, chunk: bytes) -> Generator[None, None, list[bytes]]:
+    """Return the objects that are complete with a chunk; yield between slices of work."""
     texts = objects.feed(chunk[:CUT_AT_ONCE])
     for start in range(CUT_AT_ONCE, len(chunk), CUT_AT_ONCE):
         if objects.fault is not None:
             break
-        await turns.next()
+        yield
         texts += objects.feed(chunk[start : start + CUT_AT_ONCE])
     return texts
 
 
-async def _read(text: bytes, kind: Any, turns: Turns) -> Any:
+async def _read(text: bytes, kind: Any, of: HasTurns) -> Any:
     try:
-        return await read_json(text, kind, what="record", turns=turns)
+        return await read_json(text, kind, what="record", of=of)
     except ApiError as error:
         return error
 

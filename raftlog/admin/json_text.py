@@ -11,13 +11,14 @@ string in it has an end. In a text of many quotes without an end, each search wo
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
 
 from raftlog.admin.errors import ApiError
-from raftlog.base.turns import Turns
+from raftlog.base.turns import HasTurns, run_steps
 
 _UP_TO_FLOAT: Final = re.compile(
     rb"""(?:[^-"0-9]++|"(?:[^"\\]++|\\.)*+"|(?!-?[0-9]++[.eE])-?[0-9]++){0,1000}(-?[0-9]++[.eE][0-9.eE+-]*+)?""",
@@ -31,14 +32,14 @@ MOST_DIGITS: Final = 19
 """An integer of 64 bits has no more; longer numbers are left alone, and refused by their type."""
 
 
-async def read_json(text: bytes, kind: Any, *, what: str, turns: Turns) -> Any:
-    """Decode a JSON text as `kind`; `turns.next` may raise.
+async def read_json(text: bytes, kind: Any, *, what: str, of: HasTurns) -> Any:
+    """Decode a JSON text as `kind`, in slices. A turn of the request's may raise.
 
     Raise ApiError: 422 for another shape, 400 if it is not JSON.
     """
     try:
         text.decode()  # what is kept as it came is not looked at by the parser
-        return await _read(text, kind, turns)
+        return await run_steps(of, _decoding(text, kind))
     except msgspec.ValidationError as error:
         raise ApiError(422, f"{what}: {error}") from None
     except UnicodeDecodeError:
@@ -47,24 +48,25 @@ async def read_json(text: bytes, kind: Any, *, what: str, turns: Turns) -> Any:
         raise ApiError(400, f"the {what} is not JSON: {error}") from None
 
 
-async def _read(text: bytes, kind: Any, turns: Turns) -> Any:
+def _decoding(text: bytes, kind: Any) -> Generator[None, None, Any]:
+    """Return what `read_json` returns; yield between slices of work."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:
         if "got `float`" not in str(error):
             raise
-    await turns.next()
+    yield
     msgspec.json.decode(text, type=msgspec.Raw)  # the parser above stopped at the number
     # With whole numbers written as such it must be valid; only then is the lenient parser safe.
-    whole = await _without_fractions(text, turns)
-    await turns.next()
+    whole = yield from _without_fractions(text)
+    yield
     msgspec.json.decode(whole, type=kind)
-    await turns.next()
+    yield
     return msgspec.json.decode(text, type=kind, strict=False)
 
 
-async def _without_fractions(text: bytes, turns: Turns) -> bytes:
-    """Return a JSON text with each number with a zero fraction written as an integer."""
+def _without_fractions(text: bytes) -> Generator[None, None, bytes]:
+    """Return a JSON text with each number with a zero fraction written as an integer; yield between slices."""
     found, copied, in_turn = bytearray(), 0, 0
     for part in _UP_TO_FLOAT.finditer(text):
         is_float = part[1] is not None
@@ -75,7 +77,7 @@ async def _without_fractions(text: bytes, turns: Turns) -> bytes:
         in_turn += 1 if is_float else FLOATS_AT_ONCE // TOKENS_AT_ONCE
         if in_turn >= FLOATS_AT_ONCE:
             in_turn = 0
-            await turns.next()
+            yield
     return bytes(found + text[copied:])
 
 

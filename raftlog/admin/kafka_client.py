@@ -7,19 +7,18 @@ its request with BrokerUnreachable. The request may have been carried out, so it
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 from raftlog.admin.view import Introduce
 from raftlog.base.config import NodeConfig
 from raftlog.base.errors import KafkaError
-from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
 from raftlog.metadata.image import Endpoint, MetadataImage
+from raftlog.protocol.asyncio_connection import AsyncioConnection
 from raftlog.protocol.client_versions import VERSIONS
-from raftlog.protocol.conversation import Conversation, ConversationLost
 from raftlog.security.acls import ADMIN_CLIENT
 
 CONNECT_S: Final = 2.0
@@ -82,7 +81,9 @@ class Asker:
         wire = await self._wire(broker_id)
         self._busy.add(wire)
         try:
-            answer = await wire.ask(api_key, message, by)
+            answer = await wire.ask(
+                api_key, VERSIONS[api_key], message, client_id=f"{ADMIN_CLIENT} {by}".strip()
+            )
         except BaseException:
             wire.close()  # an unawaited response would be taken for the next
             raise
@@ -170,79 +171,16 @@ class AskerFor:
         return await self._asker.ask(api_key, message, broker_id=broker_id, at_once=at_once, by=self._by)
 
 
-class _Wire(asyncio.Protocol, Guard):
+class _Wire(AsyncioConnection):
     """One connection. A failure over a broker's bytes costs this connection only."""
 
     def __init__(self, broker_id: int) -> None:
+        super().__init__()
         self._broker_id = broker_id
-        self.closed = False
-        self._conversation = Conversation()
-        self._waiting: deque[asyncio.Future[Any]] = deque()
-        self._transport: asyncio.Transport | None = None
-
-    def ask(self, api_key: int, message: Any, by: str = "") -> asyncio.Future[Any]:
-        """Send a request; the future is its response, or BrokerUnreachable."""
-        client_id = f"{ADMIN_CLIENT} {by}".strip()
-        return self._send(
-            self._conversation.request(api_key, VERSIONS[api_key], message, client_id=client_id)
-        )
-
-    def exchange(self, frame: bytes) -> asyncio.Future[bytes]:
-        """Send a whole frame; the future is the response's frame without its length, or BrokerUnreachable."""
-        self._conversation.expect_frame()
-        return self._send(frame)
-
-    def _send(self, frame: bytes) -> asyncio.Future[Any]:
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self._transport is None:
-            answer.set_exception(self._lost())
-            return answer
-        try:
-            self._transport.write(frame)
-        except RuntimeError:  # uvloop closed it silently
-            answer.set_exception(self._lost())
-            self.connection_lost(None)
-            return answer
-        self._waiting.append(answer)
-        return answer
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def abort(self) -> None:
-        self.close()
 
     def crash(self, what: str) -> None:
         self.close()
         log.exception("admin_wire_crashed", what=what, broker_id=self._broker_id)
 
-    def _lost(self) -> BrokerUnreachable:
+    def lost(self) -> BrokerUnreachable:
         return BrokerUnreachable(f"broker {self._broker_id} closed the connection")
-
-    # Called by the transport.
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for response in self._conversation.receive(data):
-                answer = self._waiting.popleft()
-                if not answer.done():
-                    answer.set_result(response)
-        except ConversationLost:
-            self.close()
-        except Exception:
-            self.crash("data_received")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-        self._transport = None
-        self.run_guarded(self._fail_waiting)
-
-    def _fail_waiting(self) -> None:
-        while self._waiting:
-            answer = self._waiting.popleft()
-            if not answer.done():
-                answer.set_exception(self._lost())

@@ -16,6 +16,7 @@ from raftlog.admin.loop_lag import LoopLag
 from raftlog.admin.response_pieces import send
 from raftlog.admin.route import Call, Route
 from raftlog.admin.scrape import Scrape, gather
+from raftlog.base.turns import in_slices
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 GZIP_LEVEL: Final = 3
@@ -48,9 +49,8 @@ async def get_metrics(call: Call) -> web.StreamResponse:
     response = web.StreamResponse(headers=headers)
     try:
         await response.prepare(call.raw)
-        for piece in pieces:
+        async for piece in in_slices(node, pieces, 1):
             await send(response, piece, call.raw, within_s=call.limits.chunk_s)
-            await node.turns.next()
         await response.write_eof()
     except ConnectionError:
         pass  # the client is gone, or did not read and was cut off

@@ -326,7 +326,7 @@ class AdminServer:
                 text = await self._read(request.content)
         except TimeoutError:
             raise ApiError(408, f"the body did not arrive within {self._limits.body_s:g} s") from None
-        return await read_json(text, route.body, what="body", turns=call.turns)
+        return await read_json(text, route.body, what="body", of=call)
 
     async def _read(self, stream: StreamReader) -> bytes:
         """Return a body; its bytes count among all bodies until it is complete."""

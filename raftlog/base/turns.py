@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextvars import Context, ContextVar, copy_context
 from itertools import count
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -132,6 +132,31 @@ async def each_part(
             done = 0
             await of.turns.next()
     return results
+
+
+class in_slices(Generic[Part]):
+    """Yield the parts in an `async for`, and yield to the loop after every `at_once`, if there are more."""
+
+    __slots__ = ("_at_once", "_left", "_parts", "_turns")
+
+    def __init__(self, of: HasTurns, parts: Iterable[Part], at_once: int = PARTS_AT_ONCE) -> None:
+        self._turns = of.turns
+        self._parts = iter(parts)
+        self._left = self._at_once = at_once
+
+    def __aiter__(self) -> in_slices[Part]:
+        return self
+
+    async def __anext__(self) -> Part:
+        try:
+            part = next(self._parts)
+        except StopIteration:
+            raise StopAsyncIteration from None
+        if not self._left:
+            self._left = self._at_once
+            await self._turns.next()
+        self._left -= 1
+        return part
 
 
 def batches(parts: Sequence[Part], size: int = PARTS_AT_ONCE) -> Iterator[Sequence[Part]]:

@@ -9,7 +9,7 @@ from typing import Any
 from raftlog.broker.api import Api, Change
 from raftlog.broker.audit import Outcome, Outcomes
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import each_part
+from raftlog.broker.long_work.turns import each_part
 from raftlog.security.acls import ADMIN_API
 
 

@@ -22,7 +22,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from raftlog.broker.controller_requests import CONFIG_SIZE, ask_in_parts, wait_for_image, wait_for_leaders
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import each_part
+from raftlog.broker.long_work.turns import each_part
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 

@@ -34,12 +34,12 @@ from raftlog.broker.controller_requests import ASKED_BY
 from raftlog.broker.handlers import api_versions, fetch, find_api, produce
 from raftlog.broker.links import peer_auth
 from raftlog.broker.links.broker_links import CLIENT_ID
+from raftlog.broker.long_work.long_turns import LONG_TURN_S
+from raftlog.broker.long_work.object_memory import expected_bytes
+from raftlog.broker.long_work.turns import completed, decoded, encoded, is_incomplete
 from raftlog.broker.network import peer_handshake
-from raftlog.broker.network.long_turns import LONG_TURN_S
-from raftlog.broker.network.object_memory import expected_bytes
 from raftlog.broker.network.responses import Slot
 from raftlog.broker.rights import demand_needed
-from raftlog.broker.turns import completed, decoded, encoded, is_incomplete
 from raftlog.protocol.apis import APIS, PRODUCE_ADVERTISED_FROM, ApiKey
 from raftlog.protocol.codec import (
     RequestHeader,

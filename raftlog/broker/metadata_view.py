@@ -19,7 +19,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import INTERNAL_TOPICS, NO_BROKER
 from raftlog.broker.controller_session import may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import Weighed, each_part
+from raftlog.broker.long_work.turns import Weighed, each_part
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey

@@ -21,7 +21,7 @@ from raftlog.base.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import each_part
+from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.consumer.topic_regex_resolver import Viewer
 from raftlog.metadata.features import client_demands
 from raftlog.metadata.image import MetadataImage, SupportedFeature

@@ -38,7 +38,8 @@ CONNECT_S: Final = 2.0
 """How long to try one broker: its partitions and groups may be elsewhere by then. If any broker will do, the timeout
 doubles with each round over the servers, since a server may hang, or all may be slow."""
 ANSWER_S: Final = 5.0
-"""Timeout of a response if another broker can be asked instead. It doubles with each attempt."""
+"""Timeout of a response if another broker can be asked instead, or may lead or coordinate by then. It doubles with each
+attempt."""
 REFUSED_FOR_S: Final = 1.0
 """Logins may fail this long before they count as refused: a new user is not known to every broker at once."""
 GROUP_KEY: Final = 0
@@ -243,16 +244,20 @@ class Cluster:
         """Return the response of a group's coordinator, wherever it is. Raise KafkaError, Unreachable, Refused.
 
         `errors` returns the codes of the response's parts, of which some may say that the coordinator moved. Without
-        `check`, a response with another error is returned.
+        `check`, a response with another error is returned. A coordinator that is silent for ANSWER_S is looked up
+        again, for requests that may be repeated. With `timeout_s` it may be silent for that long.
         """
         deadline = time.monotonic() + self.timeout_s
+        patience_s = ANSWER_S if api_key in REPEATABLE else math.inf
         while True:
             try:
                 broker = self.coordinator(group)
-                answer = self.ask(api_key, build, broker=broker, timeout_s=timeout_s, check=False)
+                limit_s = min(deadline - time.monotonic(), patience_s) if timeout_s is None else timeout_s
+                answer = self.ask(api_key, build, broker=broker, timeout_s=limit_s, check=False)
             except Unreachable as error:
                 if _is_late(deadline) or not (api_key in REPEATABLE or isinstance(error, NotConnected)):
                     raise
+                patience_s *= 2
             else:
                 whole = getattr(answer, "error_code", 0)
                 found = [from_code(code) for code in (whole, *errors(answer)) if code]

@@ -12,22 +12,26 @@ from typing import Any, Final, NamedTuple
 from raftlog.base.errors import from_code
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.client_versions import version_for
-from raftlog.protocol.conversation import Conversation
+from raftlog.protocol.conversation import MAX_RESPONSE_BYTES, Conversation
 from raftlog.protocol.message_builders import request_builders
 from raftlog.security.sasl_client import Login, login_messages
 
 CLIENT_ID: Final = "raftlog"
-RECEIVE_BYTES: Final = 1 << 18
-"""Bytes taken from the socket at once."""
 
 
 class Connection:
     """A connection to a broker that has accepted this client. Use it in `with`."""
 
-    def __init__(self, connected: socket.socket, client_id: str = CLIENT_ID) -> None:
+    def __init__(
+        self,
+        connected: socket.socket,
+        client_id: str = CLIENT_ID,
+        *,
+        max_response_bytes: int = MAX_RESPONSE_BYTES,
+    ) -> None:
         self._socket = connected
         self._client_id = client_id
-        self._conversation = Conversation()
+        self._conversation = Conversation(max_response_bytes=max_response_bytes)
         self._responses: deque[Any] = deque()
         self._served: dict[int, tuple[int, int]] | None = None
         self.is_closed = False
@@ -41,6 +45,10 @@ class Connection:
     def close(self) -> None:
         self.is_closed = True
         self._socket.close()
+
+    def release_memory(self) -> None:
+        """Release the memory of large responses."""
+        self._conversation.release_memory()
 
     def fileno(self) -> int:
         """Return the socket's descriptor, to wait for a response."""
@@ -83,10 +91,10 @@ class Connection:
         """Return the next response. Raise OSError, which leaves the connection unusable."""
         try:
             while not self._responses:
-                data = self._socket.recv(RECEIVE_BYTES)
-                if not data:
+                received = self._socket.recv_into(self._conversation.get_buffer())
+                if not received:
                     raise ConnectionResetError("the broker closed the connection")
-                self._responses.extend(self._conversation.receive(data))
+                self._responses.extend(self._conversation.received(received))
         except BaseException:  # a response that comes later would be taken for the next
             self.close()
             raise

@@ -167,34 +167,7 @@ class Fetcher:
 
     def _send_fetch(self, connection: Connection, offsets: dict[PartitionKey, int]) -> None:
         version = connection.version_of(ApiKey.FETCH)
-        make, options = request_builders(ApiKey.FETCH, version), self.options
-        topics: dict[str, list[Any]] = {}
-        for (topic, number), offset in offsets.items():
-            topics.setdefault(topic, []).append(
-                make.FetchPartition(
-                    partition=number,
-                    current_leader_epoch=-1,
-                    fetch_offset=offset,
-                    last_fetched_epoch=-1,
-                    log_start_offset=-1,
-                    partition_max_bytes=options.partition_bytes,
-                )
-            )
-        request = make.FetchRequest(
-            replica_id=-1,
-            max_wait=options.wait_ms,
-            min_bytes=options.min_bytes,
-            max_bytes=FETCH_BYTES,
-            isolation_level=int(options.committed),
-            session_id=NO_SESSION[0],
-            session_epoch=NO_SESSION[1],
-            topics=tuple(
-                make.FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()
-            ),
-            forgotten_topics_data=(),
-            rack_id="",  # so that leaders answer themselves
-        )
-        connection.send(ApiKey.FETCH, version, request)
+        connection.send(ApiKey.FETCH, version, fetch_request(version, offsets, self.options))
 
     def _look_again(self, partitions: Iterable[PartitionKey]) -> None:
         for key in partitions:
@@ -266,6 +239,37 @@ class Fetcher:
     def _is_gone(self, key: PartitionKey) -> bool:
         """Whether the partition was deleted."""
         return key[1] not in self._cluster.metadata([key[0]]).topics[key[0]].partitions
+
+
+def fetch_request(
+    version: int, offsets: Mapping[PartitionKey, int], options: Options, *, max_bytes: int = FETCH_BYTES
+) -> Any:
+    """Return a Fetch of partitions from these offsets, outside of any fetch session. `max_bytes` is for them all."""
+    make = request_builders(ApiKey.FETCH, version)
+    topics: dict[str, list[Any]] = {}
+    for (topic, number), offset in offsets.items():
+        topics.setdefault(topic, []).append(
+            make.FetchPartition(
+                partition=number,
+                current_leader_epoch=-1,
+                fetch_offset=offset,
+                last_fetched_epoch=-1,
+                log_start_offset=-1,
+                partition_max_bytes=options.partition_bytes,
+            )
+        )
+    return make.FetchRequest(
+        replica_id=-1,
+        max_wait=options.wait_ms,
+        min_bytes=options.min_bytes,
+        max_bytes=max_bytes,
+        isolation_level=int(options.committed),
+        session_id=NO_SESSION[0],
+        session_epoch=NO_SESSION[1],
+        topics=tuple(make.FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()),
+        forgotten_topics_data=(),
+        rack_id="",  # so that leaders answer themselves
+    )
 
 
 def list_offsets(

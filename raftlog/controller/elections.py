@@ -1,4 +1,7 @@
-"""Requested leader elections, preferred and unclean (KIP-460), and the periodic rebalance (KIP-183)."""
+"""Requested leader elections, preferred and unclean (KIP-460), and the periodic rebalance (KIP-183).
+
+The leader after a broker's death is chosen by `leader_and_isr`.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ librdkafka at the position reached. librdkafka implements waits, retries and err
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -15,8 +14,13 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from raftlog.base.errors import KafkaError
+from raftlog.client.connection import Connection, Dialer
+from raftlog.client.fetching import Options, fetch_request
+from raftlog.client.metadata import read_metadata
 from raftlog.pipeline.offsets import Range, TopicPartition
 from raftlog.pipeline.record_columns import Batch, to_arrow
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import request_builders
 from raftlog.records.batch import iter_headers
 from raftlog.records.visible import visible_batches
 
@@ -37,21 +41,15 @@ PLAIN_PER_COMPRESSED: Final = 8
 TIMEOUT_S: Final = 2.0
 """How long a node may be silent before librdkafka takes over, which waits for longer."""
 MAX_WAIT_MS: Final = 500
-CLIENT_ID: Final = b"raftlog-spark"
-FETCH: Final = (1, 11)
-METADATA: Final = (3, 4)
-"""API keys and versions: the last that are neither flexible nor need topic ids, which Kafka 2.3 to 4 all serve."""
+CLIENT_ID: Final = "raftlog-spark"
 
-_CORRELATION_ID: Final = 1
-_REQUEST: Final = struct.Struct(">ihhih")
-_FETCH: Final = struct.Struct(">iiiibiii")
-_FETCH_PARTITION: Final = struct.Struct(">iiiqqi")
-NO_SESSION: Final = (0, -1)
 _INCIDENTS: Final = (OSError, KafkaError, struct.error, ValueError, OverflowError)  # the last: no such port
 
 _idle: dict[tuple[str, TopicPartition], Leader] = {}
 """Idle connections of this process to leaders: each trigger of a stream reads from the same leaders."""
 MAX_IDLE: Final = 64
+_answering: dict[str, str] = {}
+"""The server that answered last, by bootstrap.servers."""
 
 
 class Unusual(OSError):
@@ -153,135 +151,69 @@ class Leader:
     """A connection to a broker that leads the partition. One request is under way at a time."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), TIMEOUT_S)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._buffer = memoryview(b"")
+        connected = Dialer().connect(host, port, TIMEOUT_S)
+        self._connection = Connection(connected, CLIENT_ID, max_response_bytes=MAX_ANSWER_BYTES)
 
     def close(self) -> None:
-        self._socket.close()
+        self._connection.close()
 
     def release_memory(self) -> None:
-        """Give up the memory for answers, which is as large as the largest of them."""
-        self._buffer = memoryview(b"")
+        """Release the memory for answers, which is as large as the largest of them."""
+        self._connection.release_memory()
 
     def ask(self, at: TopicPartition, offset: int, *, max_bytes: int, committed: bool) -> None:
         """Send a Fetch for one partition, outside of any fetch session."""
-        self._send(
-            FETCH,
-            _FETCH.pack(-1, MAX_WAIT_MS, 1, max_bytes, committed, *NO_SESSION, 1)
-            + _string(at.topic)
-            + _FETCH_PARTITION.pack(1, at.partition, -1, offset, -1, max_bytes)
-            + struct.pack(">ih", 0, 0),  # no topic is forgotten, and no rack is named
-        )
+        version = self._connection.version_of(ApiKey.FETCH)
+        options = Options(committed=committed, wait_ms=MAX_WAIT_MS, partition_bytes=max_bytes)
+        request = fetch_request(version, {(at.topic, at.partition): offset}, options, max_bytes=max_bytes)
+        self._connection.send(ApiKey.FETCH, version, request)
 
     def fetched(self) -> Fetched:
-        """Return the answer to `ask`, in memory that the next answer overwrites.
-
-        Raises Unusual if it is an error, struct.error if it is malformed.
-        """
-        answer = self._receive()
-        _throttle_ms, error, _session = answer.numbers(">ihi")
-        if error or answer.numbers(">i") != (1,):
-            raise Unusual(f"Fetch failed with error {error}")
-        answer.string()
-        count, _partition, error, *_offsets = answer.numbers(">iihqqq")
-        if count != 1 or error:
-            raise Unusual(f"Fetch failed with error {error}")
-        (aborted,) = answer.numbers(">i")
-        transactions = [answer.numbers(">qq") for _ in range(aborted)]
-        _preferred_replica, size = answer.numbers(">ii")
-        return Fetched(answer.rest(size), [(producer_id, first) for producer_id, first in transactions])
+        """Return the answer to `ask`. Raises Unusual if it is an error."""
+        answer = self._connection.receive()
+        parts = [part for topic in answer.responses for part in topic.partitions]
+        if answer.error_code or len(parts) != 1 or parts[0].error_code:
+            raise Unusual("Fetch failed")
+        aborted = [(each.producer_id, each.first_offset) for each in parts[0].aborted_transactions or ()]
+        return Fetched(memoryview(parts[0].records or b""), aborted)
 
     def find(self, at: TopicPartition) -> tuple[str, int]:
         """Return the address of the partition's leader. Raises Unusual if there is none."""
-        self._send(METADATA, struct.pack(">i", 1) + _string(at.topic) + b"\0")  # and do not create it
-        answer = self._receive()
-        _throttle_ms, brokers = answer.numbers(">ii")
-        addresses: dict[int, tuple[str, int]] = {}
-        for _ in range(brokers):
-            (node_id,) = answer.numbers(">i")
-            host = answer.string()
-            (port,) = answer.numbers(">i")
-            addresses[node_id] = (host, port)
-            answer.string()
-        answer.string()
-        _controller, _topics, error = answer.numbers(">iih")
-        answer.string()
-        _is_internal, partitions = answer.numbers(">bi")
-        for _ in range(partitions if not error else 0):
-            error, partition, node_id = answer.numbers(">hii")
-            for _ in ("replicas", "ISR"):
-                answer.numbers(f">{answer.numbers('>i')[0]}i")
-            if partition == at.partition and not error and node_id in addresses:
-                return addresses[node_id]
-        raise Unusual(f"{at} has no leader")
-
-    def _send(self, api: tuple[int, int], body: bytes) -> None:
-        size = _REQUEST.size - 4 + len(CLIENT_ID) + len(body)
-        self._socket.sendall(_REQUEST.pack(size, *api, _CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID + body)
-
-    def _receive(self) -> Answer:
-        size, correlation_id = struct.unpack(">ii", self._take(8))
-        if correlation_id != _CORRELATION_ID or not 4 <= size <= MAX_ANSWER_BYTES:
-            raise Unusual("this is no answer to our request")
-        return Answer(self._take(size - 4))
-
-    def _take(self, size: int) -> memoryview:
-        if len(self._buffer) < size:
-            self._buffer = memoryview(bytearray(size))  # and used again: first touches of memory are dear
-        taken = self._buffer[:size]
-        filled = 0
-        while filled < size:
-            count = self._socket.recv_into(taken[filled:])
-            if not count:
-                raise Unusual("the connection was closed")
-            filled += count
-        return taken
-
-
-class Answer:
-    """The bytes of a response, read from front to back."""
-
-    def __init__(self, content: memoryview) -> None:
-        self._content = content
-        self._position = 0
-
-    def numbers(self, layout: str) -> tuple[int, ...]:
-        """Return the next numbers. Raises struct.error at the end."""
-        found = struct.unpack_from(layout, self._content, self._position)
-        self._position += struct.calcsize(layout)
-        return found
-
-    def string(self) -> str:
-        """Return the next string, empty for null."""
-        (size,) = self.numbers(">h")
-        return str(self.rest(max(0, size)), "utf-8")
-
-    def rest(self, size: int) -> memoryview:
-        """Return the next bytes without a copy; fewer at the end."""
-        begin = self._position
-        self._position += max(0, size)
-        return self._content[begin : self._position]
+        version = self._connection.version_of(ApiKey.METADATA)
+        make = request_builders(ApiKey.METADATA, version)
+        topics = (make.MetadataRequestTopic(name=at.topic),)
+        request = make.MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        found = read_metadata(self._connection.exchange(ApiKey.METADATA, version, request))
+        topic = found.topics.get(at.topic)
+        partition = None if topic is None else topic.partitions.get(at.partition)
+        leader = None if partition is None else found.brokers.get(partition.leader)
+        if leader is None:
+            raise Unusual(f"{at} has no leader")
+        return leader.host, leader.port
 
 
 def find_leader(servers: str, at: TopicPartition) -> Leader:
-    """Return a connection to the leader, by the response of the first server that answers. Raise Unusual."""
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
+    """Return a connection to the leader, by the response of the first server that answers. Raise Unusual.
+
+    A silent server is left for the next after TIMEOUT_S. The next call begins with the server that answered.
+    """
+    named = [each.strip() for each in servers.split(",")]
+    named.sort(key=lambda each: each != _answering.get(servers))
+    for server in named:
+        host, _, port = server.rpartition(":")
         if not port.isdecimal():
             continue
+        asked = None
         try:
             asked = Leader(host.strip("[]"), int(port))
-        except OSError:
-            continue
-        try:
             address = asked.find(at)
+        except Unusual:
+            raise
+        except _INCIDENTS:
+            continue
         finally:
-            asked.close()
+            if asked is not None:
+                asked.close()
+        _answering[servers] = server
         return Leader(*address)
     raise Unusual("no server answers")
-
-
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded

@@ -3,24 +3,35 @@
 A broker answers the requests of a connection in the order in which they were sent. Responses are matched with pending
 requests in that order, and each correlation id is checked. An error here means that the position in the stream is lost:
 the connection must close.
+
+A socket writes what it receives to `Conversation.get_buffer()` and calls `received`, or passes bytes to `receive`. A
+connection with a `FrameBuffer` of its own passes each frame to `InFlightRequests.response_in`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from struct import Struct
+from struct import error as struct_error
 from typing import Any, Final, NamedTuple
 
 from raftlog.base.errors import InvalidRequest
 from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
-from raftlog.protocol.frames import PREFIX_BYTES
+from raftlog.protocol.frames import FrameBuffer, FramingLost
 
 MAX_RESPONSE_BYTES: Final = 64 << 20
 """A longer response is refused."""
 NO_RESPONSE: Final = "the answer is none of Kafka's protocol"
 
-_LENGTH: Final = Struct(">i")
+Encode = Callable[[int], bytes]
+"""Returns the frame of a request with this correlation id."""
+Decode = Callable[[memoryview], Any]
+"""Returns the response in a frame without its length. The frame is valid only during the call."""
+
+_CORRELATION_ID: Final = Struct(">i")
+_LAST_CORRELATION_ID: Final = 0x7FFF_FFFF
 
 
 class ConversationLost(ConnectionError):
@@ -28,60 +39,91 @@ class ConversationLost(ConnectionError):
 
 
 class _Pending(NamedTuple):
-    """A request without a response yet; `api_key` None: its response is returned as bytes."""
+    """A request without a response yet; `correlation_id` None: its response is no message of Kafka's."""
 
-    api_key: int | None
-    version: int
-    correlation_id: int
+    decode: Decode
+    correlation_id: int | None
 
 
-class Conversation:
-    """The pending requests of one connection, and the bytes of a response that is not complete yet."""
+class InFlightRequests:
+    """The requests of one connection that have no response yet, as NetworkClient's class of this name."""
 
-    def __init__(self, *, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
-        self._max_response_bytes = max_response_bytes
+    def __init__(self) -> None:
         self._pending: deque[_Pending] = deque()
-        self._buffer = bytearray()
         self._correlation_id = 0
 
     def request(
         self, api_key: int, version: int, message: Any, *, client_id: str | None, is_answered: bool = True
     ) -> bytes:
         """Return the frame of a request. `is_answered`: False for a Produce with acks=0, which has no response."""
-        self._correlation_id += 1
-        header = RequestHeader(api_key, version, self._correlation_id, client_id)
-        frame = encode_request(header, message)
-        if is_answered:
-            self._pending.append(_Pending(api_key, version, self._correlation_id))
+        return self.request_by(
+            lambda number: encode_request(RequestHeader(api_key, version, number, client_id), message),
+            partial(_decode_message, api_key, version) if is_answered else None,
+        )
+
+    def request_by(self, encode: Encode, decode: Decode | None) -> bytes:
+        """Return the frame that `encode` makes; its response is what `decode` returns. None: there is no response."""
+        self._correlation_id = number = (self._correlation_id + 1) & _LAST_CORRELATION_ID
+        frame = encode(number)
+        if decode is not None:
+            self._pending.append(_Pending(decode, number))
         return frame
 
     def expect_frame(self) -> None:
-        """Expect a response that is no message of Kafka's; `receive` yields its bytes, correlation id included."""
-        self._pending.append(_Pending(None, 0, 0))
+        """Expect a response that is no message of Kafka's: its frame's bytes, correlation id included."""
+        self._pending.append(_Pending(bytes, None))
+
+    def response_in(self, frame: memoryview) -> Any:
+        """Return the response in a frame without its length. Raise ConversationLost."""
+        if not self._pending:
+            raise ConversationLost(NO_RESPONSE)
+        pending = self._pending.popleft()
+        if pending.correlation_id is not None:
+            if len(frame) < _CORRELATION_ID.size:
+                raise ConversationLost(NO_RESPONSE)
+            if _CORRELATION_ID.unpack_from(frame)[0] != pending.correlation_id:
+                raise ConversationLost("the answer is to another request")
+        try:
+            return pending.decode(frame)
+        except (InvalidRequest, IndexError, struct_error):
+            raise ConversationLost(NO_RESPONSE) from None
+
+
+class Conversation(InFlightRequests, FrameBuffer):
+    """The requests in flight of one connection, and the bytes of a response that is not complete yet."""
+
+    def __init__(self, *, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
+        InFlightRequests.__init__(self)
+        FrameBuffer.__init__(self, max_response_bytes)
+        self._responses: deque[Any] = deque()
 
     def receive(self, data: bytes) -> Iterator[Any]:
         """Yield the responses that are complete with these bytes, in order. Raise ConversationLost."""
-        self._buffer += data
-        while len(self._buffer) >= PREFIX_BYTES:
-            size = _LENGTH.unpack_from(self._buffer)[0]
-            if not PREFIX_BYTES <= size <= self._max_response_bytes or not self._pending:
-                raise ConversationLost(NO_RESPONSE)
-            end = PREFIX_BYTES + size
-            if len(self._buffer) < end:
-                return
-            with memoryview(self._buffer) as received:
-                frame = memoryview(bytes(received[PREFIX_BYTES:end]))
-            del self._buffer[:end]
-            yield _decode(self._pending.popleft(), frame)
+        rest = memoryview(data)
+        while rest:
+            room = self.get_buffer()
+            taken = min(len(room), len(rest))
+            room[:taken] = rest[:taken]
+            rest = rest[taken:]
+            yield from self.received(taken)
+
+    def received(self, nbytes: int) -> Iterator[Any]:
+        """Yield the responses that are complete with `nbytes` more in the buffer, in order. Raise ConversationLost."""
+        lost = None
+        try:
+            self.take_frames(nbytes, self._take)
+        except FramingLost:
+            lost = ConversationLost(NO_RESPONSE)
+        except ConversationLost as error:
+            lost = error
+        while self._responses:
+            yield self._responses.popleft()
+        if lost is not None:
+            raise lost
+
+    def _take(self, frame: memoryview) -> None:
+        self._responses.append(self.response_in(frame))
 
 
-def _decode(pending: _Pending, frame: memoryview) -> Any:
-    if pending.api_key is None:
-        return bytes(frame)
-    try:
-        correlation_id, message = decode_response(pending.api_key, pending.version, frame)
-    except (InvalidRequest, IndexError):
-        raise ConversationLost(NO_RESPONSE) from None
-    if correlation_id != pending.correlation_id:
-        raise ConversationLost("the answer is to another request")
-    return message
+def _decode_message(api_key: int, version: int, frame: memoryview) -> Any:
+    return decode_response(api_key, version, frame)[1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk, half_changed
@@ -26,7 +26,6 @@ from raftlog.records.header import (
 from raftlog.records.validation import WalkRules
 from raftlog.storage import damage as damages
 from raftlog.storage import recovery, retention
-from raftlog.storage.append_info import LogAppendInfo
 from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batches
 from raftlog.storage.flush import FlushState, FlushTicket
 from raftlog.storage.index_check import check_time_before
@@ -40,9 +39,17 @@ from raftlog.storage.segment import Segment
 if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
-__all__ = ["Log", "LogAppendInfo"]
-
 _new_tuple = tuple.__new__
+
+
+class LogAppendInfo(NamedTuple):
+    """The position of a produced batch. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
+
+    base_offset: int
+    end_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
 
 
 class Log(LogReads):

@@ -57,7 +57,7 @@ def read(body: Dripping, limits: Limits | None = None, bodies: Account | None = 
     """Return all rounds, in virtual time."""
 
     async def scenario(_: object) -> list[Any]:
-        arriving = rounds(body, Numbered, limits or Limits(), bodies or ROOM, turns=Turns())
+        arriving = rounds(body, Numbered, limits or Limits(), bodies or ROOM, of=Turns())
         return [list(each) async for each in arriving]
 
     return simulate(scenario)
@@ -69,13 +69,17 @@ class Turns:
     def __init__(self) -> None:
         self.taken = 0
 
+    @property
+    def turns(self) -> Turns:
+        return self
+
     async def next(self) -> None:
         self.taken += 1
 
 
 def read_body(text: bytes, turns: Turns | None = None) -> Numbered:
     """Return a body that is an object with a number."""
-    found = asyncio.run(read_json(text, Numbered, what="body", turns=turns or Turns()))
+    found = asyncio.run(read_json(text, Numbered, what="body", of=turns or Turns()))
     assert isinstance(found, Numbered)
     return found
 
@@ -253,11 +257,15 @@ def test_turn_that_fails_ends_the_reading_of_a_body() -> None:
     """A client that left is not read for."""
 
     class NoTurns:
+        @property
+        def turns(self) -> NoTurns:
+            return self
+
         async def next(self) -> None:
             raise ConnectionResetError("the client left")
 
     with pytest.raises(ConnectionResetError):
-        asyncio.run(read_json(b'{"n": 2.0}', Numbered, what="body", turns=NoTurns()))
+        asyncio.run(read_json(b'{"n": 2.0}', Numbered, what="body", of=NoTurns()))
 
 
 @pytest.mark.parametrize("each", [b"[", b'""', b"{}", b'"a",'])
@@ -267,7 +275,7 @@ def test_brackets_and_quotes_of_a_stream_are_looked_at_in_turns(each: bytes) -> 
 
     async def scenario(_: object) -> list[Any]:
         body = Dripping([b'{"n": 1, "data": [' + each * 50_000])
-        arriving = rounds(body, Numbered, Limits(), ROOM, turns=turns)
+        arriving = rounds(body, Numbered, Limits(), ROOM, of=turns)
         return [found async for found in arriving]
 
     simulate(scenario)

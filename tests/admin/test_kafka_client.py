@@ -27,6 +27,9 @@ class Transport(asyncio.Transport):
         if self.is_closed:
             raise RuntimeError("unable to perform operation; the handler is closed")
 
+    def is_closing(self) -> bool:
+        return False
+
     def abort(self) -> None:
         self.aborted = True
 

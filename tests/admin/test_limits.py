@@ -91,7 +91,7 @@ async def take_stream(call: Call) -> web.StreamResponse:
     """A route that wants a stream; it answers in a line for each round."""
     answer = web.StreamResponse()
     await answer.prepare(call.raw)
-    async for found in rounds(call.raw.content, dict, call.limits, call.node.bodies, turns=call.turns):
+    async for found in rounds(call.raw.content, dict, call.limits, call.node.bodies, of=call):
         await answer.write(f"{[str(each) for each in found]}\n".encode())
     return answer
 

@@ -21,7 +21,8 @@ from raftlog.base.errors import (
 from raftlog.base.types import EpochEnd
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.dispatch import dispatch
-from raftlog.broker.network.arrivals import Arrivals
+from raftlog.broker.links.peer_auth import API_KEY as HANDSHAKE_KEY
+from raftlog.broker.long_work.arrivals import Arrivals
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.server import BrokerServer
 from raftlog.broker.replicas.early_batches import EarlyBatches
@@ -404,7 +405,7 @@ class FakePartitionServer:
             replicas=FakeReplicas(self.partitions, elsewhere),  # type: ignore[arg-type]
         )
         self.server = BrokerServer(self.broker, dispatch)
-        self.server.arrivals = Arrivals(self.server.loop, lambda: 0.0)
+        self.server.arrivals = Arrivals(self.server.loop, lambda: 0.0, handshake_api_key=HANDSHAKE_KEY)
         """No test has a busy turn of the loop because its machine is slow."""
         self.server.schemas_loaded.update(EVERY_VERSION)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ import pytest
 from raftlog.base.env import Env
 from raftlog.base.errors import GroupIdNotFound
 from raftlog.base.memory import Account
-from raftlog.base.turns import PARTS_AT_ONCE
+from raftlog.base.turns import PARTS_AT_ONCE, in_slices
 from raftlog.broker.context import RequestContext
-from raftlog.broker.turns import (
+from raftlog.broker.long_work.turns import (
     BYTES_AT_ONCE,
     CALLS_AT_ONCE,
     PARTS_TOGETHER,
@@ -72,6 +73,20 @@ async def test_parts_are_begun_together_and_no_more_than_may_wait() -> None:
     assert [outcome for part, outcome in outcomes if part % 2] == list(range(1, count, 2))
     assert all(isinstance(outcome, GroupIdNotFound) for part, outcome in outcomes if not part % 2)
     assert 1 < most <= PARTS_TOGETHER
+
+
+async def test_slices_have_turns_between_them_and_none_after_the_last() -> None:
+    """In order; as many parts in each slice as the caller says."""
+
+    class Turns:
+        taken = 0
+
+        async def next(self) -> None:
+            self.taken += 1
+
+    turns = Turns()
+    found = [(part, turns.taken) async for part in in_slices(SimpleNamespace(turns=turns), range(6), 2)]
+    assert found == [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (5, 2)] and turns.taken == 2
 
 
 async def test_an_answer_is_encoded_in_turns_by_its_bytes() -> None:

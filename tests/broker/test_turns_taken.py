@@ -15,7 +15,7 @@ from raftlog.broker.audit import Audit
 from raftlog.broker.audited_changes import audited
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import delete_topics, leave_group, list_config_resources
-from raftlog.broker.turns import completed
+from raftlog.broker.long_work.turns import completed
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders, response_builders
 

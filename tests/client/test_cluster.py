@@ -105,6 +105,24 @@ def test_a_leader_that_stops_answering_is_looked_for_again(monkeypatch: pytest.M
         assert broker.asked == [ApiKey.LIST_OFFSETS] * 2
 
 
+def test_a_coordinator_that_stops_answering_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group may be elsewhere by then; the whole timeout is not spent on the first."""
+    monkeypatch.setattr("raftlog.client.cluster.ANSWER_S", 0.05)
+    silent = [SILENT]
+
+    def answer(api_key: int, version: int, _request: Any) -> Any:
+        if api_key == ApiKey.FIND_COORDINATOR:
+            make = response_builders(api_key, version)
+            return make.FindCoordinatorResponse(node_id=1, host=broker.host, port=broker.port)
+        return silent.pop() if silent else build_response(api_key, version)
+
+    with ScriptedBroker(answer) as broker, broker.cluster() as cluster:
+        cluster.ask_coordinator(
+            "g", ApiKey.DESCRIBE_GROUPS, lambda make: make.DescribeGroupsRequest(groups=("g",))
+        )
+        assert broker.asked == [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_GROUPS] * 2
+
+
 def test_no_server_at_all_is_told_with_the_last_reason() -> None:
     """Within the timeout."""
     with (

@@ -52,7 +52,7 @@ ARROWS: dict[str, frozenset[str]] = {
         }
     ),
     "client": frozenset({"base", "protocol", "records", "security"}),
-    "pipeline": frozenset({"base", "records"}),
+    "pipeline": frozenset({"base", "client", "protocol", "records"}),
     "cli": frozenset(
         {
             "",

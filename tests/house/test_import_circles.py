@@ -36,11 +36,12 @@ CIRCLES = frozenset(
 """Modules that hold each other for types only. The list may only shrink."""
 
 ROOMS: Mapping[str, frozenset[str]] = {
-    "links": frozenset(),
-    "replicas": frozenset({"links"}),
-    "coordination": frozenset({"links", "replicas"}),
-    "network": frozenset({"coordination", "links", "replicas"}),
-    "handlers": frozenset({"coordination", "links", "network", "replicas"}),
+    "long_work": frozenset(),
+    "links": frozenset({"long_work"}),
+    "replicas": frozenset({"links", "long_work"}),
+    "coordination": frozenset({"links", "long_work", "replicas"}),
+    "network": frozenset({"coordination", "links", "long_work", "replicas"}),
+    "handlers": frozenset({"coordination", "links", "long_work", "network", "replicas"}),
 }
 """The rooms of `raftlog/broker`, and those below each. Modules beside the rooms are free."""
 

@@ -119,11 +119,18 @@ def rates_of(counts: Mapping[str, int]) -> Rates:
 
 @cache
 def rates_by_room(modules: tuple[Module, ...]) -> Mapping[str, Rates]:
-    """Return the rates of each room: the folder, or module, right under a package."""
+    """Return the rates of each room: the folder, or module, right under a package. Modules beside the folders of
+    `raftlog_chaos` are a room together.
+    """
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for module in modules:
-        counts[module.room] += count_words(prose_of(module))
+        counts[_room_of(module)] += count_words(prose_of(module))
     return {room: rates_of(found) for room, found in sorted(counts.items())}
+
+
+def _room_of(module: Module) -> str:
+    parts = module.name.split("/")
+    return f"raftlog_chaos/{parts[2]}" if module.room == "raftlog_chaos" and len(parts) > 3 else module.room
 
 
 def _foreign(folder: Path) -> Iterator[Module]:
@@ -135,9 +142,9 @@ def _foreign(folder: Path) -> Iterator[Module]:
 
 def _print_rates(folders: list[str]) -> None:
     modules = tuple(each for folder in folders for each in _foreign(Path(folder))) or every_module()
-    print(f"{'':20}" + "".join(f"{family:>8}" for family in FAMILIES))
+    print(f"{'':30}" + "".join(f"{family:>8}" for family in FAMILIES))
     for room, rates in rates_by_room(modules).items():
-        print(f"{room:20}" + "".join(f"{rate:8.1f}" for rate in rates))
+        print(f"{room:30}" + "".join(f"{rate:8.1f}" for rate in rates))
 
 
 if __name__ == "__main__":

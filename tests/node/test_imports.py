@@ -99,11 +99,11 @@ def test_a_node_imports_no_handlers_before_it_is_ready(modules: list[str]) -> No
     assert handlers <= {
         "raftlog.broker.handlers.api_versions",
         "raftlog.broker.handlers.fetch",
-        "raftlog.broker.handlers.fetch_reader",
-        "raftlog.broker.handlers.fetch_response",
-        "raftlog.broker.handlers.fetch_rights",
+        "raftlog.broker.handlers.shared.fetch_reader",
+        "raftlog.broker.handlers.shared.fetch_response",
         "raftlog.broker.handlers.produce",
-        "raftlog.broker.handlers.walked_records",
+        "raftlog.broker.handlers.shared",
+        "raftlog.broker.handlers.shared.walked_records",
     }, handlers
     assert not schemas
 

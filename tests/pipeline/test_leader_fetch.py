@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from raftlog.pipeline.offsets import Range, TopicPartition
 from raftlog.pipeline.options import ReadOptions, read_options
 from raftlog.testing.cluster import Cluster
+from tests.client.scripted_broker import ScriptedBroker
 from tests.kit.waits import PATIENCE_S
 from tests.pipeline.topics import Topics
 
@@ -156,6 +157,21 @@ def test_a_stranger_at_the_address_is_left_to_librdkafka(answer: bytes):
         reading = leader_reading(Range(TopicPartition("t", 0), 3, 9), options(server, "t"))
         assert list(reading.batches()) == []
     assert reading.position == 3
+
+
+def test_a_server_that_hangs_is_left_for_the_next(monkeypatch: pytest.MonkeyPatch):
+    """It accepts connections and says nothing. The next range begins with the server that answered."""
+    from raftlog.pipeline import leader_fetch
+
+    monkeypatch.setattr(leader_fetch, "TIMEOUT_S", 0.2)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as hangs,
+        ScriptedBroker(lambda *_: None, topics={"t": 1}) as broker,
+    ):
+        servers = f"127.0.0.1:{hangs.getsockname()[1]},{broker.host}:{broker.port}"
+        leader_fetch.find_leader(servers, TopicPartition("t", 0)).close()
+        monkeypatch.setattr(leader_fetch, "TIMEOUT_S", PATIENCE_S)
+        leader_fetch.find_leader(servers, TopicPartition("t", 0)).close()
 
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:99999", "127.0.0.1", "no\0host:1", "[::1:1,:"])

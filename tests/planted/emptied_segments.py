@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raftlog.broker.handlers import fetch_reader
+from raftlog.broker.handlers.shared import fetch_reader
 from raftlog.broker.replicas import compaction
 from raftlog.storage.log_reads import LogReads
 from raftlog_chaos.scenarios.emptied_segments import emptied_segments

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.handlers.fetch import PendingFetch
-from raftlog.broker.handlers.fetch_reader import FetchReader
+from raftlog.broker.handlers.shared.fetch_reader import FetchReader
 from raftlog.broker.network.fetch_sessions import NO_SESSION, FetchSession
 from raftlog.protocol.fetch import FetchRequest
 from raftlog_chaos.scenarios.fetch_sessions import fetch_sessions

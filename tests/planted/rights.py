@@ -11,9 +11,10 @@ import pytest
 
 from raftlog.base.errors import KafkaError, UnknownTopicOrPartition
 from raftlog.base.machine import Decision
-from raftlog.broker.handlers import fetch_reader, metadata, produce
+from raftlog.broker.handlers import metadata, produce
 from raftlog.broker.handlers.fetch import PendingFetch
-from raftlog.broker.handlers.fetch_reader import FetchReader
+from raftlog.broker.handlers.shared import fetch_reader
+from raftlog.broker.handlers.shared.fetch_reader import FetchReader
 from raftlog.broker.network.login import Credentials, Login
 from raftlog.controller import acls
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver

@@ -21,7 +21,7 @@ SHOWN: Final = 5
 
 
 def judge_headers(batches: bytes) -> list[str]:
-    """Return the batches whose CRC fails, or whose header gives another largest timestamp than their records."""
+    """Return the batches with a CRC that fails, or with another largest timestamp in the header than in the records."""
     faults: list[str] = []
     view = memoryview(batches)
     for position, header in iter_headers(view):
@@ -40,7 +40,7 @@ def judge_headers(batches: bytes) -> list[str]:
 
 
 def judge_fresh(log: Log, end_offset: int, acked: Iterable[Written]) -> list[str]:
-    """Return the fresh records that are missing from their acknowledged offsets, and those that no search by time
+    """Return the fresh records that are missing from their acknowledged offsets, and the records that no search by time
     finds.
     """
     values = values_of(read_batches(log, end_offset))

@@ -1,6 +1,6 @@
 """The table of anomalies: what each means and when it makes a history invalid.
 
-Names and rules are those of Jepsen's Kafka workload; `ours` marks additions.
+Names and rules come from Jepsen's Kafka workload; `ours` marks additions.
 """
 
 from __future__ import annotations

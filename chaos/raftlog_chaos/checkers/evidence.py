@@ -2,7 +2,7 @@
 
 The first pass over a history fills it, one line at a time. `settle` then derives the committed operations and the order
 of each key's log. A value is a small number within its key, an operation a number in the order of invocation. So a
-million operations fit into a few hundred megabytes. It judges nothing.
+million operations fit into a few hundred megabytes. It does not judge.
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ def load() -> Mapping[str, History]:
 
 
 def choose(patterns: str = "") -> list[History]:
-    """Return the histories whose subject or label matches a pattern of the comma-separated list; all for an empty list.
+    """Return the histories with a subject or label that matches a pattern of the comma-separated list; all for an empty
+    list.
 
     Raises ValueError for a pattern that matches no history.
     """

@@ -101,4 +101,4 @@ class FlipBit:
         return f"node {node_id}"
 
     async def heal(self, testbed: Testbed) -> None:
-        """Do nothing: the cluster repairs it."""
+        """Leave it: the cluster repairs it."""

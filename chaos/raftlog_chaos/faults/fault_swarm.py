@@ -40,7 +40,7 @@ SHARP: Final = (
 
 LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate-coordinator")
 """Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no
-coordinator; in the others, its partitions are among those whose leaders are struck.
+coordinator; in the others, its partitions are among the struck leaders' partitions.
 """
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))
@@ -187,7 +187,7 @@ class FaultSwarm:
             self.loop.clog(other, one, (port,))
 
     def swizzle(self) -> None:
-        """Hosts become unreachable, one after the other, and reachable again in another order."""
+        """Hosts become unreachable, host by host, and reachable again in another order."""
         hosts = [each.host for each in self.cluster.nodes.values()]
         chosen = self.chance.sample(hosts, self.chance.randint(1, len(hosts)))
         at_s = 0.0
@@ -204,7 +204,7 @@ class FaultSwarm:
                 self.loop.clog(other.host, host)
 
     def blackout_and_back(self) -> None:
-        """All nodes lose power at once; they come back one after the other."""
+        """All nodes lose power at once; they come back in turn."""
         self.cluster.crash(*self.cluster.nodes)
         if self.chance.random() < 0.8:
             for node_id in self.cluster.nodes:

@@ -72,7 +72,7 @@ class CutOneWay(LinkFault):
 
 
 class MajoritiesRing(LinkFault):
-    """Every node sees a majority, and each sees a different one: a ring in which no node sees all others."""
+    """Every node sees a majority, and each a different majority: a ring in which no node sees all others."""
 
     name = "majorities-ring"
 

@@ -1,7 +1,7 @@
 """The nemesis injects faults into a testbed, heals them, and records when: on any loop, on any testbed.
 
-One plan decides what comes next: `Steps` one after the other, `RotatingMix` a few at a time that change. The laws: a
-fault whose needs the testbed lacks is recorded as not run. Destructive faults strike one at a time, and only while all
+One plan decides what comes next: `Steps` in turn, `RotatingMix` a few at a time that change. The laws: a
+fault that needs more than the testbed has is recorded as not run. Destructive faults strike singly, and only while all
 other nodes have everything. The next waits until the cluster is whole again.
 """
 

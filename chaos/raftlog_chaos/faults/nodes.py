@@ -89,7 +89,7 @@ class PowerCut(OneNodeFault):
 
 
 class Blackout:
-    """All nodes lose power at once, and with it all unsynced writes; they come back one after the other."""
+    """All nodes lose power at once, and with it all unsynced writes; they come back in turn."""
 
     name: ClassVar[str] = "blackout"
     needs: ClassVar[frozenset[Ability]] = frozenset({Ability.POWER_CUT})
@@ -205,7 +205,7 @@ WRONG_BY_MS: Final = (40 * 86_400_000, -40 * 86_400_000, 2 * 86_400_000)
 
 
 READY_S: Final = 20.0
-"""How long a node with a wrong clock may take to become ready: before that it deletes nothing in any case."""
+"""How long a node with a wrong clock may take to become ready: before that it deletes no data in any case."""
 READY_LOOK_S: Final = 0.3
 
 

@@ -41,7 +41,7 @@ class ControlModel:
         self.now = 100.0
         self.term = 0
         self.changes = 0
-        """Partitions whose change was sent to a broker."""
+        """Partitions with a change that was sent to a broker."""
         self._appended: list[bytes] = []
         self._published: list[Callable[[], None]] = []
         self._topics = 0

@@ -1,7 +1,7 @@
-"""Cuts on one disk, one after the other: boot, read everything, judge, use, cut, and boot again.
+"""Cuts on one disk, in turn: boot, read everything, judge, use, cut, and boot again.
 
-A cut is judged by the next boot that gets as far as to read. A cut whose successor falls into that boot's recovery is
-judged together with it. A finding ends the campaign, and the disk is kept.
+A cut is judged by the next boot that gets as far as to read. A cut with a successor that falls into that boot's
+recovery is judged together with it. A finding ends the campaign, and the disk is kept.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class NotingPort(StockPort):
 
 
 class NotingPorts:
-    """Opens ports whose commits are recorded; see StockPorts."""
+    """Opens ports with recorded commits; see StockPorts."""
 
     def __init__(self, settings: Mapping[str, Any], note: NoteCommit) -> None:
         self._settings = settings

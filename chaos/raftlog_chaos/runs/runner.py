@@ -1,4 +1,4 @@
-"""Runs one case on a ground: quiet, faults, healing, and the final reading of everything. It judges nothing.
+"""Runs one case on a ground: quiet, faults, healing, and the final reading of everything. It does not judge.
 
 The order is law: clients write before the first fault and until the cluster is whole again; only then they read all. A
 phase ends once progress stops. Errors on the way are recorded rather than raised, so that the remaining phases still

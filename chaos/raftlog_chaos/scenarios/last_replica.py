@@ -1,4 +1,4 @@
-"""All replicas but one are gone, then that one as well, and others come back before it (KIP-966, KAFKA-1211).
+"""All replicas but one are gone, then the last as well, and others come back before it (KIP-966, KAFKA-1211).
 
 With fewer in sync than min.insync.replicas nothing more is acknowledged. And a replica out of sync waits for the last
 replica of the ISR, however long that takes.

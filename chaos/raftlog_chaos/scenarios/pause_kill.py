@@ -51,7 +51,7 @@ async def _hide(scene: Choreography, stale: int, leader: int, other: int) -> Non
 
 
 async def _swap(scene: Choreography, stale: int, fresh: list[int]) -> None:
-    """Release the stale node; one of the fresh nodes comes back with it, and the other later."""
+    """Release the stale node; a fresh node comes back with it, and the other later."""
     scene.cluster.resume(stale)
     scene.loop.heal()
     first, last = fresh

@@ -2,7 +2,7 @@
 
 Users log in all the while, write, read, wait for records, and subscribe by an expression. A broker applies each change
 as soon as it has replayed it. From then on a user without the right is refused, also in a waiting fetch; a removed user
-cannot log in. No ACL and no user is lost by a change of another one, by a snapshot or by a failover. A topic that a
+cannot log in. No ACL and no user is lost by a change of another, by a snapshot or by a failover. A topic that a
 user may not see looks like a missing topic.
 """
 

@@ -191,10 +191,10 @@ class SimDisk:
         self._failures: list[_Failure] = []
         self.capacity_bytes = capacity_bytes
         self._limited = "/"
-        """The folder whose bytes the capacity limits."""
+        """The folder with a limited capacity."""
         self.cold_read_rate = 0.0
         self.lies: Callable[[str], bool] | None = None
-        """Syncs of the selected paths report success and do nothing."""
+        """Syncs of the selected paths report success and do not sync."""
         self.generation = 0
         self.syncs = 0
         self._trap: tuple[int, Callable[[], None]] | None = None

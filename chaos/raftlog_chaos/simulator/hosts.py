@@ -141,7 +141,7 @@ class Host:
     def start(self, program: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine here, in the running process or, after a crash, in a new process.
 
-        A task whose process crashes never ends: do not await it across a crash.
+        A task of a crashed process never ends: do not await it across a crash.
         """
         if not self.process.alive:
             self.process = Process(self, self.process.number + 1)

@@ -1,7 +1,7 @@
-"""An asyncio event loop whose time is virtual and whose network is in memory: one seed, one run.
+"""An asyncio event loop with virtual time and a network in memory: one seed, one run.
 
 Between hosts any order of ready callbacks is possible and the seed picks one; within a process asyncio's
-order holds. When nothing is ready, time jumps to the next timer. Real sockets, threads and subprocesses are
+order holds. When no callback is ready, time jumps to the next timer. Real sockets, threads and subprocesses are
 refused.
 """
 
@@ -248,7 +248,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._busy.append(process)
 
     def _run_once(self) -> None:
-        """Run callbacks, one at a time, until the loop is stopped."""
+        """Run single callbacks until the loop is stopped."""
         note = self.trace.step
         while not self._stopping:
             process = self._next_process()

@@ -146,7 +146,7 @@ class Folder:
         copies: dict[int, Inode | Folder] = {}
 
         def copy_of(node: Inode | Folder) -> Inode | Folder:
-            """A node may be below several names: the present one, the durable one, and those of changes."""
+            """A node may be below several names: the present name, the durable name, and the names in changes."""
             if id(node) not in copies:
                 copies[id(node)] = node.copy()
             return copies[id(node)]

@@ -40,7 +40,7 @@ class TestbedKind:
         return frozenset(self._module.ABILITIES)
 
     def why_not_here(self) -> str:
-        """Return why this machine has no such testbed, "" if nothing is known against it."""
+        """Return why this machine has no such testbed, "" if it should have it."""
         return str(getattr(self._module, "why_not_here", str)())
 
     def lacks(self, faults: Iterable[str]) -> list[str]:

@@ -154,7 +154,7 @@ class ProcessTestbed:
         raise NotImplementedError
 
     async def heal_links(self) -> None:
-        """Do nothing: no link is ever cut here."""
+        """Return at once: no link is ever cut here."""
 
     # --- the disk and the clock
 

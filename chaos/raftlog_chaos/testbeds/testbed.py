@@ -30,8 +30,8 @@ from raftlog.faults.troubled_disk import DiskTrouble
 
 
 class Ability(StrEnum):
-    """An ability that a fault may need and a testbed may lack. A fault whose needs a place lacks is *not run*, never
-    passed.
+    """An ability that a fault may need and a testbed may lack. A fault that needs more than a place has is *not run*,
+    never passed.
     """
 
     KILL = "kill"

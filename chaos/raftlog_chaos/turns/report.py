@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from raftlog.broker.network.long_turns import LONG_TURN_S
+from raftlog.broker.long_work.long_turns import LONG_TURN_S
 from raftlog_chaos.turns.stopwatch import Turn
 
 SHOWN: Final = 30

@@ -29,7 +29,7 @@ class Turn(NamedTuple):
 
 
 class Stopwatch:
-    """Times the callbacks of the loops in threads whose name begins with `threads`.
+    """Times the callbacks of the loops in threads with a name that begins with `threads`.
 
     Only loops of asyncio itself are timed. Enter it before they start, since it replaces a method of `asyncio.Handle`.
     """

@@ -148,7 +148,7 @@ class AgedData:
             try:
                 await client.refresh(topic)
                 wire, _ = await client.leader_wire(topic, 0)
-                frame = wire.ask(
+                frame = wire.ask_by(
                     lambda number: encode_produce(
                         number, client.name, (topic, 0), batch, acks=ALL_ACKS, timeout_ms=1_000
                     ),

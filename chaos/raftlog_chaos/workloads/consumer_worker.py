@@ -2,7 +2,7 @@
 
 It leaves, for a while or for good, and forgets its member id. It sleeps through its session and then goes on as before.
 It gives up a partition slowly, and sends a commit of its former epoch late. Some members take responses for lost and
-retry as if they had missed nothing. These report their partitions only after a change, as librdkafka does.
+retry as if they had missed no response. These report their partitions only after a change, as librdkafka does.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ APART_S: Final = (0.0, 0.001, 0.01)
 GIVES_UP: Final = 0.1
 """The share of refused batches that are given up."""
 SPREADS: Final = 0.5
-"""The share of transactions whose batches go to several brokers."""
+"""The share of transactions with batches for several brokers."""
 AHEAD: Final = 1000
 """How far an impostor's epochs are ahead: no producer ever gets them."""
 MADE_UP: Final = 12

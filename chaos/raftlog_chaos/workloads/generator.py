@@ -1,8 +1,8 @@
 """The next operations of clients, by chance: sends, polls, assignments and crashes, on keys that are replaced after a
 number of writes.
 
-It follows Jepsen's Kafka workload. It sends no requests and records nothing; one generator serves all clients of a run,
-since values are unique per key.
+It follows Jepsen's Kafka workload. It neither sends requests nor records them; one generator serves all clients of a
+run, since values are unique per key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The requests and responses of the members of a group, and the invariants that hold despite crashes.
 
 A generation has one leader, gives a partition to one owner only, and keeps no members that fell silent. An acknowledged
-commit is never taken back. A member of a former generation, or with a static id that was taken over, commits nothing.
+commit is never taken back. A member of a former generation, or with a static id that was taken over, commits no offset.
 """
 
 from __future__ import annotations

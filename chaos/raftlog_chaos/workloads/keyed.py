@@ -1,7 +1,7 @@
 """Writes a compacted topic: keys are overwritten and deleted, without a transaction and in transactions that commit or
 abort.
 
-The writer is at the leader's replica, in the place of a coordinator. It promises nothing; the watcher of the replicas
+The writer is at the leader's replica, in the place of a coordinator. It promises no more; the watcher of the replicas
 knows the committed records.
 """
 
@@ -34,7 +34,7 @@ class KeyedWriter:
         self._stamp = ProducerIdAndSequence(PRODUCER_ID, 0, 0)
         self._is_open = False
         self.transactions = 0
-        """The number of completed transactions: a scenario without any proves nothing about them."""
+        """The number of completed transactions: a scenario without any is no proof."""
 
     def step(self, replica: Partition) -> None:
         """Write one batch or one marker, if this replica leads."""

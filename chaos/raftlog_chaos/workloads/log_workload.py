@@ -1,7 +1,7 @@
 """Jepsen's Kafka workload: processes that send, poll, assign and crash, and a history of everything they saw.
 
 It is the same in the simulator and against real processes. It uses a recorder, ports and the running loop, and knows
-nothing else of either world. It judges nothing but records that no process can have sent.
+nothing else of either world. It only judges records that no process can have sent.
 
 Ordering law: an operation is invoked in the history before its first byte is sent and completed after its last answer
 was taken. A process runs one operation at a time; after `info` it never comes back, since the operation may still
@@ -97,7 +97,7 @@ class LogWorkload:
         """Stop, then read every key from its beginning until all acknowledged offsets are reached.
 
         The cluster must be well again. A reader without progress gives up after `stall_s`; `signs` are the signs of
-        life of the nodes. Returns the keys whose end was not reached by every reader, with the expected offset; empty
+        life of the nodes. Returns the keys that some reader did not read to their end, with the expected offset; empty
         if all is well.
         """
         wait = partial(Wait, signs=signs, clock=asyncio.get_running_loop().time, stall_s=stall_s)
@@ -249,7 +249,7 @@ class _FinalReader:
         self.reached: dict[str, int] = {}
 
     def missing(self) -> dict[str, int]:
-        """Return the keys whose end was not reached, with the expected offset."""
+        """Return the keys that were not read to their end, with the expected offset."""
         return {key: offset for key, offset in self.due.items() if self.reached.get(key, -1) < offset}
 
     async def run(self, new_wait: NewWait) -> None:

@@ -113,7 +113,7 @@ class OddWriter:
         values = [f"{self.topic}/{self._number}/{each}".encode() for each in range(len(odd.times))]
         self._number += 1
         batch = build_odd(odd, values, self._chance.choice((NONE, NONE, GZIP, LZ4)))
-        asked = wire.ask(
+        asked = wire.ask_by(
             lambda number: encode_produce(
                 number, self.client.name, (self.topic, 0), batch, acks=-1, timeout_ms=TIMEOUT_MS
             ),

@@ -177,7 +177,7 @@ class TransactionalPort(ClientPort, Protocol):
         """Keyed by key: the end offset at the last poll (exclusive), with the records there that cannot be read."""
 
     async def take_id(self, transactional_id: str) -> None:
-        """Take a transactional id from its former owner, which can commit nothing from then on. Raises Definite."""
+        """Take a transactional id from its former owner, which cannot commit from then on. Raises Definite."""
 
     async def begin(self) -> None:
         """Begin a transaction: what is sent from now on belongs to it. Raises Definite."""

@@ -1,6 +1,6 @@
 """One client of the workload: it carries out operations, and records their outcomes.
 
-Ordering law: see `log`. It knows nothing of the choice of the next operation.
+Ordering law: see `log`. It does not know how the next operation is chosen.
 """
 
 from __future__ import annotations

@@ -6,13 +6,12 @@ It follows leader epochs as KIP-320 clients do: news of an older epoch than alre
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
-from struct import Struct
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from raftlog.protocol.codec import RequestHeader, decode_response, encode_request
+from raftlog.protocol.asyncio_connection import AsyncioConnection
+from raftlog.protocol.conversation import ConversationLost
 from raftlog.protocol.message_builders import request_builders
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, OFFSET_COMMIT, OFFSET_FETCH = 0, 1, 2, 3, 8, 9
@@ -58,70 +57,31 @@ VERSIONS: Final = {
 
 T = TypeVar("T")
 
-_LENGTH = Struct(">i")
-_LENGTH_BYTES: Final = 4
-_CORRELATION = Struct(">i")
 
+class RawConnection(AsyncioConnection):
+    """One connection. `closed` once it is lost; every pending request then fails with ConnectionError.
 
-class RawConnection(asyncio.Protocol):
-    """One connection. `closed` once it is lost; every pending request then fails with ConnectionError."""
+    Bytes that are no response to the request are a bug of the broker: they raise in the loop, which fails the run.
+    """
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self.closed = False
-        self._numbers = count(1)
-        self._buffer = bytearray()
-        self._waiting: dict[int, tuple[Callable[[memoryview], Any], asyncio.Future[Any]]] = {}
-        self._transport: asyncio.Transport | None = None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.closed = True
-        waiting, self._waiting = self._waiting, {}
-        for _, future in waiting.values():
-            if not future.done():
-                future.set_exception(ConnectionResetError("the broker is gone"))
-                future.exception()  # the caller may have given up
+    def crash(self, what: str) -> None:
+        raise AssertionError(f"the connection of {self.name} failed: {what}")
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= _LENGTH_BYTES:
-            end = _LENGTH_BYTES + _LENGTH.unpack_from(self._buffer)[0]
-            if len(self._buffer) < end:
-                return
-            frame = memoryview(bytes(self._buffer[_LENGTH_BYTES:end]))
-            del self._buffer[:end]
-            decode, future = self._waiting.pop(_CORRELATION.unpack_from(frame)[0])
-            if not future.done():
-                future.set_result(decode(frame))
+        try:
+            self.take(data)
+        except ConversationLost as error:  # as an OSError it would only close the connection
+            raise AssertionError(f"the connection of {self.name}: {error}") from error
 
     def send(self, api_key: int, message: Any, version: int | None = None) -> asyncio.Future[Any]:
         """Send a request now; the future is its response, or ConnectionError."""
         if version is None:
             version = VERSIONS[api_key]
-        return self.ask(
-            lambda number: encode_request(RequestHeader(api_key, version, number, self.name), message),
-            lambda frame: decode_response(api_key, version, frame)[1],
-        )
-
-    def ask(self, encode: Callable[[int], bytes], decode: Callable[[memoryview], Any]) -> asyncio.Future[Any]:
-        """Send the frame that `encode` makes of a correlation id; the future is what `decode` makes of the answer."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if self.closed or self._transport is None or self._transport.is_closing():
-            future.set_exception(ConnectionResetError("the broker is gone"))
-            future.exception()
-            return future
-        number = next(self._numbers)
-        self._waiting[number] = (decode, future)
-        self._transport.write(encode(number))
-        return future
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        return self.ask(api_key, version, message, client_id=self.name)
 
 
 class Leader(NamedTuple):

@@ -118,9 +118,9 @@ class SimConsumer:
             return None
 
     def _ask(self, wire: RawConnection, request: FetchRequest) -> asyncio.Future[Any]:
-        return wire.ask(
+        return wire.ask_by(
             lambda number: encode_fetch_request(FETCH_VERSION, number, request, client_id=self.client.name),
-            decode_fetch_response,
+            lambda frame: decode_fetch_response(memoryview(bytes(frame))),  # records are slices of the frame
         )
 
     def _request(self, wheres: list[Where]) -> FetchRequest:

@@ -143,7 +143,7 @@ class SimProducer:
         self, where: Where, wire: RawConnection, value: bytes, stamp: ProducerIdAndSequence
     ) -> asyncio.Future[Answer]:
         batch = build_batch([new_record(None, value, timestamp=-1)], producer=stamp)
-        return wire.ask(
+        return wire.ask_by(
             lambda number: encode_produce(
                 number, self.client.name, where, batch, acks=self.acks, timeout_ms=BROKER_TIMEOUT_MS
             ),

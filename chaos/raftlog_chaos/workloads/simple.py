@@ -1,4 +1,4 @@
-"""A client for custom workloads: produce some bytes, read a partition. It hides the leader, and nothing else."""
+"""A client for custom workloads: produce some bytes, read a partition. It hides the leader only."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ class SimPort:
             except AWAY as error:
                 reason = repr(error)
             if loop.time() >= end_at:
-                # it may be created yet; for the caller nothing has happened
+                # it may be created yet; for the caller it does not exist
                 raise Definite(f"CreateTopics: {reason}")
             await asyncio.sleep(RETRY_S)
 

@@ -18,7 +18,7 @@ MOST_VOID_ANSWERS: Final = 2
 
 
 class LongProducer(TransactionalProducer):
-    """A producer whose transactions may last longer than all of its retries together."""
+    """A producer of transactions that may last longer than all of its retries together."""
 
     timeout_ms = 60_000
 

@@ -515,7 +515,7 @@ def create_topic(settings: Mapping[str, Any], wanted: Any) -> None:
             if code == TOPIC_ALREADY_EXISTS:
                 return
             if fate_of(code) is Fate.NEVER or time.monotonic() >= end_at:
-                # it may be created yet; for the caller nothing has happened
+                # it may be created yet; for the caller it does not exist
                 raise Definite(f"create topic: {error.args[0].str()}") from None
 
 

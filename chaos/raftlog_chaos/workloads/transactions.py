@@ -32,7 +32,7 @@ async def write_and_poll(process: Process, operation: Txn) -> Outcome:
 
 
 async def transform(process: Process, operation: Transform) -> Outcome:
-    """Poll, and write as many records as came, with their offsets. An empty poll writes and records nothing."""
+    """Poll, and write as many records as came, with their offsets. An empty poll neither writes nor records."""
     port = _port_of(process)
     try:
         reads = await port.poll()

@@ -181,8 +181,8 @@ async def produce_records(call: Call) -> web.StreamResponse:
 async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse:
     answer = web.StreamResponse(headers={"Content-Type": "application/json", "X-Request-Id": call.request_id})
     call.audit.update(records=0, records_failed=0)
-    content, turns = call.raw.content, call.turns
-    async with aclosing(rounds(content, NewRecord, call.limits, call.node.bodies, turns=turns)) as arriving:
+    content = call.raw.content
+    async with aclosing(rounds(content, NewRecord, call.limits, call.node.bodies, of=call)) as arriving:
         async for arrived in arriving:
             ended = _why_it_ends(call, topic)
             given = arrived if ended is None else [ended]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -23,8 +23,9 @@ from raftlog.admin.native.health import State, broker_health
 from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import NO_RIGHTS, Call, Route
 from raftlog.admin.view import NodeView
+from raftlog.base.turns import in_slices
 from raftlog.base.types import NO_BROKER, TopicPartition
-from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 MOST_NAMED: Final = 100
@@ -154,20 +155,16 @@ async def _of_partitions(
 ) -> list[Risk]:
     counts: Counter[str] = Counter()
     names: defaultdict[str, list[str]] = defaultdict(list)
-    healths, visited = PartitionHealths(node.config, image), 0
-    for topic in image.topics.values():
-        for number, state in enumerate(topic.partitions):
-            visited += 1
-            if visited % SLICE == 0:
-                await node.turns.next()
-            codes = [LEADS] if state.leader == broker_id else []
-            if broker_id in state.isr:
-                min_insync = healths.min_insync_of(topic.name, state)
-                codes.append(risk_of(state, broker_id, min_insync=min_insync, staying=staying, margin=margin))
-            for code in filter(None, codes):
-                counts[code] += 1
-                if counts[code] <= MOST_NAMED:
-                    names[code].append(f"{topic.name}-{number}")
+    healths = PartitionHealths(node.config, image)
+    async for topic, number, state in in_slices(node, _partitions(image), SLICE):
+        codes = [LEADS] if state.leader == broker_id else []
+        if broker_id in state.isr:
+            min_insync = healths.min_insync_of(topic.name, state)
+            codes.append(risk_of(state, broker_id, min_insync=min_insync, staying=staying, margin=margin))
+        for code in filter(None, codes):
+            counts[code] += 1
+            if counts[code] <= MOST_NAMED:
+                names[code].append(f"{topic.name}-{number}")
     return [Risk(code, _MESSAGES[code], counts[code], names[code]) for code in _MESSAGES if counts[code]]
 
 
@@ -231,19 +228,23 @@ async def _behind(node: NodeView, image: MetadataImage) -> tuple[int, set[TopicP
     """Return the number of replicas here, and the partitions whose replica here is not in sync and could be."""
     node_id = node.config.node_id
     failed = () if node.facts is None else node.facts.failed_replicas()
-    replicas, visited = 0, 0
+    replicas = 0
     behind: set[TopicPartition] = set()
-    for topic in image.topics.values():
-        for number, state in enumerate(topic.partitions):
-            visited += 1
-            if visited % SLICE == 0:
-                await node.turns.next()
-            if node_id not in state.replicas or node_id in state.adding_replicas:
-                continue
-            replicas += 1
-            if node_id not in state.isr and state.leader != NO_BROKER:
-                behind.add(TopicPartition(topic.name, number))
+    async for topic, number, state in in_slices(node, _partitions(image), SLICE):
+        if node_id not in state.replicas or node_id in state.adding_replicas:
+            continue
+        replicas += 1
+        if node_id not in state.isr and state.leader != NO_BROKER:
+            behind.add(TopicPartition(topic.name, number))
     return replicas, behind.difference(failed)
+
+
+def _partitions(image: MetadataImage) -> Iterator[tuple[TopicState, int, PartitionState]]:
+    return (
+        (topic, number, state)
+        for topic in image.topics.values()
+        for number, state in enumerate(topic.partitions)
+    )
 
 
 ROUTES: Final = (

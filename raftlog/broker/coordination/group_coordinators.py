@@ -36,7 +36,7 @@ from raftlog.broker.coordination.transaction_verification import (
     TransactionVerifier,
 )
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import batches, each_part
+from raftlog.broker.long_work.turns import batches, each_part
 from raftlog.coordinator.consumer.topic_regex_resolver import TopicRegexResolver
 from raftlog.coordinator.group import Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator

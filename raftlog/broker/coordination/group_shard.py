@@ -18,9 +18,9 @@ from raftlog.base.errors import (
     NotLeaderOrFollower,
     RecordListTooLarge,
 )
-from raftlog.base.turns import PARTS_AT_ONCE
+from raftlog.base.turns import PARTS_AT_ONCE, in_slices
 from raftlog.broker.coordination.shard import JOURNAL_ERRORS, CoordinatorShard
-from raftlog.broker.turns import decoded
+from raftlog.broker.long_work.turns import decoded
 from raftlog.coordinator.group import DeletedTopics
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_records import KeyValue
@@ -117,11 +117,9 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
     async def _take_up(self, replay: GroupReplay, end_offset: int) -> tuple[GroupCoordinator, int]:
         coordinator = self._new_coordinator(self._append, self)
         groups = replay.groups()
-        batch = list(islice(groups, PARTS_AT_ONCE))
-        coordinator.load(batch, now=asyncio.get_running_loop().time())
-        while batch := list(islice(groups, PARTS_AT_ONCE)):
-            await self._env.turns.next()  # like the read-back itself: many partitions may be gained at once
-            coordinator.load(batch, now=asyncio.get_running_loop().time())
+        portions = iter(lambda: list(islice(groups, PARTS_AT_ONCE)), [])
+        async for portion in in_slices(self._env, portions, 1):  # many partitions may be gained at once
+            coordinator.load(portion, now=asyncio.get_running_loop().time())
         coordinator.committed(end_offset)
         coordinator.delete_topic_offsets(replay.deleted_topics)
         return coordinator, len(coordinator)

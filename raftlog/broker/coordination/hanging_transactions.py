@@ -33,8 +33,8 @@ from raftlog.base.transaction_listing import DescribedId, Hanging, Transactional
 from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.turns import batches, each_part
 from raftlog.broker.partition_lookup import by_topic
-from raftlog.broker.turns import batches, each_part
 from raftlog.coordinator.transactions.transaction import PREPARED_STATES, TransactionState
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

@@ -24,8 +24,8 @@ from raftlog.base.types import NO_BROKER, TRANSACTION_STATE_TOPIC
 from raftlog.broker.auto_create import create_missing
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.turns import CallQueue
 from raftlog.broker.partition_lookup import is_doubtful
-from raftlog.broker.turns import CallQueue
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import check_transactional_id

@@ -16,7 +16,7 @@ from raftlog.broker.coordination.shards import CoordinatorShards
 from raftlog.broker.coordination.transaction_markers import MarkerSender
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import each_part
+from raftlog.broker.long_work.turns import each_part
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import (
     RECORDED,

@@ -19,8 +19,8 @@ from raftlog.broker.coordination.transaction_deadlines import MARKERS_ANSWERED_S
 from raftlog.broker.coordination.transaction_shard import TransactionCoordinatorShard
 from raftlog.broker.links.broker_links import Lane
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.partition_lookup import by_topic
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction_requests import SendMarkers
 from raftlog.protocol.message_builders import request_builders
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from raftlog.broker.coordination.shard import CoordinatorShard
 from raftlog.broker.local_broker import LocalBroker
-from raftlog.broker.turns import batches, each_part
+from raftlog.broker.long_work.turns import batches, each_part
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.coordinator.transactions.transaction_coordinator import TransactionCoordinator

@@ -38,8 +38,8 @@ from raftlog.broker.coordination.shards import transaction_coordinator
 from raftlog.broker.coordination.transaction_deadlines import VERIFIED_S
 from raftlog.broker.links.broker_links import Lane
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.partition_lookup import TopicKey, by_topic, locate
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import read_header

@@ -9,7 +9,7 @@ Fetch take the connection instead.
 
 A request holds the event loop for a few milliseconds at a time. `max_parts` of the row says how many parts it may have.
 A handler puts a generator of parts in place of an array of its response, and passes the parts of its request to
-`each_part` (`broker.turns`). It answers a repeated part once, and bounds its whole response where a short
+`each_part` (`broker.long_work.turns`). It answers a repeated part once, and bounds its whole response where a short
 request can have a long one.
 `tests/broker/handlers/test_large_requests.py` sends the largest requests to all APIs.
 

@@ -8,7 +8,7 @@ from raftlog.base.errors import InvalidGroupId, KafkaError
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.fenced_producer import error_for_version
+from raftlog.broker.handlers.shared.fenced_producer import error_for_version
 from raftlog.coordinator.groups import check_group_id
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch

@@ -26,9 +26,9 @@ from raftlog.base.types import INTERNAL_TOPICS, TopicPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import ADDED_S
-from raftlog.broker.handlers.fenced_producer import error_for_version
+from raftlog.broker.handlers.shared.fenced_producer import error_for_version
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import ClientTransactionVersion, ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import AddPartitions, VerifyPartitions
 from raftlog.protocol.apis import ApiKey

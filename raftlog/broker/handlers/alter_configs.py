@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import InvalidRequest
 from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import (
+from raftlog.broker.handlers.shared.config_resources import (
     alter,
     check_config_names,
     outcomes,

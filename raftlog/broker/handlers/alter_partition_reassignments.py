@@ -11,7 +11,7 @@ from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
-from raftlog.broker.turns import each_part
+from raftlog.broker.long_work.turns import each_part
 from raftlog.metadata.controller_api import (
     AlterReassignments,
     PartitionResult,

@@ -16,8 +16,8 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import Weighed, drawn
 from raftlog.broker.rights import GROUP, TOPIC, among, demand, operations
-from raftlog.broker.turns import Weighed, drawn
 from raftlog.coordinator.consumer.consumer_membership import ConsumerMembership, Partitions
 from raftlog.coordinator.consumer.decision_builder import preferred_assignor
 from raftlog.coordinator.consumer.reconcile import union

@@ -11,7 +11,7 @@ from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.audit import Outcome
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask_in_parts, truncate_message, wait_for_image
-from raftlog.broker.handlers.acl_messages import acl_of, check_enabled, describe_acl
+from raftlog.broker.handlers.shared.acl_messages import acl_of, check_enabled, describe_acl
 from raftlog.metadata.controller_api import CreateAcls, PartResult, PartResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

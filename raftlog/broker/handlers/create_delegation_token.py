@@ -9,7 +9,7 @@ from raftlog.base.errors import NONE
 from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, wait_for_image
-from raftlog.broker.handlers.token_messages import (
+from raftlog.broker.handlers.shared.token_messages import (
     demand_enabled,
     demand_password_login,
     principal_fields,

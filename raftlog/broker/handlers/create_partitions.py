@@ -17,9 +17,9 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_leaders,
 )
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import TOPIC, among, refusal
-from raftlog.broker.turns import each_part
 from raftlog.metadata.controller_api import CreatePartitions, NewPartitions, TopicResult, TopicResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

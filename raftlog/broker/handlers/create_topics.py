@@ -19,10 +19,10 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_leaders,
 )
-from raftlog.broker.handlers.config_resources import check_config_names
+from raftlog.broker.handlers.shared.config_resources import check_config_names
+from raftlog.broker.long_work.turns import Weighed, each_part
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.rights import CLUSTER, TOPIC, demand, may, refusal
-from raftlog.broker.turns import Weighed, each_part
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, NewTopic, TopicCreation
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

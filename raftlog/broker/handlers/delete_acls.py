@@ -16,7 +16,7 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_image,
 )
-from raftlog.broker.handlers.acl_messages import check_enabled, describe_acl, filter_of
+from raftlog.broker.handlers.shared.acl_messages import check_enabled, describe_acl, filter_of
 from raftlog.metadata.controller_api import AclDeletions, DeleteAcls
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.apis import ApiKey

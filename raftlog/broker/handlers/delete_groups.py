@@ -9,8 +9,8 @@ from raftlog.base.errors import NONE, KafkaError
 from raftlog.broker.api import NAMES, Api, Change
 from raftlog.broker.audited_changes import named
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import together
 from raftlog.broker.rights import GROUP, demand
-from raftlog.broker.turns import together
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteGroup
 from raftlog.protocol.apis import ApiKey

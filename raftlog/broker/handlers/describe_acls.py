@@ -7,8 +7,8 @@ from typing import Any, Final
 from raftlog.base.errors import NONE
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.acl_messages import check_enabled, filter_of
-from raftlog.broker.turns import each_part
+from raftlog.broker.handlers.shared.acl_messages import check_enabled, filter_of
+from raftlog.broker.long_work.turns import each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DESCRIBE_CLUSTER, Acl, PatternType, ResourceType

@@ -26,7 +26,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.auto_create import TOPIC_NAME_RULE, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import truncate_message
-from raftlog.broker.handlers.config_resources import (
+from raftlog.broker.handlers.shared.config_resources import (
     BROKER_LOGGER,
     CLIENT_METRICS,
     GROUP,
@@ -36,7 +36,7 @@ from raftlog.broker.handlers.config_resources import (
     check_right,
     resource_type,
 )
-from raftlog.broker.turns import Weighed, each_part
+from raftlog.broker.long_work.turns import Weighed, each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.codec import encode_entity
 from raftlog.protocol.message_builders import response_builders

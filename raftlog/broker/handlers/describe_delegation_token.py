@@ -7,7 +7,11 @@ from typing import Any, Final
 from raftlog.base.errors import NONE
 from raftlog.broker.api import Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.token_messages import demand_enabled, demand_password_login, principal_fields
+from raftlog.broker.handlers.shared.token_messages import (
+    demand_enabled,
+    demand_password_login,
+    principal_fields,
+)
 from raftlog.broker.rights import may
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders

@@ -10,7 +10,7 @@ from raftlog.base.errors import NONE, KafkaError, KafkaStorageError
 from raftlog.base.types import TopicPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import each_part, partitions_by_topic
+from raftlog.broker.long_work.turns import each_part, partitions_by_topic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DESCRIBE_CLUSTER

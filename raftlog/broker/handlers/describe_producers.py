@@ -7,9 +7,9 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, KafkaError, PolicyViolation
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import partitions_by_topic
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
-from raftlog.broker.turns import partitions_by_topic
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right

@@ -18,9 +18,9 @@ from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.api import Api, NoChange
 from raftlog.broker.auto_create import is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.metadata_view import BrokersView
 from raftlog.broker.rights import TOPIC, among, operations
-from raftlog.broker.turns import each_part
 from raftlog.metadata.image import PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

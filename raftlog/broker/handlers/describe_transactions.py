@@ -8,8 +8,8 @@ from typing import Any, Final
 from raftlog.base.errors import CoordinatorLoadInProgress, KafkaError, TransactionalIdNotFound
 from raftlog.broker.api import NAMES, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import TOPIC, TRANSACTIONAL_ID, among, demand
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import Transaction
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

@@ -10,7 +10,7 @@ from raftlog.broker.api import IN_TURNS, Api, Change
 from raftlog.broker.audited_changes import named_partitions
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.turns import each_part, partitions_by_topic
+from raftlog.broker.long_work.turns import each_part, partitions_by_topic
 from raftlog.metadata.controller_api import PREFERRED, ElectionResult, ElectionResults, ElectLeaders
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

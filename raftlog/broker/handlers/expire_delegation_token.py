@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE
 from raftlog.broker.api import AT_ONCE, Api, Change
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.token_messages import change_end, token_outcomes
+from raftlog.broker.handlers.shared.token_messages import change_end, token_outcomes
 from raftlog.metadata.controller_api import ExpireToken
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

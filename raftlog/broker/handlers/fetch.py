@@ -10,16 +10,17 @@ that memory is short, a response has at most 64 KiB of records. A fetch waits if
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, TopicAuthorizationFailed
+from raftlog.base.turns import run_steps
 from raftlog.broker.api import Api, NoChange
-from raftlog.broker.handlers.fetch_reader import PARTITIONS_AT_ONCE, FetchReader
-from raftlog.broker.handlers.fetch_response import (
+from raftlog.broker.handlers.shared.fetch_reader import PARTITIONS_AT_ONCE, FetchReader
+from raftlog.broker.handlers.shared.fetch_response import (
     FetchAnswer,
     count_throttled,
     encode_error,
@@ -27,14 +28,14 @@ from raftlog.broker.handlers.fetch_response import (
     refuse_all,
     throttled_answer,
 )
-from raftlog.broker.handlers.fetch_rights import REFUSED, replica_of, take_back
 from raftlog.broker.network.fetch_sessions import ENTRY_BYTES, INITIAL_EPOCH, NO_SESSION, FetchSession
 from raftlog.broker.network.responses import Slot
+from raftlog.broker.rights import TOPIC, note_refusal, refused_topic
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.fetch import FetchRequest, decode_fetch
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
 from raftlog.protocol.reader import NO_LIMIT, TooManyElements
-from raftlog.replication.replica_host import PartitionRead
+from raftlog.replication.replica_host import PartitionRead, ReplicaId
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 API_KEY: Final = 1
 NOTHING: Final = -1
+REFUSED: Final = PartitionRead(TopicAuthorizationFailed.code, -1, -1, -1, b"", aborted=())
 FIRST_TOP_LEVEL_ERROR_VERSION: Final = 7
 
 NOT_OPEN: Final = FetchSession(replica=False, by_id=False)
@@ -131,17 +133,21 @@ class PendingFetch(Slot):
         self._spawn(self._begin_in_turns())
 
     async def _begin_in_turns(self) -> None:
-        await self.connection.server.broker.env.turns.next()
-        if not self.connection.is_open:
-            return
+        env = self.connection.server.broker.env
+        if await run_steps(env, self._beginning(), goes_on=lambda: self.connection.is_open):
+            await self._read_slices()
+
+    def _beginning(self) -> Generator[None, None, bool]:
+        """Open or continue the session in a slice of its own; return whether to read."""
+        yield
         refused = self._open()
         if refused is not None:
             self.answer(refused)
-            return
+            return False
         self._occupy_session()
         if self._does_not_wait():
             self._phase = Phase.READING_LAST
-        await self._read_slices()
+        return True
 
     def _open(self) -> list[Buffer] | None:
         """Open or continue the session; return the error response if that fails."""
@@ -306,32 +312,39 @@ class PendingFetch(Slot):
                 self._stop_waiting()
 
     async def _read_slices(self) -> None:
-        turns = self.connection.server.broker.env.turns
+        env = self.connection.server.broker.env
+        if await run_steps(env, self._reading(), goes_on=lambda: not self._is_over()):
+            await run_steps(env, self._responding(), goes_on=self._is_unanswered)
+
+    def _reading(self) -> Generator[None, None, bool]:
+        """Read; yield after each slice. Return True to respond, False to wait for more."""
         while True:
             if self._phase is Phase.READING_AGAIN:
                 self._phase = Phase.READING
-            for _ in self.reader.slices():
-                await turns.next()
-                if self._is_over():
-                    return
+            yield from self.reader.slices()
             if self.reader.has_enough or self._phase is Phase.READING_LAST:
                 break
             if self._phase is Phase.READING:
                 self._wait()
-                return
-        await turns.next()  # collecting the results is a turn, and so is encoding them
-        if self._is_over():
-            return
+                return False
+        yield
+        return True
+
+    def _responding(self) -> Iterator[None]:
+        """Collect the results in one slice, and encode them in the next."""
         self._stop_waiting()
         self._take_back()
         answer = self._collect()
-        await turns.next()
-        if answer is not None and self.buffers is None and self.connection.is_open:
+        yield
+        if answer is not None:
             self.answer(answer.encode(self.header))
+
+    def _is_unanswered(self) -> bool:
+        return self.buffers is None and self.connection.is_open
 
     def _is_over(self) -> bool:
         """Return whether this fetch is completed or abandoned. Complete it here if its session was closed meanwhile."""
-        if self.buffers is not None or not self.connection.is_open:
+        if not self._is_unanswered():
             return True
         if self.session.fetch is not self:
             self.answer(encode_error(self.header, 0))
@@ -393,6 +406,43 @@ class PendingFetch(Slot):
     def _respond_with(self, reads: list[PartitionRead]) -> None:
         self.reader.finish_cold(reads)
         self._respond()
+
+
+def take_back(connection: Connection, session: FetchSession) -> None:
+    """Refuse the partitions that the client may not read any more, if ACLs have changed since the last check.
+
+    A fetch checks ACLs as it reads, and may then wait. ACLs change meanwhile, and a partition without news is not read
+    at all.
+    """
+    rules = connection.server.broker.image().acls
+    if session.rules is rules:
+        return
+    session.rules = rules
+    image, denied = connection.server.broker.image(), set()
+    for entry in session.entries.values():
+        if entry.image is None or entry.image is image:
+            continue  # it is refused already, or was checked by these ACLs
+        name = refused_topic(connection, Operation.READ, entry.topic)
+        if name is not None:
+            session.attach(entry, None)
+            entry.image, entry.dry, entry.read = None, False, REFUSED
+            session.ready[entry] = None
+            denied.add(name)
+    if denied:
+        note_refusal(connection, Operation.READ, TOPIC, denied)
+
+
+def replica_of(connection: Connection, request: FetchRequest) -> ReplicaId:
+    """Return the id of the replica that fetches.
+
+    Raises TopicAuthorizationFailed for a client that only claims to be a replica.
+    """
+    peer = connection.peer
+    if peer is None or not connection.is_follower or peer.broker_id != request.replica_id:
+        raise TopicAuthorizationFailed()
+    if request.replica_epoch >= 0 and request.replica_epoch != peer.broker_epoch:
+        raise TopicAuthorizationFailed()
+    return peer
 
 
 API: Final = Api(

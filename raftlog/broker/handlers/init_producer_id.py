@@ -8,7 +8,7 @@ from raftlog.base.errors import InvalidRequest, KafkaError
 from raftlog.base.types import NO_EPOCH, NO_PRODUCER_ID
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.fenced_producer import producer_error_response
+from raftlog.broker.handlers.shared.fenced_producer import producer_error_response
 from raftlog.broker.rights import CLUSTER, TOPIC, TRANSACTIONAL_ID, demand, may_any
 from raftlog.coordinator.transactions.transaction import ProducerIdAndEpoch
 from raftlog.coordinator.transactions.transaction_requests import InitProducerId

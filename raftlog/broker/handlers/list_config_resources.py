@@ -8,8 +8,14 @@ from typing import Any, Final
 from raftlog.base.errors import UnsupportedVersion
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
-from raftlog.broker.turns import each_part
+from raftlog.broker.handlers.shared.config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+)
+from raftlog.broker.long_work.turns import each_part
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import Demanded, Operation, ResourceType, Right

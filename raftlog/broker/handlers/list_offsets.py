@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import InvalidRequest, KafkaError, NotLeaderOrFollower, UnsupportedVersion
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import count_parts
 from raftlog.broker.partition_lookup import locate
 from raftlog.broker.rights import TOPIC, demand
-from raftlog.broker.turns import count_parts
 from raftlog.protocol.message_builders import MessageBuilders, response_builders
 from raftlog.security.acls import DemandedPerPart, Operation, ResourceType, Right
 

@@ -8,7 +8,7 @@ from raftlog.base.errors import KafkaError
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, ask_in_parts, truncate_message
-from raftlog.broker.turns import partitions_by_topic
+from raftlog.broker.long_work.turns import partitions_by_topic
 from raftlog.metadata.controller_api import (
     ListReassignments,
     OngoingReassignment,

@@ -10,8 +10,8 @@ from raftlog.base.errors import InvalidRegularExpression
 from raftlog.base.regex import STEPS_AT_ONCE, check_regex, compiled, steps
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import TRANSACTIONAL_ID, may
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import IDLE, Transaction, TransactionState
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

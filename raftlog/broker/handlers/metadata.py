@@ -22,6 +22,7 @@ from raftlog.base.types import INTERNAL_TOPICS
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.auto_create import create_missing, is_legal_topic_name
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import Weighed, drawn, each_part
 from raftlog.broker.metadata_view import (
     NOT_ASKED,
     MetadataView,
@@ -30,7 +31,6 @@ from raftlog.broker.metadata_view import (
 from raftlog.broker.mutation_quota import within_mutation_quota
 from raftlog.broker.partition_lookup import is_doubtful
 from raftlog.broker.rights import CLUSTER, TOPIC, among, may, note_denial, operations
-from raftlog.broker.turns import Weighed, drawn, each_part
 from raftlog.broker.unreachable_brokers import NO_BROKERS, UnreachableIds
 from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.protocol.apis import ApiKey

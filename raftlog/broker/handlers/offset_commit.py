@@ -10,7 +10,7 @@ from raftlog.base.errors import InvalidTopic, KafkaError, UnknownTopicId, Unknow
 from raftlog.base.types import NO_EPOCH
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.commit_response import (
+from raftlog.broker.handlers.shared.commit_response import (
     Codes,
     RequestRow,
     answered,
@@ -18,8 +18,8 @@ from raftlog.broker.handlers.commit_response import (
     commit_in_batches,
     rows_of,
 )
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import GROUP, TOPIC, demand, may, refusal
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, MemberRef, OffsetCommit
 from raftlog.metadata.image import TopicState

@@ -8,9 +8,9 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, UnknownTopicOrPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.commit_response import check_size
+from raftlog.broker.handlers.shared.commit_response import check_size
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.rights import TOPIC, among, refusal
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_requests import DeleteOffsets
 from raftlog.protocol.apis import ApiKey

@@ -21,8 +21,8 @@ from raftlog.base.errors import (
 )
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.long_work.turns import Weighed
 from raftlog.broker.rights import GROUP, TOPIC, demand, may
-from raftlog.broker.turns import Weighed
 from raftlog.coordinator.group import NOTHING_COMMITTED, CommittedOffset, Group
 from raftlog.coordinator.offsets import check_consumer_fetch
 from raftlog.coordinator.transactional_offsets import is_unstable

@@ -36,7 +36,8 @@ from raftlog.broker.coordination.transaction_verification import (
     ProducerApiLevel,
     VerificationRequests,
 )
-from raftlog.broker.handlers.walked_records import walk_records
+from raftlog.broker.handlers.shared.walked_records import walk_records
+from raftlog.broker.long_work.turns import each_part, run_steps
 from raftlog.broker.network.responses import Slot
 from raftlog.broker.partition_lookup import (
     MOVED,
@@ -47,7 +48,6 @@ from raftlog.broker.partition_lookup import (
     may_be_made_here,
 )
 from raftlog.broker.rights import TOPIC, demand_transactional_id, note_refusal, refused_topic
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.transactions.transaction import check_transactional_id
 from raftlog.protocol.codec import RequestHeader
 from raftlog.protocol.primitives import MAX_PRODUCE_ELEMENTS
@@ -317,8 +317,9 @@ class PendingProduce(Slot):
 
     async def append_in_turns(self, steps: Iterator[None]) -> None:
         """Continue what `append` or `refuse` began, then check batches that need several turns."""
-        while self.connection.is_open and next(steps, DONE) is not DONE:
-            await self.connection.server.broker.env.turns.next()
+        env = self.connection.server.broker.env
+        if self.connection.is_open:
+            await run_steps(env, steps, goes_on=lambda: self.connection.is_open)
         if self.connection.is_open:
             await self.append_deferred()
 

@@ -10,7 +10,7 @@ from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.client_telemetry import Push
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers.get_telemetry_subscriptions import attributes_of
-from raftlog.broker.turns import run_steps
+from raftlog.broker.long_work.turns import run_steps
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import build_response
 from raftlog.security.acls import NoRights

@@ -7,7 +7,7 @@ from typing import Any, Final
 from raftlog.base.errors import NONE, IllegalSaslState, KafkaError, SaslAuthenticationFailed
 from raftlog.broker.api import AT_ONCE, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.handlers.late_refusal import hold_up
+from raftlog.broker.handlers.shared.late_refusal import hold_up
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import BeforeLogin

@@ -19,8 +19,8 @@ from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.transaction_deadlines import MARKERS_COMMITTED_S
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.partition_lookup import locate
-from raftlog.broker.turns import each_part
 from raftlog.coordinator.group_requests import WriteTxnMarker
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders

@@ -9,7 +9,10 @@ can no longer take effect.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
+from types import GeneratorType
 from typing import Any, Final, NamedTuple, Protocol
 
 from raftlog.base.env import Env
@@ -17,13 +20,14 @@ from raftlog.base.errors import BrokerNotAvailable, KafkaError, RequestTimedOut
 from raftlog.base.log import get_logger
 from raftlog.broker.links.peer_auth import FIRST_ASKING_HELLO, FIRST_SLOW_HELLO
 from raftlog.broker.links.peer_channel import PeerChannel
-from raftlog.broker.turns import decoded
+from raftlog.broker.long_work.turns import decoded
 from raftlog.protocol.codec import (
     RequestHeader,
     decode_response,
     decode_response_incrementally,
     encode_request,
 )
+from raftlog.protocol.conversation import InFlightRequests
 
 ANSWER_S: Final = 10.0
 """Default timeout for a response, in seconds."""
@@ -120,28 +124,27 @@ class _Link:
         self._channel: PeerChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._paused_until = 0.0
-        self._last_number = 0
-        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
+        self._requests = InFlightRequests()
+        self._waiting: deque[asyncio.Future[Any]] = deque()
+        """The futures of the responses that are due on this connection, in the order of their requests."""
 
     async def ask(self, api_key: int, version: int, message: Any) -> Any:
         channel = await self._connected()
-        self._last_number = number = (self._last_number + 1) & 0x7FFF_FFFF
-        answer: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
-        channel.send(encode_request(RequestHeader(api_key, version, number, CLIENT_ID), message))
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        frame = self._requests.request_by(
+            lambda number: encode_request(RequestHeader(api_key, version, number, CLIENT_ID), message),
+            partial(_decode, api_key, version),
+        )
+        self._waiting.append(answer)
+        channel.send(frame)
+        found = await answer
+        if type(found) is not GeneratorType:
+            return found
         try:
-            frame = await answer
-        finally:
-            self._waiting.pop(number, None)
-        try:
-            if len(frame) > LARGE_BYTES:
-                return await decoded(self._env, decode_response_incrementally(api_key, version, frame))
-            return decode_response(api_key, version, frame)[1]
+            return await decoded(self._env, found)
         except Exception as error:
             self.hang_up()
-            raise BrokerNotAvailable(
-                f"broker {self._broker_id} answered what cannot be read: {error}"
-            ) from error
+            raise self._unreadable(error) from error
 
     def hang_up(self) -> None:
         """Close this connection, which may be silent for ever, and start again with a new one."""
@@ -164,6 +167,7 @@ class _Link:
         try:
             channel = await self._connect(self._broker_id, on_lost=self._lost, hello=self._hello)
             channel.on_frame = self._answered
+            self._requests = InFlightRequests()
             self._channel = channel
         except Exception as error:
             self._paused_until = asyncio.get_running_loop().time() + PAUSE_S
@@ -173,15 +177,32 @@ class _Link:
             self._connecting = None
 
     def _answered(self, frame: memoryview) -> None:
-        number = int.from_bytes(frame[:4], "big")
-        answer = self._waiting.get(number)
-        if answer is not None and not answer.done():
-            answer.set_result(memoryview(bytes(frame)))
+        try:
+            found = self._requests.response_in(frame)
+        except Exception as error:
+            self._fail_waiting(self._unreadable(error))
+            self.hang_up()
+            return
+        answer = self._waiting.popleft()
+        if not answer.done():
+            answer.set_result(found)
+
+    def _unreadable(self, error: Exception) -> BrokerNotAvailable:
+        return BrokerNotAvailable(f"broker {self._broker_id} answered what cannot be read: {error}")
 
     def _lost(self, error: Exception | None) -> None:
         self._channel = None
-        for answer in tuple(self._waiting.values()):
+        self._fail_waiting(BrokerNotAvailable(f"the connection to broker {self._broker_id} was lost"))
+
+    def _fail_waiting(self, error: BrokerNotAvailable) -> None:
+        while self._waiting:
+            answer = self._waiting.popleft()
             if not answer.done():
-                answer.set_exception(
-                    BrokerNotAvailable(f"the connection to broker {self._broker_id} was lost")
-                )
+                answer.set_exception(BrokerNotAvailable(error.message))
+
+
+def _decode(api_key: int, version: int, frame: memoryview) -> Any:
+    """Return the response in a frame. A large response is returned as a generator that decodes it."""
+    if len(frame) > LARGE_BYTES:
+        return decode_response_incrementally(api_key, version, memoryview(bytes(frame)))
+    return decode_response(api_key, version, frame)[1]

@@ -1,8 +1,8 @@
 """A connection to another broker's listener: complete response frames in order, received in place.
 
-A frame is a view of the receive buffer, valid only during the `on_frame` call. Followers write it to their logs right
-there, without a copy. Memory is bounded by the largest frame allowed and grows with the bytes that arrive. Memory for
-a burst is released. Only short frames are accepted until the other end is authenticated as a broker (`adopt`).
+A frame is a view of the receive buffer (`FrameBuffer`), valid only during the `on_frame` call. Followers write it to
+their logs right there, without a copy. Only short frames are accepted until the other end is authenticated as a broker
+(`adopt`).
 
 An error in the other broker's bytes costs this connection only. Writes to a closed transport are skipped, since some
 event loops ignore them silently.
@@ -12,35 +12,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from struct import Struct
-from typing import Final, cast
+from typing import cast
 
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
-
-USUAL_BYTES: Final = 64 * 1024
-SHRINK_AFTER_FRAMES: Final = 256
-"""The number of consecutive small frames after which a larger buffer is released."""
-_LENGTH = Struct(">i")
-_LENGTH_BYTES: Final = 4
+from raftlog.protocol.frames import USUAL_BYTES, FrameBuffer, FramingLost
 
 log = get_logger(__name__)
 
 
-class PeerChannel(asyncio.BufferedProtocol, Guard):
+class PeerChannel(FrameBuffer, asyncio.BufferedProtocol, Guard):
     """`on_frame` receives each response without its length. `on_lost` is called once, when the connection has ended."""
 
     def __init__(
         self, *, max_frame_bytes: int, on_lost: Callable[[Exception | None], None] = lambda _error: None
     ) -> None:
-        self._trusted_frame_bytes = max_frame_bytes
-        self._max_frame_bytes = min(max_frame_bytes, USUAL_BYTES)
-        self._on_lost = on_lost
+        super().__init__(min(max_frame_bytes, USUAL_BYTES))
         self.on_frame: Callable[[memoryview], None] = _unasked
+        self._trusted_frame_bytes = max_frame_bytes
+        self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(USUAL_BYTES))
-        self._filled = 0
-        self._small_frames = 0
 
     def adopt(self, on_lost: Callable[[Exception | None], None]) -> None:
         """Trust the other end as an authenticated broker, and accept long frames.
@@ -49,7 +40,7 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         """
         if self._transport is None:
             raise ConnectionResetError("the peer closed the connection right after its answer")
-        self._max_frame_bytes = self._trusted_frame_bytes
+        self.max_frame_bytes = self._trusted_frame_bytes
         self._on_lost = on_lost
 
     def send(self, frame: bytes) -> None:
@@ -93,13 +84,11 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer[self._filled :]
-
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            self._filled += nbytes
-            self._take_frames()
+            self.take_frames(nbytes, self.on_frame)
+        except FramingLost:
+            self.close()
         except Exception:
             self.crash("buffer_updated")
 
@@ -110,39 +99,6 @@ class PeerChannel(asyncio.BufferedProtocol, Guard):
         if self._transport is not None:
             self._transport = None
             self.run_guarded(self._on_lost, exc)
-
-    # Inside.
-
-    def _take_frames(self) -> None:
-        buffer, filled = self._buffer, self._filled
-        position = 0
-        while filled - position >= _LENGTH_BYTES:
-            size = _LENGTH.unpack_from(buffer, position)[0]
-            if not 0 < size <= self._max_frame_bytes:
-                self.close()
-                return
-            end = position + _LENGTH_BYTES + size
-            if end > filled:
-                self._make_room(position, _LENGTH_BYTES + size)
-                return
-            self.on_frame(buffer[position + _LENGTH_BYTES : end])
-            self._small_frames = self._small_frames + 1 if size < USUAL_BYTES else 0
-            position = end
-        self._make_room(position, 0)
-
-    def _make_room(self, position: int, needed: int) -> None:
-        """Keep the bytes from `position`, in a buffer for `needed` bytes, or twice what has arrived of them."""
-        rest = self._buffer[position : self._filled]
-        size = max(min(needed, 2 * len(rest)), USUAL_BYTES)
-        if len(self._buffer) < size or (
-            len(self._buffer) > size and self._small_frames >= SHRINK_AFTER_FRAMES
-        ):
-            buffer = memoryview(bytearray(size))
-            buffer[: len(rest)] = rest
-            self._buffer = buffer
-        elif position and rest:
-            self._buffer[: len(rest)] = rest
-        self._filled = len(rest)
 
 
 def _unasked(frame: memoryview) -> None:

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from raftlog.base.guard import Guard
 from raftlog.base.turns import context_of_task
 from raftlog.broker.links.peer_auth import ADMIN_HELLO
+from raftlog.broker.long_work.arrivals import FREE_READS, HANDLED_AT_ONCE
 from raftlog.broker.network.admission import ConnectionStanding, Gate, dispatch_before_login
-from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE
 from raftlog.broker.network.inbox import Inbox
 from raftlog.broker.network.responses import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Responses
 from raftlog.protocol.frames import PREFIX_BYTES, FramingLost, api_key_at, frame_length

@@ -31,8 +31,11 @@ from raftlog.base.places import NodeMachines, host_of
 from raftlog.base.principals import NoPrincipal
 from raftlog.broker.controller_requests import ask
 from raftlog.broker.links.peer_auth import ADMIN_HELLO, peer_secret
+from raftlog.broker.links.peer_auth import API_KEY as HANDSHAKE_KEY
+from raftlog.broker.long_work.arrivals import Arrivals
+from raftlog.broker.long_work.long_turns import LongTurns
+from raftlog.broker.long_work.object_memory import ObjectMemory
 from raftlog.broker.network.admission import Admission
-from raftlog.broker.network.arrivals import Arrivals
 from raftlog.broker.network.client_quotas import ClientQuotas
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.connection_rates import ConnectionRates
@@ -40,8 +43,6 @@ from raftlog.broker.network.counters import ConnectionCounters
 from raftlog.broker.network.deadlines import Deadlines
 from raftlog.broker.network.fetch_sessions import FetchSessions
 from raftlog.broker.network.idle_connections import IdleConnectionWatch
-from raftlog.broker.network.long_turns import LongTurns
-from raftlog.broker.network.object_memory import ObjectMemory
 from raftlog.broker.network.request_memory import RequestMemory
 from raftlog.broker.producer_ids import ProducerIds
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
@@ -157,7 +158,7 @@ class BrokerServer:
             broker.env.unguessable,
             self.memory.sessions,
         )
-        self.arrivals = Arrivals(self.loop, self.stopwatch)
+        self.arrivals = Arrivals(self.loop, self.stopwatch, handshake_api_key=HANDSHAKE_KEY)
         self.long_turns = LongTurns(self.stopwatch, self.counters.long_turns)
         self.tasks: set[asyncio.Task[None]] = set()
         self.key_looks = asyncio.Lock()

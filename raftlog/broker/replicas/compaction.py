@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from raftlog.base.errors import CorruptMessage, KafkaError
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
+from raftlog.broker.long_work.turns import each_part
 from raftlog.broker.replicas.log_directories import LogVolume
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
-from raftlog.broker.turns import each_part
 from raftlog.storage.log_to_clean import LogToClean, find_log_to_clean
 
 if TYPE_CHECKING:

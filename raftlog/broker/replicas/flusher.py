@@ -4,6 +4,10 @@ One flusher per log directory. A round begins soon after a log became dirty, and
 busy disk gathers more per sync. A leader's round lets the loop send to the followers first, so that they sync at the
 same time. A follower's round begins without that delay, since other brokers wait for it.
 
+The fsync policy (log.flush.policy) says what a flush is for. By default a replica counts a record once it is flushed
+(`Partition.durable_end_offset`). With `os` it counts a record as it is written, and flushes only keep recovery
+short.
+
 The kernel syncs files beside the loop (`base/kernel_syncs.py`). A few threads sync the rest: the folders of a new log,
 and everything where the system refuses asynchronous syncs.
 

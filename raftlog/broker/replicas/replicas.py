@@ -23,6 +23,7 @@ from raftlog.base.config.setting import LONG_MAX
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from raftlog.base.log import get_logger
+from raftlog.base.turns import run_steps
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas.damaged_replicas import DamagedReplicas
 from raftlog.broker.replicas.deleted_topics import DeletedTopics
@@ -263,9 +264,12 @@ class Replicas:
             self._dismissing.add_done_callback(raise_failure)
 
     async def _dismiss_the_others(self) -> None:
-        while self._leaving:
-            await self.env.turns.next()
-            self._dismiss()
+        def dismiss() -> Iterator[None]:
+            while self._leaving:
+                yield
+                self._dismiss()
+
+        await run_steps(self.env, dismiss())
         self._dismissing = None
 
     def _holds(self, name: TopicPartition, topic_id: UUID) -> bool:

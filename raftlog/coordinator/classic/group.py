@@ -1,8 +1,8 @@
 """One classic group: its recorded state (a runner), and the soft state of a rebalance.
 
 Ordering law: soft state changes at once, so that the next request sees it. A response waits for every record that it
-depends on. A generation is committed before any member learns its number, so two coordinators never use the same
-number. Apache Kafka records a generation only with its assignments.
+depends on. A generation (`rules.next_generation` counts it up) is committed before any member learns its number, so two
+coordinators never use the same number. Apache Kafka records a generation only with its assignments.
 """
 
 from __future__ import annotations

@@ -23,7 +23,6 @@ from raftlog.base.recurring_failures import FIRST_RETRY_S, Failures
 from raftlog.coordinator.timer import Moment
 from raftlog.coordinator.transactions import decisions
 from raftlog.coordinator.transactions.decisions import AllocateProducerId
-from raftlog.coordinator.transactions.timeouts import Timeouts
 from raftlog.coordinator.transactions.transaction import (
     PREPARED_STATES,
     ProducerIdAndEpoch,
@@ -57,6 +56,9 @@ TIMEOUTS: Final = "transaction_timeout"
 COMPLETION: Final = "transaction_completion"
 EXPIRY: Final = "transactional_id_expiry"
 """The recurring work, by its name among the failures."""
+
+MIN_STALE_ENTRIES: Final = 1_000
+"""Heap entries of transactions that ended in time which are never worth a clean-up."""
 
 RETRY_S: Final = 0.5
 """A change that the journal refused is retried after this."""
@@ -339,3 +341,45 @@ class TransactionCoordinator:
 
 def _nobody_waits(reply: object) -> None:
     """Ignore the result: the next tick or sweep retries expiry, timeouts and completion."""
+
+
+class Timeouts:
+    """The deadline of each open transaction: soft state, so a new coordinator starts anew.
+
+    Cancelled deadlines leave the heap when they come up, or are too many.
+    """
+
+    __slots__ = ("_due_at", "_heap")
+
+    def __init__(self) -> None:
+        self._due_at: dict[str, float] = {}
+        self._heap: list[tuple[float, str]] = []
+
+    def __contains__(self, transactional_id: str) -> bool:
+        return transactional_id in self._due_at
+
+    def __len__(self) -> int:
+        """How many heap entries there are, cancelled deadlines included."""
+        return len(self._heap)
+
+    def set(self, transactional_id: str, due_at: float) -> None:
+        """Set a deadline in place of any other of this id."""
+        self._due_at[transactional_id] = due_at
+        heapq.heappush(self._heap, (due_at, transactional_id))
+        if len(self._heap) > 2 * len(self._due_at) + MIN_STALE_ENTRIES:
+            self._heap = [(at, each) for each, at in self._due_at.items()]
+            heapq.heapify(self._heap)
+
+    def cancel(self, transactional_id: str) -> None:
+        """Cancel a deadline; it need not exist."""
+        self._due_at.pop(transactional_id, None)
+
+    def pop_due(self, now: float, *, most: int) -> list[str]:
+        """Remove and return at most `most` ids with an expired deadline."""
+        found: list[str] = []
+        while self._heap and self._heap[0][0] <= now and len(found) < most:
+            at, transactional_id = heapq.heappop(self._heap)
+            if self._due_at.get(transactional_id) == at:
+                del self._due_at[transactional_id]
+                found.append(transactional_id)
+        return found

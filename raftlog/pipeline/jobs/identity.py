@@ -6,14 +6,14 @@ writes, so a checkpoint without a note is foreign. Spark is not known here.
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from raftlog.base.disk import make_folders
+from raftlog.base.disk import make_folders, write_file
 from raftlog.pipeline.jobs.control import JobError
-from raftlog.pipeline.jobs.durable import read_json, write_json
 
 NOTE: Final = "raftlog-job.json"
 OWNER: Final = "_raftlog-job.json"
@@ -34,7 +34,7 @@ def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> st
             )
         make_folders(checkpoint.absolute())
         identity = uuid.uuid4().hex[:12]
-        write_json(checkpoint / NOTE, {"id": identity, **mine})
+        _write_json(checkpoint / NOTE, {"id": identity, **mine})
         return identity
     differing = [
         f"{name} was {found.get(name)!r} and is now {value!r}"
@@ -66,7 +66,7 @@ def claim_results(folder: Path, identity: str, *, begun: bool) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise JobError(f"path: {folder} is not empty and not this job's; give an empty or a new folder")
         make_folders(folder.absolute())
-        write_json(folder / OWNER, {"id": identity})
+        _write_json(folder / OWNER, {"id": identity})
     elif found["id"] != identity:
         raise JobError(
             f"path: {folder} holds the results of another checkpoint, and would hold records twice. "
@@ -76,9 +76,26 @@ def claim_results(folder: Path, identity: str, *, begun: bool) -> None:
 
 def _note(path: Path) -> dict[str, str] | None:
     try:
-        found = read_json(path)
+        found = _read_json(path)
     except (OSError, ValueError) as error:
         raise JobError(f"{path} cannot be read: {error}") from None
     if found is not None and not isinstance(found.get("id"), str):
         raise JobError(f"{path} names no job")
+    return found
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a small file of JSON, which is there as a whole or not at all, on any disk."""
+    text = json.dumps(value, indent=2, sort_keys=True) + "\n"
+    write_file(path, text, beside=f".{uuid.uuid4().hex}")
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """Return what `_write_json` wrote; None if there is no such file. Raises ValueError if it is something else."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} does not hold a JSON object")
     return found

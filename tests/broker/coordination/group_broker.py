@@ -14,9 +14,9 @@ from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.coordination.group_coordinators import GroupCoordinators
 from raftlog.broker.coordination.transaction_coordinators import TransactionCoordinators
 from raftlog.broker.coordination.transaction_verification import TransactionVerifier
+from raftlog.broker.long_work.turns import completed
 from raftlog.broker.replicas.deleted_topics import DeletedTopics
 from raftlog.broker.rights import demand_needed
-from raftlog.broker.turns import completed
 from raftlog.metadata.controller_api import CreateTopics, CreateTopicsReply, TopicCreation
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol.codec import (

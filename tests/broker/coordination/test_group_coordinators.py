@@ -24,9 +24,9 @@ from raftlog.base.errors import (
 from raftlog.base.machine import MAX_PARKED
 from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC
-from raftlog.broker import turns as broker_turns
 from raftlog.broker.coordination.group_coordinators import TICK_S
 from raftlog.broker.coordination.group_shard import GroupCoordinatorShard
+from raftlog.broker.long_work import turns as broker_turns
 from raftlog.coordinator.group import EMPTY, STABLE, CommittedOffset, Group
 from raftlog.coordinator.group_coordinator import GroupCoordinator
 from raftlog.coordinator.group_expiration import GROUPS_PER_SWEEP

@@ -13,7 +13,7 @@ import msgspec
 from raftlog.base.config import NodeConfig
 from raftlog.base.env import Env
 from raftlog.broker.context import BrokerContext, RequestContext
-from raftlog.broker.turns import completed
+from raftlog.broker.long_work.turns import completed
 from raftlog.metadata.controller_api import Reply, Request
 from raftlog.metadata.image import BrokerState, Endpoint, MetadataImage, PartitionState, TopicState
 from raftlog.protocol import codec

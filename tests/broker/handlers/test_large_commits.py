@@ -13,7 +13,8 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.turns import PARTS_AT_ONCE
-from raftlog.broker.handlers import commit_response, txn_offset_commit
+from raftlog.broker.handlers import txn_offset_commit
+from raftlog.broker.handlers.shared import commit_response
 from raftlog.metadata.image import TopicState
 from tests.broker.coordination.group_broker import TOPIC, GroupBroker
 from tests.broker.handlers.test_groups import commit, run_scenario

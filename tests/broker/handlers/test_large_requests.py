@@ -175,7 +175,7 @@ def parts_of(case: Case) -> int:
 
 @pytest.mark.parametrize("api_key", sorted(served()), ids=lambda key: APIS[key].name)
 def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: CallbackWork) -> None:
-    """Each array is filled with the same part again and again, and with different ones. Source: `broker/turns.py`."""
+    """Each array is filled with one part again and again, and with different parts (`broker/long_work/turns.py`)."""
     versions = {APIS[api_key].max_version}
     if IS_THOROUGH:
         versions.add(APIS[api_key].min_version)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from raftlog.base.errors import NotController, RequestTimedOut
-from raftlog.broker.handlers.config_resources import CONFIGS_MAX
 from raftlog.broker.handlers.create_topics import _TopicConfigs
+from raftlog.broker.handlers.shared.config_resources import CONFIGS_MAX
 from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,

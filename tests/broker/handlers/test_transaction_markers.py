@@ -15,7 +15,7 @@ from raftlog.base.turns import PARTS_AT_ONCE
 from raftlog.base.types import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.handlers import offset_fetch, txn_offset_commit, write_txn_markers
-from raftlog.broker.turns import completed
+from raftlog.broker.long_work.turns import completed
 from raftlog.coordinator.java_hash import partition_for
 from raftlog.metadata.image import TopicState
 from raftlog.protocol.message_builders import build_response, request_builders, response_builders

@@ -18,7 +18,7 @@ from raftlog.broker.coordination.transaction_verification import (
     TransactionVerifier,
 )
 from raftlog.broker.handlers import describe_producers
-from raftlog.broker.turns import completed
+from raftlog.broker.long_work.turns import completed
 from raftlog.metadata.image import PartitionState
 from raftlog.protocol.codec import (
     RequestHeader,

@@ -9,10 +9,10 @@ import pytest
 
 from raftlog.base.errors import BrokerNotAvailable, RequestTimedOut, UnknownServerError
 from raftlog.base.turns import TurnQueue
-from raftlog.broker import turns as broker_turns
 from raftlog.broker.dispatch import serve_own
 from raftlog.broker.links import broker_links
 from raftlog.broker.links.broker_links import PAUSE_S, BrokerLinks
+from raftlog.broker.long_work import turns as broker_turns
 from raftlog.protocol.apis import API_VERSIONS
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.broker_cluster import BrokerCluster

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from raftlog.broker.links.peer_channel import SHRINK_AFTER_FRAMES, USUAL_BYTES, PeerChannel
+from raftlog.broker.links.peer_channel import PeerChannel
+from raftlog.protocol.frames import SHRINK_AFTER_FRAMES, USUAL_BYTES
 
 LIMIT = 1 << 20
 

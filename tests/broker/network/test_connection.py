@@ -17,12 +17,12 @@ from raftlog.base.errors import CoordinatorNotAvailable, NotLeaderOrFollower
 from raftlog.base.log import LIMITED_LINES
 from raftlog.base.turns import SERVES_A_BROKER
 from raftlog.broker.links.peer_auth import API_KEY
-from raftlog.broker.network.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
+from raftlog.broker.long_work.arrivals import FREE_READS, HANDLED_AT_ONCE, TURN_S, Arrivals
+from raftlog.broker.long_work.turns import BYTES_AT_ONCE
 from raftlog.broker.network.connection import Connection
 from raftlog.broker.network.outbox import PIECE_BYTES
 from raftlog.broker.network.request_memory import LARGE_BYTES
 from raftlog.broker.network.responses import ANSWERS_HIGH_BYTES, MAX_OPEN_SLOTS, Slot
-from raftlog.broker.turns import BYTES_AT_ONCE
 from raftlog.protocol.message_builders import request_builders, response_builders
 from raftlog.replication.replica_host import ReplicaId
 from tests.broker.fakes import (
@@ -615,7 +615,7 @@ async def test_what_many_clients_send_at_once_is_handled_in_several_turns_of_the
     """In the order in which it came; a hundred connections held the loop for half a second. Brokers do not wait."""
     fake, clock = FakePartitionServer(), count()
     fake.server.stopwatch = lambda: next(clock) * TURN_S / 10  # time passes while requests are handled
-    fake.server.arrivals = Arrivals(fake.server.loop, fake.server.stopwatch)
+    fake.server.arrivals = Arrivals(fake.server.loop, fake.server.stopwatch, handshake_api_key=API_KEY)
     clients, broker = [fake.connect() for _ in range(100)], fake.connect()
     broker.connection.peer = ReplicaId(2, 12)
     for pipe in (*clients, broker):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.dispatch import dispatch
-from raftlog.broker.network.long_turns import LOG_EVERY_S, LONG_TURN_S, LongTurns
+from raftlog.broker.long_work.long_turns import LOG_EVERY_S, LONG_TURN_S, LongTurns
 from raftlog.broker.network.server import BrokerServer
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import request_builders

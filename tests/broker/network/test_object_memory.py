@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raftlog.base.memory import Account
-from raftlog.broker.network.object_memory import (
+from raftlog.broker.long_work.object_memory import (
     BYTES_PER_SECOND,
     HELD_S,
     SMALL_BYTES,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raftlog.broker.handlers import heartbeat
-from raftlog.broker.network.long_turns import LONG_TURN_S
+from raftlog.broker.long_work.long_turns import LONG_TURN_S
 from raftlog.protocol.apis import ApiKey
 from raftlog_chaos.turns.report import NO_ANSWER, Row, as_lines
 from raftlog_chaos.turns.rows import Scope, measure

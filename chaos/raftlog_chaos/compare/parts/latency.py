@@ -19,7 +19,7 @@ SLOW_RATE: Final = 200
 LONGER: Final = 3
 """The load at SLOW_RATE is longer by this factor, since its records would use too few ticks of CPU time otherwise."""
 KEPT_UP: Final = 0.95
-"""A load that reaches less of its rate proves nothing about that rate."""
+"""A load that reaches less of its rate is no proof about that rate."""
 SLOWER_MS: Final = (0.3, 1.0, 5.0)
 SLOW_DISK_RATE: Final = 1_000
 WARM_UP_S: Final = 2.0

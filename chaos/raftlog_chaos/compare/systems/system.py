@@ -1,4 +1,4 @@
-"""The port of every system of a comparison: start, load, injure, end. It knows nothing of the measurements."""
+"""The port of every system of a comparison: start, load, injure, end. It does not know the measurements."""
 
 from __future__ import annotations
 

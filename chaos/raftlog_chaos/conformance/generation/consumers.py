@@ -19,7 +19,7 @@ CONSUMERS: Final[Mapping[str, str | None]] = {
     "s": "instance",
     "t": "instance",
 }
-"""Members, whose names are their ids, and their group instance ids. Two have the same instance id."""
+"""Members, named by their ids, and their group instance ids. Two have the same instance id."""
 USUAL: Final = ("a", "a", "b", "b", "c", "s", "t")
 NEVER: Final = 77
 """An epoch that no group of a history comes to."""

@@ -12,7 +12,7 @@ from raftlog_chaos.conformance.session import Session
 from raftlog_chaos.conformance.transacting import Transacting
 
 SEGMENT_MS: Final = 1_000
-"""Batches whose timestamps are further apart than this are in different segments."""
+"""Batches with timestamps further apart than this are in different segments."""
 APART_MS: Final = 5_000
 HOUR_MS: Final = 3_600_000
 

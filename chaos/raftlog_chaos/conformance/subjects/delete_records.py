@@ -110,7 +110,7 @@ def timeout(s: Session, timeout_ms: int) -> None:
 
 @history()
 def sequences_go_on(s: Session) -> None:
-    """A producer whose records are deleted may go on."""
+    """A producer may go on after its records are deleted."""
     topic = s.topic()
     producer = s.init_producer()["producer_id"]
     for sequence in (0, 1):

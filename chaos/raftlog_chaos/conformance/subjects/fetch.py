@@ -20,7 +20,7 @@ MADE_UP_SESSION: Final = 77
 MADE_UP_ID: Final = "00000000-0000-0000-0000-00000000002a"
 LONG_WAIT_MS: Final = 15_000
 SEGMENT_MS: Final = 1_000
-"""Batches whose timestamps are further apart than this are in different segments."""
+"""Batches with timestamps further apart than this are in different segments."""
 
 
 def wanted(partition: int = 0, offset: int = 0, **fields: Any) -> Mapping[str, Any]:

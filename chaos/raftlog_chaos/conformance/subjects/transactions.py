@@ -374,7 +374,7 @@ def records_deleted_within(s: Session, protocol: int) -> None:
 
 @history({"protocol 1": 1, "protocol 2": 2})
 def a_topic_deleted_within(s: Session, protocol: int) -> None:
-    """A transaction whose topic was deleted ends."""
+    """A transaction in a deleted topic ends."""
     t = Transacting(s, protocol)
     t.run("init begin send")
     s.ask("DeleteTopics", 5, topic_names=[t.topic], timeout=10_000)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
-from raftlog.broker.handlers.fetch_response import holds_back, leaves_records, room_of_response
+from raftlog.broker.handlers.shared.fetch_response import holds_back, leaves_records, room_of_response
 from raftlog.broker.network.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,

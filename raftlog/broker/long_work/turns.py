@@ -134,32 +134,36 @@ async def completed(env: Env, response: Any) -> Any:
     """
     if inspect.isawaitable(response):
         response = await response
-    await _draw(response, TurnCounter(env))
+    await _Drawing(env).draw(response)
     return response
 
 
 async def drawn(env: Env, parts: Iterable[Any]) -> tuple[Any, ...]:
     """Return the parts that `completed` would put into an array of a response, for a handler that has to know them."""
-    return await _draw_parts(parts, TurnCounter(env))
+    return await _Drawing(env).draw_parts(parts)
 
 
-async def _draw(entity: Any, pace: TurnCounter) -> None:
-    for name in _arrays(entity.__class__):
-        parts = getattr(entity, name)
-        if type(parts) is GeneratorType:
-            object.__setattr__(entity, name, await _draw_parts(parts, pace))
+class _Drawing(TurnCounter):
+    """The drawing of one response: it counts the parts of all its arrays."""
 
+    __slots__ = ()
 
-async def _draw_parts(parts: Iterable[Any], pace: TurnCounter) -> tuple[Any, ...]:
-    found = []
-    for given in parts:
-        part = await given if inspect.iscoroutine(given) else given
-        part, size = part if type(part) is Weighed else (part, 1)
-        if part is not None:
-            await _draw(part, pace)
-            found.append(part)
-        await pace.did(size)
-    return tuple(found)
+    async def draw(self, entity: Any) -> None:
+        for name in _arrays(entity.__class__):
+            parts = getattr(entity, name)
+            if type(parts) is GeneratorType:
+                object.__setattr__(entity, name, await self.draw_parts(parts))
+
+    async def draw_parts(self, parts: Iterable[Any]) -> tuple[Any, ...]:
+        found = []
+        for given in parts:
+            part = await given if inspect.iscoroutine(given) else given
+            part, size = part if type(part) is Weighed else (part, 1)
+            if part is not None:
+                await self.draw(part)
+                found.append(part)
+            await self.did(size)
+        return tuple(found)
 
 
 @cache

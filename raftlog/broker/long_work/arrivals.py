@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final
 
 from raftlog.base.disk import Buffer
-from raftlog.broker.links.peer_auth import API_KEY as GREETING
 from raftlog.protocol.frames import PREFIX_BYTES, api_key_at
 
 TURN_S: Final = 0.02
@@ -28,11 +27,14 @@ a turn of the loop (`TurnQueue`), so thousands of small requests from one client
 class Arrivals:
     """A connection counts what it reads in `reads`. Beyond FREE_READS it checks how many requests it may handle."""
 
-    __slots__ = ("_ends_at", "_is_timed", "_line", "_loop", "_stopwatch", "reads")
+    __slots__ = ("_ends_at", "_handshake_api_key", "_is_timed", "_line", "_loop", "_stopwatch", "reads")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, stopwatch: Callable[[], float], *, handshake_api_key: int
+    ) -> None:
         self._loop = loop
         self._stopwatch = stopwatch
+        self._handshake_api_key = handshake_api_key
         self.reads = 0
         """Since the last turn that was timed."""
         self._is_timed = False
@@ -52,7 +54,9 @@ class Arrivals:
             self._loop.call_soon(self._begin_turn)
         if now < self._ends_at and not self._line:
             return HANDLED_AT_ONCE
-        return int(size > PREFIX_BYTES and api_key_at(read, 0, size - PREFIX_BYTES) == GREETING)
+        return int(
+            size > PREFIX_BYTES and api_key_at(read, 0, size - PREFIX_BYTES) == self._handshake_api_key
+        )
 
     def wait(self, handle: Callable[[], None]) -> None:
         """Have `handle`, which never raises, called in its turn.

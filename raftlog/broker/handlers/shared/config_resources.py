@@ -15,8 +15,8 @@ from raftlog.broker.controller_requests import (
     truncate_message,
     wait_for_image,
 )
+from raftlog.broker.long_work.turns import count_parts, each_part
 from raftlog.broker.rights import demand
-from raftlog.broker.turns import count_parts, each_part
 from raftlog.metadata.controller_api import DELETE, SET, AlterConfigs, ConfigAlteration, ConfigResults
 from raftlog.metadata.image import MetadataImage
 from raftlog.protocol.message_builders import response_builders
