@@ -1,5 +1,5 @@
-"""The settings of all tests: generated ones are the same in each run, no clock fails them, and signals mean what they
-mean on a terminal.
+"""The settings of all tests: examples are the same in each run, no deadline fails them, and signals have their usual
+effect.
 """
 
 from __future__ import annotations

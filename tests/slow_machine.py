@@ -119,7 +119,7 @@ def _run_in_rhythm(command: Sequence[str]) -> int:
     rhythm = threading.Thread(target=_beat, args=(ended,))
     rhythm.start()
     try:
-        return _run(command, os.setsid)  # our own group has nobody in it who stands still
+        return _run(command, os.setsid)  # every process of our own group runs
     finally:
         ended.set()
         rhythm.join()

@@ -30,7 +30,7 @@ class Module(NamedTuple):
 
     @property
     def lines(self) -> int:
-        """Without those that are comments alone: nobody should save on them."""
+        """Lines of code, without lines that are comments alone: comments are free."""
         return sum(not _is_comment(line) for line in self.text.splitlines())
 
 
@@ -86,9 +86,9 @@ def _nodes_by_kind(tree: ast.Module) -> Mapping[type[ast.AST], Sequence[ast.AST]
 
 @cache
 def imports_of(module: Module) -> tuple[Import, ...]:
-    """Return every import of a module, also those inside functions; `from a import b` is a and a.b.
+    """Return every import of a module, also the imports inside functions; `from a import b` is a and a.b.
 
-    A relative import is resolved, so that it leads where an absolute one would.
+    A relative import is resolved to its absolute name.
     """
     return tuple(_imports(module))
 
@@ -125,12 +125,12 @@ class Function(NamedTuple):
     in_class: bool
     public: bool
     lines: int
-    """Without those that are comments alone."""
+    """Without lines that are comments alone."""
 
 
 @cache
 def functions_of(module: Module) -> tuple[Function, ...]:
-    """Return every function and method, nested ones too; `public` is False inside anything private or nested."""
+    """Return every function and method, nested functions too; `public` is False inside private or nested scopes."""
     source = module.text.splitlines()
 
     def with_lines(each: Function) -> Function:

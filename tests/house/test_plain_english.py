@@ -12,7 +12,9 @@ from tests.house.source import Module, every_module
 from tests.house.wording import Rates, count_words, prose_of, rates_by_room, rates_of
 
 CEILING = Rates(who=0.6, tell=0.1, one=1.5, nobody=0.5, those=0.4)
-"""The rates per 1,000 words, below twice those of trio, structlog, aiokafka, anyio and aiohttp. They only get lower."""
+"""The rates per 1,000 words, below twice the rates of trio, structlog, aiokafka, anyio and aiohttp. They only get
+lower.
+"""
 LONG_WORDS = 25
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 

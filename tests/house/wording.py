@@ -54,7 +54,7 @@ class Rates(NamedTuple):
 
 @cache
 def prose_of(module: Module) -> tuple[str, ...]:
-    """Return the docstrings of a module, those of constants too, and its comments; without pragmas."""
+    """Return the docstrings of a module, including the docstrings of constants, and its comments; without pragmas."""
     return (*docstrings_of(module.tree), *comments_of(module))
 
 
