@@ -1,4 +1,4 @@
-"""Tokens of an identity provider at the HTTP API: it admits the same users as OAUTHBEARER at a broker, and no others."""
+"""Tokens of an identity provider at the HTTP API: it admits the same users as OAUTHBEARER at a broker, no others."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Kept:
 
 
 def test_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
-    """Programs that rotate logs rename the file, and need not tell the node."""
+    """Programs that rotate logs rename the file without a signal to the node."""
     path, old = tmp_path / "audit", tmp_path / "audit.1"
     kept = Kept(path)
     assert kept.file.write("one")

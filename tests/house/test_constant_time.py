@@ -23,8 +23,7 @@ PUBLIC_ALL_THE_SAME: frozenset[str] = frozenset(
 
 
 def leaky_comparisons(tree: ast.Module) -> Iterator[str]:
-    """Yield the comparisons of secrets that take longer the more bytes agree. A constant is no secret to compare with.
-    """
+    """Yield comparisons of secrets that take longer the more bytes agree. A constant is no secret to compare with."""
     for node in nodes_of(tree, ast.Compare):
         operands = (node.left, *node.comparators)
         exact = any(isinstance(each, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for each in node.ops)

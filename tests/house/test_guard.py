@@ -135,8 +135,7 @@ def faces_others() -> Iterator[Module]:
 
 
 def test_callbacks_and_tasks_run_under_a_guard_or_stand_in_a_table() -> None:
-    """One bad response once ended node after node: a cold read answered a fetch, and the response could not be encoded.
-    """
+    """One bad response ended node after node: a cold read answered a fetch, and the response could not be encoded."""
     found = {
         f"{module.name}: {ast.unparse(given)}"
         for module in faces_others()

@@ -1,5 +1,4 @@
-"""The wall clock may be wrong and must not decide what is deleted: each file that reads it is listed, with its purpose.
-"""
+"""The wall clock may be wrong and must not decide what is deleted: each reader is listed, with its purpose."""
 
 from __future__ import annotations
 

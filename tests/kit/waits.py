@@ -1,5 +1,4 @@
-"""Waits of tests: they last as long as anything progresses. Fixed limits remain only where a client library needs them.
-"""
+"""Waits of tests: they last as long as anything progresses. Fixed limits remain where a client library needs them."""
 
 from __future__ import annotations
 
