@@ -1,4 +1,4 @@
-"""raftlog.broker.audit: changes by clients are told with who, what and the outcome; a flood is a few lines."""
+"""raftlog.broker.audit: changes by clients are logged with user, resource and outcome; a flood is a few lines."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CHANGING = {
     for name, row in ROWS.items()
     if isinstance(row_of(row.api_key).audit, Change) and row.api_key != ApiKey.DELETE_RECORDS
 }
-"""Those that need a controller."""
+"""The APIs that need a controller."""
 
 
 def _acl(make: Any, topic: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ CREATE_ACLS = Row(ApiKey.CREATE_ACLS, 3, ((ALTER, CLUSTER),), _acl)
 
 @pytest.mark.parametrize("row", CHANGING.values(), ids=CHANGING.keys())
 async def test_change_that_fails_is_told_with_who_and_what(row: Row) -> None:
-    """No controller answers, so that it comes to nothing."""
+    """Without a controller the change fails."""
     broker = GuardedBroker(*(allow(*need) for need in row.needs))
     with capture_logs() as logs:
         await broker.ask(row, KNOWN)
@@ -58,7 +58,7 @@ async def test_change_that_fails_is_told_with_who_and_what(row: Row) -> None:
 
 
 async def test_new_rule_is_told_as_it_is_written() -> None:
-    """With what became of it; the controller hears on whose behalf."""
+    """With its outcome; the controller gets the principal."""
     broker = GuardedBroker(allow(ALTER, CLUSTER))
 
     async def submit(asked: Any, **_: Any) -> PartResults:
@@ -75,7 +75,7 @@ async def test_new_rule_is_told_as_it_is_written() -> None:
 
 
 async def test_http_api_asks_on_behalf_of_its_caller_and_audits_by_itself() -> None:
-    """Only the client id of a node's own HTTP API says for whom it asks; a client's says nothing."""
+    """Only the client id of a node's own HTTP API names the caller; a client's id does not."""
     for principal, by in ((ADMIN_API, "User:root"), (ALICE, ALICE)):
         broker = GuardedBroker(allow(ALTER, CLUSTER))
         broker.fake.broker.authorizer = None
@@ -118,7 +118,7 @@ def test_deletion_tells_the_rules_that_went() -> None:
 
 
 def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
-    """One who causes thousands hides neither the others' lines nor the number of its own."""
+    """A client that causes thousands hides neither the others' lines nor the number of its own."""
     now_s = [0.0]
     clock: Callable[[], float] = lambda: now_s[0]  # noqa: E731 - the audit takes a callable
     with capture_logs() as logs:

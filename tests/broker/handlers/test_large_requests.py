@@ -62,7 +62,7 @@ SETTINGS = {
 
 
 class CountedString(str):
-    """A string whose comparisons are calls of Python functions: looking through a list for it is seen."""
+    """A string that compares by calls of Python functions, so that a search through a list is visible."""
 
     __slots__ = ()
 
@@ -175,7 +175,7 @@ def parts_of(case: Case) -> int:
 
 @pytest.mark.parametrize("api_key", sorted(served()), ids=lambda key: APIS[key].name)
 def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: CallbackWork) -> None:
-    """Each array is filled with the same part again and again, and with different ones. Source: `broker/turns.py`."""
+    """Each array is filled with the same part many times, and with different parts. Source: `broker/turns.py`."""
     versions = {APIS[api_key].max_version}
     if IS_THOROUGH:
         versions.add(APIS[api_key].min_version)

@@ -1,4 +1,4 @@
-"""raftlog.broker.network.deadlines: nothing expires early, removed things never, and memory follows what is in it."""
+"""raftlog.broker.network.deadlines: no deadline fires early, removed deadlines never, memory follows the content."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_each_waiter_expires_once_in_time_unless_removed(steps: list[tuple[int, 
 
 
 def test_an_expiring_deadline_may_remove_another_of_the_same_moment() -> None:
-    """Then that one does not expire any more."""
+    """The removed deadline does not expire any more."""
     clock, subject = deadlines()
     second = Waiter(clock)
     first = Waiter(clock, lambda: subject.remove(second, ticket))
