@@ -46,7 +46,7 @@ def struck(session: AttackSession, harm: Callable[[], object]) -> Outcome:
 
 
 def quorum_leader(session: AttackSession) -> int:
-    """Return the node that decides who is fenced."""
+    """Return the node that fences brokers."""
     return int(json.loads(facts.ask(session.target.nodes[1], "/v1/quorum"))["leader_id"])
 
 

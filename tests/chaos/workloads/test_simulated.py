@@ -1,4 +1,4 @@
-"""The workload against simulated nodes: judged by the checkers, exact by seed, nothing left behind."""
+"""The workload against simulated nodes: judged by the checkers, exact by seed, no leftovers."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_in_fair_weather_everything_is_acknowledged_and_read(subscribe: bool) ->
 @pytest.mark.parametrize("subscribe", [False, True])
 @pytest.mark.parametrize("seed", [1, nightly(2)])
 def test_deaths_break_no_promise(seed: int, subscribe: bool) -> None:
-    """Kills and power cuts, of one node and of all: no anomaly but those that Kafka allows."""
+    """Kills and power cuts, of one node and of all: no anomalies apart from Kafka's."""
     options = LogOptions(subscribe=subscribe, careless=1, writes_per_key=40, crash_every_s=4.0)
     told = play(seed, options, deaths)
     verdict = judge(Header(), told.ops)
@@ -132,7 +132,7 @@ async def send_to_nobody(cluster: SimCluster, port: SimPort) -> None:
     cluster.crash(*cluster.nodes)
     await asyncio.sleep(0.1)  # the client has seen its connections end
     with pytest.raises(Definite):
-        await port.send("log0-1", 1)  # nobody is there to take a single byte
+        await port.send("log0-1", 1)  # no reader is there to take a single byte
     cluster.start()
     await cluster.until_ready()
     assert await port.send("log0-1", 2) == 0
@@ -205,5 +205,5 @@ async def commit(cluster: SimCluster, port: SimPort) -> None:
 
 
 def test_a_group_goes_on_where_a_dead_member_committed() -> None:
-    """The coordinator waits for the dead one's session to end, then lets the next in."""
+    """The coordinator waits for the dead member's session to end, then lets the next in."""
     simulate(lambda loop: use(loop, commit), seed=6)
