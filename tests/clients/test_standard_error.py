@@ -34,7 +34,7 @@ SMALL_PIPE_BYTES = 4096
 
 
 class Standing(NodeProcess):
-    """A node whose standard error is in trouble once `trouble` was called, or from its start on."""
+    """A node with trouble at its standard error once `trouble` was called, or from its start on."""
 
     kind = ""
     ours = -1
