@@ -403,7 +403,7 @@ def test_each_revocation_has_its_whole_time():
 
 
 def test_a_refused_heartbeat_is_no_sign_of_life():
-    """With a wrong epoch a member holds its partitions, and a departed static member its place, for a session at most."""
+    """With a wrong epoch a member holds its partitions, and a departed static member its place, for one session."""
     made = bench(group_consumer_session_timeout_ms=5_000)
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("i", 0, instance_id="one")
