@@ -1,4 +1,4 @@
-"""The promises of `mirror` between two clusters, for any connector that reads: no lost or double record after a crash."""
+"""The promises of `mirror` between two clusters, for any connector: no lost or double record in a crash."""
 
 from __future__ import annotations
 

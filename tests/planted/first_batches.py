@@ -69,7 +69,7 @@ def epochs_begin_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def given_up_batches_awaited(patch: pytest.MonkeyPatch) -> None:
-    """The partition waits for a refused batch that its client dropped, and not for the first batch of the next epoch."""
+    """The leader waits for a refused batch that its client dropped, and not for the first batch of the next epoch."""
     note = RefusedBatches.note
 
     def note_once(refused: RefusedBatches, header: Any, error: Any) -> None:

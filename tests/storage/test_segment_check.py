@@ -1,4 +1,4 @@
-"""Claims about looking at a segment's bytes: what is sound is told whole, and the first fault with its place."""
+"""Claims about checking a segment's bytes: sound bytes are reported whole, and the first fault with its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOUND = batch(5, count=3) + batch(8) + batch(20, epoch=2)
 
 
 class InMemory:
-    """A segment whose file is in memory."""
+    """A segment with its file in memory."""
 
     def __init__(self, contents: bytes) -> None:
         self._contents = contents
