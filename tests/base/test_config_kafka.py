@@ -266,7 +266,7 @@ def test_the_environment_cannot_ask_for_security_in_vain_either(variable: str):
 def test_no_protocol_that_is_not_carried_out_is_taken_wherever_a_node_listens_or_connects(
     file: dict[str, str], missing: str
 ):
-    """An operator who asked for TLS would send confidential data in the clear."""
+    """With TLS required, a node would otherwise send confidential data in the clear."""
     with pytest.raises(ConfigFaults, match=missing):
         load_config(file)
 

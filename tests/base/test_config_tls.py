@@ -132,7 +132,7 @@ def test_what_cannot_be_secured_as_asked_keeps_a_node_from_starting(
 
 
 def test_settings_of_tls_without_a_listener_for_them_keep_a_node_from_starting() -> None:
-    """An operator who names certificates expects TLS."""
+    """With certificates configured, an operator expects TLS."""
     plain = {"listener.security.protocol.map": "SSL:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"}
     assert "no listener has SSL or SASL_SSL" in faults_of(FILES, plain)["ssl.keystore.location"]
     assert not faults_of(plain, {"ssl.client.auth": "none", "ssl.endpoint.identification.algorithm": ""})

@@ -186,7 +186,7 @@ def test_process_without_standard_error_counts_its_lines() -> None:
 
 
 class Broken(io.StringIO):
-    """A stream whose writes fail on request."""
+    """A stream with writes that fail on request."""
 
     fails = True
 

@@ -155,7 +155,7 @@ def test_a_node_that_starts_soon_goes_on(stopped_ms: int) -> None:
 @pytest.mark.parametrize("off_ms", [40 * DAY_MS, -40 * DAY_MS, LEAP_MS + 1])
 @pytest.mark.parametrize("others", [ALONE, TWO_DISAGREE, TWO_IN_DOUBT])
 def test_a_clock_far_from_the_time_on_the_disk_makes_nothing_old(off_ms: int, others: OtherClocks) -> None:
-    """Whether the node is alone, the only node with a wrong clock, or in a cluster whose clocks are all wrong alike."""
+    """Whether the node is alone, the only node with a wrong clock, or all clocks of the cluster are wrong alike."""
     clocks = Clocks().start(0, off_ms, others)
     assert clocks.judged_off_ms() is None
     assert clocks.ages.state is ClockState.DOUBTED and clocks.ages.was_found_at_start
@@ -246,7 +246,7 @@ def test_an_answer_about_the_clock_before_it_jumped_confirms_nothing(is_running:
 
 
 def test_a_new_node_believes_its_clock_unless_others_contradict_it_or_all_doubt_theirs() -> None:
-    """A node that lost its disk must not confirm a cluster whose clocks are all wrong."""
+    """A node that lost its disk must not confirm the wrong clocks of all others."""
     assert Clocks().start(None).judged_off_ms() == 0
     assert Clocks().start(None, others=TWO_AGREE).judged_off_ms() == 0
     assert Clocks().start(None, others=OtherClocks(2, 2, 2)).judged_off_ms() == 0, "all are new"

@@ -17,7 +17,7 @@ from tests.kit.waits import PATIENCE_S, until
 
 RECORD = b"x" * 50_000
 FEW, MANY = 10, 40
-"""Numbers of records: few pass at once by a quota of one per second, many do not."""
+"""Numbers of records: few pass at once by a quota of 1 per second, many do not."""
 
 
 @pytest.fixture(scope="module")

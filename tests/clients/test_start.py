@@ -1,4 +1,4 @@
-"""Nodes that must not start or join: each says why in its log, ends, and disturbs nobody."""
+"""Nodes that must not start or join: each logs the reason, ends, and disturbs no other."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Node = TypeVar("Node", bound=ast.AST)
 
 
 class Module(NamedTuple):
-    """One source file. `name` is its path from the root; `room` the folder (or module) right under its package."""
+    """A source file. `name` is its path from the root; `room` the folder (or module) right under its package."""
 
     name: str
     room: str
@@ -55,6 +55,8 @@ def _read(path: Path) -> Module:
     relative = path.relative_to(ROOT)
     if relative.parts[:2] == ("chaos", "raftlog_chaos"):
         room = "raftlog_chaos"
+    elif relative.parts[0] == "tests":
+        room = "/".join(relative.parts[: 2 if len(relative.parts) > 2 else 1])
     else:
         room = relative.parts[1].removesuffix(".py") if len(relative.parts) > 1 else ""
     return Module(str(relative), room, text, ast.parse(text, filename=str(relative)))

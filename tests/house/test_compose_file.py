@@ -16,7 +16,7 @@ from tests.house.source import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 ONLOOKERS = ("grafana", "prometheus")
-"""The services of the profile `monitoring`, whose images come from other projects."""
+"""The services of the profile `monitoring`, with images of other projects."""
 NODES = sorted(set(SERVICES) - {"secrets", *ONLOOKERS})
 SECURE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/secure.yml").read_text())["services"]
 """The services as deploy/secure.env changes them."""

@@ -98,7 +98,7 @@ OURS = {
     "raftlog/quorum/journal_writer.py: partial(self._done, job, stage)": "our own journal: see `Driver._guarded`",
     "raftlog/quorum/journal_writer.py: self._to_thread": "our own journal",
 }
-"""Callbacks outside a guard whose failure ends the node on purpose: our own invariant is broken."""
+"""Callbacks outside a guard. Their failure ends the node on purpose: our own invariant is broken."""
 
 TASKS = {
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
@@ -160,7 +160,7 @@ def test_protocol_methods_run_under_a_guard_or_stand_in_a_table() -> None:
 
 
 def test_the_rule_sees_what_it_is_for() -> None:
-    """It finds a callback without a guard, and a method whose last statement is outside of its guard."""
+    """It finds a callback without a guard, and a method with its last statement outside of the guard."""
     tree = ast.parse(
         "loop.call_later(1, self._tick)\nloop.call_soon(self.guarded(f))\ntask.add_done_callback(tasks.discard)"
     )

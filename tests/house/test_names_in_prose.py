@@ -49,8 +49,8 @@ OTHERS = frozenset(
 
 
 def sources() -> tuple[Module, ...]:
-    """Return the modules whose names count: the repository's, and the tools of its documents."""
-    tests = (each for each in modules_under(TESTS) if each.room != "house")
+    """Return the modules with names that count: the repository's, and the tools of its documents."""
+    tests = (each for each in modules_under(TESTS) if each.room != "tests/house")
     return (*every_module(), *tests, *modules_under(ROOT / "pyspark_raftlog"))
 
 

@@ -17,7 +17,7 @@ SHARED = "shared_cluster"
 """The fixture of a cluster that folders share, or the modules of one folder; it is of the session."""
 
 TOGETHER = ("tests/admin/", "tests/clients/failover/", "tests/house/")
-"""Folders whose modules run in one process, to share a cluster or the syntax trees of all files."""
+"""Folders with modules that run in one process, to share a cluster or the syntax trees of all files."""
 
 
 class LongestFirst:

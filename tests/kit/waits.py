@@ -53,7 +53,7 @@ def poll_until(holds: Callable[[], object], what: str, *, seen: Callable[[], obj
 
 
 def waiting(what: str, *, seen: Callable[[], object] = lambda: None) -> Wait:
-    """Return a wait for a custom loop, whose `pause` fails once progress stops."""
+    """Return a wait for a custom loop: its `pause` fails once progress stops."""
     return Wait(what, seen=lambda: _text(seen()), signs=signs_of_descendants)
 
 

@@ -1,4 +1,4 @@
-"""Claims about the histories of voters' directories: telling an older copy from a restarted directory."""
+"""Claims about the histories of voters' directories: older copies and restarted directories are distinguished."""
 
 from __future__ import annotations
 

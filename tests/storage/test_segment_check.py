@@ -45,7 +45,7 @@ def test_a_sound_segment_is_told_whole():
 
 @given(st.integers(16, len(SOUND) - 1), st.integers(0, 7))
 def test_no_flipped_bit_behind_the_stamp_passes(position, bit):
-    """The checksum covers all but the first 16 bytes of a batch; a flip there may break the order, or nothing."""
+    """The checksum covers all but the first 16 bytes of a batch; a flip there may be harmless."""
     bad = bytearray(SOUND)
     bad[position] ^= 1 << bit
     starts = [0, len(batch(5, count=3)), len(batch(5, count=3) + batch(8))]

@@ -53,7 +53,7 @@ def process_of(cluster: Cluster) -> ForkedProcess:
 
 
 def open_files(process: Path) -> list[str]:
-    """Return the targets of its descriptors, without those that it closes meanwhile."""
+    """Return the targets of its descriptors, without descriptors that it closes meanwhile."""
     found = []
     for each in (process / "fd").iterdir():
         with suppress(FileNotFoundError):
