@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from tests.broker.fakes import TOPIC as KNOWN
 from tests.broker.fakes import request
 from tests.broker.handlers.test_rights import ALICE, ALTER, CLUSTER, ROWS, GuardedBroker, Row, allow
 from tests.broker.rows import row_of
+from tests.kit.clock import Clock
 
 CHANGING = {
     name: row
@@ -119,15 +119,14 @@ def test_deletion_tells_the_rules_that_went() -> None:
 
 def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
     """A client that causes thousands hides neither the others' lines nor the number of its own."""
-    now_s = [0.0]
-    clock: Callable[[], float] = lambda: now_s[0]  # noqa: E731 - the audit takes a callable
+    clock = Clock()
     with capture_logs() as logs:
         audit = Audit(clock)
         names = [(f"t-{each}", 0 if each else InvalidTopic.code) for each in range(MOST_NAMED + 6)]
         for _ in range(10 * LIMITED_LINES):
             audit.changed(ApiKey.CREATE_TOPICS, Outcomes(names), validate_only=True, principal="User:greedy")
         audit.changed(ApiKey.CREATE_TOPICS, Outcomes(names[:1]), validate_only=False, principal="User:modest")
-        now_s[0] += 100
+        clock.advance(100)
         audit.flush()
     greedy = [each for each in logs if each.get("principal") == "User:greedy"]
     assert len(greedy) == LIMITED_LINES

@@ -11,43 +11,8 @@ from hypothesis import strategies as st
 
 from raftlog.base.guard import Guard
 from raftlog.broker.network.deadlines import GRAIN_MS, Deadlines
+from tests.kit.clock import Clock
 from tests.kit.waits import PATIENCE_S
-
-
-class Clock:
-    """The part of a loop that deadlines use."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.timers: list[Timer] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
-        timer = Timer(when, callback)
-        self.timers.append(timer)
-        return timer
-
-    def advance(self, seconds: float) -> None:
-        end = self.now + seconds
-        while due := [each for each in self.timers if each.at <= end and not each.cancelled]:
-            timer = min(due, key=lambda each: each.at)
-            self.now = max(self.now, timer.at)
-            self.timers.remove(timer)
-            timer.callback()
-        self.now = end
-        self.timers = [each for each in self.timers if not each.cancelled]
-
-
-class Timer:
-    """Like uvloop's handle for a time that is past, it cannot say `when`."""
-
-    def __init__(self, at: float, callback: Callable[[], object]) -> None:
-        self.at, self.callback, self.cancelled = at, callback, False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Waiter(Guard):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.broker.network.idle_connections import FAREWELL_LOOKS
+from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, LOOK_S
 from raftlog.broker.network.progress import HOLDING_UP, PRESSED, USUAL
 from raftlog.broker.network.request_memory import WINDOW_BYTES
 from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
+from tests.kit.clock import Clock
 
 PATIENCE = int(USUAL.patience_s) + 1
 """Looks after which whatever stands still is freed."""
@@ -324,30 +324,14 @@ async def test_closing_a_connection_during_a_check_starts_no_second_timer(
 ) -> None:
     """Two clocks would count each second twice, so that honest slow clients lose half of their patience."""
     fake = FakePartitionServer()
-    clock = FakeClock()
+    clock = Clock()
     monkeypatch.setattr(fake.server.watch, "_loop", clock)
     first, second = fake.connect(), fake.connect()
     begin_frame(first)
     for _ in range(PATIENCE // 2):
-        clock.tick()
+        clock.advance(LOOK_S)
     begin_frame(second)
     for _ in range(PATIENCE // 2 + 1):
-        clock.tick()
+        clock.advance(LOOK_S)
     assert first.transport.closed and not second.transport.closed
-    assert len(clock.due) == 1
-
-
-class FakeClock:
-    """The timers of a loop, which fire on request."""
-
-    def __init__(self) -> None:
-        self.due: list[Callable[[], None]] = []
-
-    def call_later(self, _delay: float, call: Callable[[], None]) -> object:
-        self.due.append(call)
-        return call
-
-    def tick(self) -> None:
-        due, self.due = self.due, []
-        for call in due:
-            call()
+    assert len(clock.timers) == 1
