@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
+from tests.kit.coroutines import Coroutines
 from tests.kit.garbage import Spared
 from tests.kit.order import LongestFirst
 
@@ -34,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Also, a shell that runs the tests in the background ignores these signals, and the nodes would inherit that.
     """
     config.pluginmanager.register(Again())
+    config.pluginmanager.register(Coroutines())
     config.pluginmanager.register(LongestFirst())
     config.pluginmanager.register(Spared())
     stretch_timeout(config)
