@@ -145,7 +145,7 @@ async def test_the_gate_closes_by_itself_when_the_token_ends(world: Callable[...
     async with asyncio.timeout(PATIENCE_S):
         while not pipe.transport.closed:
             pipe.send(produce(9, (0, batch())))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "PLAIN"])
