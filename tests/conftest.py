@@ -1,5 +1,5 @@
-"""The settings of all tests: generated ones are the same in each run, no clock fails them, and signals mean what they
-mean on a terminal.
+"""The settings of all tests: examples are the same in each run, no deadline fails them, and signals have their usual
+effect.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
+from tests.kit.coroutines import Coroutines
 from tests.kit.garbage import Spared
 from tests.kit.order import LongestFirst
 
@@ -34,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Also, a shell that runs the tests in the background ignores these signals, and the nodes would inherit that.
     """
     config.pluginmanager.register(Again())
+    config.pluginmanager.register(Coroutines())
     config.pluginmanager.register(LongestFirst())
     config.pluginmanager.register(Spared())
     stretch_timeout(config)

@@ -1,7 +1,7 @@
 """Runs everything, one part after the other: `make nightly`. It goes on after a failure, and ends with a table.
 
-Each part is a target of the Makefile; PARTS="demo sim" runs some. A part that needs what this machine lacks is told as
-not run, which is no failure. The output of a part is printed as it comes, and kept in a file under --out.
+Each part is a target of the Makefile; PARTS="demo sim" runs some. A part that needs a tool which this machine lacks is
+reported as not run, which is no failure. The output of a part is printed as it comes, and kept in a file under --out.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def run(part: Part, out: Path, folder: Path = ROOT) -> Result:
 
 
 def as_table(results: Sequence[Result]) -> list[str]:
-    """Return a line for each part, and one for all."""
+    """Return a line for each part, and a total."""
     width = max((len(each.outcome) for each in results), default=0)
     lines = [f"{each.name:15} {each.outcome:{width}} {_clock(each.seconds):>9}" for each in results]
     failed = sum(each.outcome.startswith("FAILED") for each in results)

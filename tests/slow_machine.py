@@ -4,8 +4,8 @@ Without a COMMAND the demo and a sample of the tests run, in both of these ways:
 
 - loops: on one core, with the lowest priority, beside two loops that never pause. A process gets less than a hundredth
   of the core, so the sample is small.
-- share: with a tenth of a core in all, by a cgroup (v2 or v1); without the right to make one, all processes stand still
-  nine tenths of the time (SIGSTOP and SIGCONT).
+- share: with a tenth of a core in all, by a cgroup (v2 or v1); without the right to make a cgroup, all processes stand
+  still nine tenths of the time (SIGSTOP and SIGCONT).
 
 All must pass, since waits end by lack of progress. Fixed limits of client libraries remain: RAFTLOG_PATIENCE is 4 here.
 """
@@ -114,12 +114,12 @@ def _enter(group: Path) -> None:
 
 
 def _run_in_rhythm(command: Sequence[str]) -> int:
-    """Run a command whose processes stand still most of the time."""
+    """Run a command, and stop its processes most of the time."""
     ended = threading.Event()
     rhythm = threading.Thread(target=_beat, args=(ended,))
     rhythm.start()
     try:
-        return _run(command, os.setsid)  # our own group has nobody in it who stands still
+        return _run(command, os.setsid)  # every process of our own group runs
     finally:
         ended.set()
         rhythm.join()

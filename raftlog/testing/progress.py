@@ -15,7 +15,6 @@ import math
 import os
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 VARIABLE: Final = "RAFTLOG_PATIENCE"
@@ -33,7 +32,6 @@ PAUSE_SHARE: Final = 3
 COMPARE_EVERY_S: Final = 1.0
 """So often the state and the signs are looked at, which costs more than to look at the condition."""
 YOUNG_S: Final = 5.0
-_PROC: Final = Path("/proc")
 
 
 def patience() -> float:
@@ -98,8 +96,9 @@ class Wait:
         self._used_s = time.thread_time()
         self._still_s = self._life_s = 0.0
         """How long there was no progress; how long there were only signs of life."""
-        self._state = seen()
-        self._signs = signs()
+        self._state: object = None
+        self._signs: Signs | None = None
+        """None until the first comparison: most waits end before it, and reading /proc takes longer than they do."""
 
     @property
     def waited_s(self) -> float:
@@ -120,7 +119,9 @@ class Wait:
 
     def _compare(self, state: object, signs: Signs) -> None:
         before = self._signs
-        if state != self._state:
+        if before is None:
+            self._state, self._signs = state, signs
+        elif state != self._state:
             self._state, self._signs = state, signs
             self._still_s = self._life_s = 0.0
         elif signs.printed != before.printed or signs.cpu_s - before.cpu_s >= CPU_STEP_S * max(
@@ -135,8 +136,9 @@ class Wait:
         found = [f"{self._what}: no progress for {self._still_s:.0f} of {self.waited_s:.0f} s"]
         if self._life_s:
             found.append(f"processes were busy for {self._life_s:.0f} s without a result")
-        if self._state is not None:
-            found.append(f"last seen: {self._state}")
+        state = self._seen() if self._signs is None else self._state
+        if state is not None:
+            found.append(f"last seen: {state}")
         return "; ".join(found)
 
 
@@ -194,7 +196,7 @@ def signs_of_descendants() -> Signs:
 
 def signs_of_process(pid: int) -> Signs:
     """Return the signs of life of one process."""
-    return _signs([each for each in _processes() if each.pid == pid])
+    return _signs([each for each in (_process(pid),) if each is not None])
 
 
 def _signs(found: list[ProcessStat]) -> Signs:
@@ -217,20 +219,30 @@ def descendants_of(pid: int) -> list[ProcessStat]:
 
 
 def _processes() -> Iterator[ProcessStat]:
-    if not hasattr(time, "CLOCK_BOOTTIME"):
-        return  # not on Linux: there is no /proc either
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return  # not on Linux
+    for name in names:
+        found = _process(int(name)) if name.isdecimal() else None
+        if found is not None:
+            yield found
+
+
+def _process(pid: int) -> ProcessStat | None:
+    """Return a process, None if it has ended, or without a /proc."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, parent, *rest = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
     ticks_per_s, now_s = os.sysconf("SC_CLK_TCK"), time.clock_gettime(time.CLOCK_BOOTTIME)
-    for folder in _PROC.glob("[0-9]*"):
-        try:
-            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it has ended
-        cpu_s, age_s = sum(map(int, rest[9:13])) / ticks_per_s, now_s - int(rest[17]) / ticks_per_s
-        yield ProcessStat(int(folder.name), int(parent), state in "TtZX", cpu_s, age_s)
+    cpu_s, age_s = sum(map(int, rest[9:13])) / ticks_per_s, now_s - int(rest[17]) / ticks_per_s
+    return ProcessStat(pid, int(parent), state in b"TtZX", cpu_s, age_s)
 
 
 def _printed(pid: int) -> int:
     try:
-        return (_PROC / str(pid) / "fd" / "1").stat().st_size
+        return os.stat(f"/proc/{pid}/fd/1").st_size
     except OSError:
         return 0

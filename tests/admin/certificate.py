@@ -22,7 +22,7 @@ class Certificate(NamedTuple):
 
 
 def make_certificate(folder: Path) -> Certificate:
-    """Make one that is valid for two days."""
+    """Create a certificate that is valid for two days."""
     made = Certificate(folder / "certificate.pem", folder / "key.pem")
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]

@@ -1,4 +1,4 @@
-"""Clusters of three nodes with their admin APIs, shared by all modules or of one, and a plain HTTP client."""
+"""Clusters of three nodes with their admin APIs, shared by all modules or by one module, and a plain HTTP client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.waits import PATIENCE_S
 
 
 class Answer(NamedTuple):
-    """A response; `body` is parsed JSON, or None for an empty one."""
+    """A response; `body` is parsed JSON, or None if the body is empty."""
 
     status: int
     headers: Mapping[str, str]

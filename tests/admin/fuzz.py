@@ -1,6 +1,7 @@
-"""`python -m tests.admin.fuzz` (`make api`): requests made from /openapi.json, sent to a real cluster of three.
+"""`python -m tests.admin.fuzz` (`make api`): sends requests generated from /openapi.json to a real cluster of three.
 
-Schemathesis makes right ones and wrong ones, the same for the same seed, and judges each answer by the document.
+Schemathesis generates valid and invalid requests, the same for the same seed, and checks each response against the
+document.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Verdict(NamedTuple):
 
 
 def populate(url: str) -> None:
-    """Give the API something to tell of: a topic with records, a setting of it, and one of a group."""
+    """Create data for the API to show: a topic with records, a topic config, and a group config."""
     (cluster,) = Api(url).get("/v3/clusters").body["data"]
     api = Api(url, f"/v3/clusters/{cluster['cluster_id']}")
     api.ask("POST", "/topics", {"topic_name": "rides", "partitions_count": 2, "replication_factor": 2})

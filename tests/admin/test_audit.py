@@ -35,7 +35,7 @@ def audited(cluster: AdminCluster, api: Api, *request: Any) -> dict[str, Any]:
 
 
 def _tells_of(request_id: str, line: str) -> bool:
-    """Half a line tells of nothing yet."""
+    """An incomplete line is not a statement yet."""
     return request_id in line and "admin_change" in line and line.endswith("}")
 
 
@@ -67,7 +67,7 @@ def test_moves_are_audited_by_what_became_of_each(cluster: AdminCluster, api: Ap
 
 
 def test_elections_are_audited_by_what_became_of_each(cluster: AdminCluster, api: Api) -> None:
-    """One that was not needed is no failure."""
+    """An election that was not needed is not logged as a failure."""
     audited(cluster, api, "POST", "/topics", {"topic_name": "led", "partitions_count": 1})
     node = Api(cluster.admin_url(2))
     connections = [{"topic_name": "led", "partition_id": each} for each in (0, 8)]

@@ -1,4 +1,4 @@
-"""Claims about tokens, roles and addresses: who may call, and from where."""
+"""Claims about tokens, roles and addresses: which callers are allowed, and from where."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def test_each_role_may_do_its_part(guarded: AdminCluster) -> None:
-    """Nobody without a token but for probes; readers read; operators change."""
+    """Without a token only probes are answered; readers read; operators change."""
     node = Api(guarded.admin_url())
     assert node.get("/v1/ready").status == 200
     refused = node.get("/v3/clusters")
@@ -50,7 +50,7 @@ def test_each_role_may_do_its_part(guarded: AdminCluster) -> None:
 
 
 def test_refused_change_is_in_the_audit_log(guarded: AdminCluster) -> None:
-    """An operator looks for those who tried what they may not do."""
+    """An operator looks for callers that tried what they are not allowed to do."""
     node = Api(guarded.admin_url())
     node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(READER), "X-Request-Id": "audit-2"})
     (line,) = log_lines(guarded.nodes[1], "audit-2")
@@ -59,7 +59,7 @@ def test_refused_change_is_in_the_audit_log(guarded: AdminCluster) -> None:
 
 
 def test_every_change_is_in_the_audit_log_without_secrets(guarded: AdminCluster) -> None:
-    """The line says who did what, from where, and how it ended."""
+    """The line has the user, the request, the address and the outcome."""
     node = Api(guarded.admin_url())
     node.ask("DELETE", "/v3/clusters/none/topics/a", headers={**bearer(OPERATOR), "X-Request-Id": "audit-1"})
     (line,) = log_lines(guarded.nodes[1], "audit-1")

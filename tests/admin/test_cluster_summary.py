@@ -28,7 +28,7 @@ ONE_OF_THREE = PartitionState((1, 2, 3), (1,), 1)
 
 
 async def test_a_partition_that_refuses_acks_all_is_counted() -> None:
-    """By what the topic says, or all brokers, or the one that leads."""
+    """By the topic's config, the config of all brokers, or the config of the leader."""
     for configs in ({"topic": TWO}, {"all": TWO}, {"broker": TWO}, {"topic": TWO, "all": {}}):
         assert (await judged(ONE_OF_THREE, **configs)).under_min_isr.count == 1, configs
     own = {"min.insync.replicas": "1"}
@@ -37,7 +37,7 @@ async def test_a_partition_that_refuses_acks_all_is_counted() -> None:
 
 
 async def test_a_partition_that_its_leader_serves_is_not_called_too_few_in_sync() -> None:
-    """With one replica there cannot be two; while two more are added, the one that was enough is still."""
+    """One replica cannot be two in sync. While two more are added, the first replica still suffices."""
     alone = PartitionState((1,), (1,), 1)
     assert (await judged(alone, all=TWO)).under_min_isr.count == 0
     grows = PartitionState((1, 2, 3), (1,), 1, adding_replicas=(2, 3))

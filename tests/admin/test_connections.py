@@ -22,8 +22,8 @@ from tests.kit.waits import PATIENCE_S
 def test_api_speaks_https_with_its_certificate_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that trusts the certificate is answered; one that speaks HTTP is not. A container's health check knows
-    of it.
+    """A client that trusts the certificate gets a response; a plain HTTP client does not. A container's health check
+    uses HTTPS too.
     """
     certificate, key = make_certificate(tmp_path)
     settings = {"raftlog.admin.ssl.certificate": str(certificate), "raftlog.admin.ssl.key": str(key)}

@@ -1,4 +1,4 @@
-"""Claims about the console's files: who gets the page, what a browser is told about it, and what it may weigh."""
+"""Claims about the console's files: access to the page, its headers for browsers, and its maximum size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_browser_gets_the_console_and_a_program_gets_links(node: Api) -> None:
 
 
 def test_no_page_of_the_console_takes_anything_from_elsewhere(node: Api) -> None:
-    """The policy allows own scripts, styles and requests, and nobody may put the page into a frame."""
+    """The policy allows the console's own scripts, styles and requests. No other site can put the page into a frame."""
     for path in ("/", "/console/app.js", "/console/style.css"):
         answer, _ = fetch(node, path, **BROWSER)
         policy = dict(part.split(" ", 1) for part in answer.headers["Content-Security-Policy"].split("; "))

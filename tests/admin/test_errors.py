@@ -1,4 +1,4 @@
-"""Claims about what a broker's error is in HTTP: the status says whose turn it is."""
+"""Claims about a broker's errors over HTTP: the status shows whether the caller or the node is at fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claims about the stream of events: what is told, from where it goes on, and when it ends. No node is behind it."""
+"""Claims about the event stream: its events, its resumption, and its end. No node is behind it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Stream:
         return self
 
     async def event(self) -> Event:
-        """Return the next one, comments left out."""
+        """Return the next event, without comments."""
         found: dict[str, str] = {}
         while not found:
             while line := await self.line():
@@ -67,7 +67,7 @@ class Stream:
 
 
 class World:
-    """A server, whose metadata and samples a test changes."""
+    """A server; a test changes its metadata and samples."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -150,7 +150,7 @@ def test_metadata_is_told_at_once_and_whenever_it_changes() -> None:
 
 
 def test_stream_goes_on_after_the_last_event_that_its_reader_has() -> None:
-    """It is told news since then, nothing twice."""
+    """It gets the news since then, each event once."""
 
     async def scenario(world: World) -> None:
         await world.sample(4)
@@ -172,7 +172,7 @@ def test_stream_goes_on_after_the_last_event_that_its_reader_has() -> None:
 
 
 def test_reader_that_comes_from_a_node_with_a_later_clock_is_told_all_samples() -> None:
-    """And so is one whose node's clock was set back."""
+    """A client of a node that set its clock back gets all samples, too."""
 
     async def scenario(world: World) -> None:
         await world.sample(3)
@@ -207,7 +207,7 @@ def test_quiet_stream_has_a_comment_now_and_then() -> None:
 
 
 def test_one_stream_too_many_ends_the_oldest_of_the_caller_that_has_most() -> None:
-    """It is told so in words. Another caller's stream stays, and those of clients who left do not count."""
+    """The client receives the reason. Streams of other callers stay, and streams of clients that left do not count."""
 
     async def scenario(world: World) -> None:
         other = await world.follow(source="127.0.0.2")
@@ -230,7 +230,7 @@ def test_one_stream_too_many_ends_the_oldest_of_the_caller_that_has_most() -> No
 
 
 def test_clients_that_come_and_go_leave_no_streams_behind() -> None:
-    """Each newcomer has the streams of those who left end, which would else wait for their next heartbeats."""
+    """Each new stream ends the streams of clients that left. They would otherwise end only at their next heartbeats."""
 
     async def scenario(world: World) -> None:
         streams = world.view.streams
@@ -268,7 +268,7 @@ def test_reader_that_takes_nothing_is_dropped_with_a_reason() -> None:
 
 
 def test_stop_of_the_node_ends_streams_and_does_not_wait_for_them() -> None:
-    """Each is told so, by an event that says when to come again."""
+    """Each client receives an event that says when to reconnect."""
 
     async def scenario(world: World) -> None:
         assert world.server is not None
@@ -305,7 +305,7 @@ def test_stream_of_samples_ends_with_the_right_to_see_them() -> None:
 
 
 def test_stream_lasts_so_long_at_most() -> None:
-    """Then it is opened again by who may still follow: passwords and users may have changed."""
+    """Users that are still allowed then reconnect: passwords and users may have changed."""
 
     async def scenario(world: World) -> None:
         stream = await world.follow()

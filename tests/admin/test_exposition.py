@@ -174,7 +174,7 @@ async def test_thousands_of_partitions_are_gathered_in_slices() -> None:
 
 
 async def test_thousands_of_partitions_are_told_in_slices() -> None:
-    """No piece has more samples than SLICE_STEPS and the little that stands alone, skipped ones included."""
+    """No piece has more samples than SLICE_STEPS, plus a few fixed samples; skipped samples count too."""
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
     pieces = list(slices(families(found, "all")))
@@ -189,7 +189,7 @@ async def test_thousands_of_partitions_are_told_in_slices() -> None:
 
 
 async def test_lag_is_told_where_the_end_is_known() -> None:
-    """A position beyond the end is no lag; one of a partition that is not here is not guessed."""
+    """A position beyond the end is no lag. The lag of a partition of another broker is not guessed."""
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
     told = {each.name: each for each in parse("".join(slices(families(found, "kafka"))))}
@@ -260,7 +260,7 @@ async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
 
 
 async def test_names_end_as_prometheus_has_it_but_for_those_that_dashboards_query() -> None:
-    """Counters in _total, and nothing else in that or in a suffix of histograms (promtool check metrics)."""
+    """Counters end in _total. No other metric ends so, or in a suffix of histograms (promtool check metrics)."""
     node = Node()
     scrape = await scraping.gather(view(node), node, LoopLag())
     odd = set()

@@ -26,7 +26,7 @@ def sound(cluster: AdminCluster) -> Api:
 
 
 def test_a_node_without_the_flag_refuses_and_says_what_is_missing(sound: Api) -> None:
-    """Nothing is injected by accident, or from afar."""
+    """A fault is injected neither by accident nor from afar."""
     for answer in (
         sound.ask("POST", "/v1/faults", {"fault": "full-disk"}),
         sound.ask("DELETE", "/v1/faults/all"),
@@ -39,7 +39,7 @@ def test_a_node_without_the_flag_refuses_and_says_what_is_missing(sound: Api) ->
 
 
 def test_a_fault_is_injected_listed_felt_and_healed(hurt: Api) -> None:
-    """A clock that jumps is the one that can be seen from here without a disk of its own."""
+    """A jump of the clock is the fault that is visible without a disk."""
     answer = hurt.ask("POST", "/v1/faults", {"fault": "clock-jump", "offset_ms": 3_600_000})
     assert answer.status == 200
     assert answer.body["active"] == [{"fault": "clock-jump", "offset_ms": 3_600_000}]
@@ -72,7 +72,7 @@ def test_a_clock_that_jumped_is_told_until_an_operator_accepts_it(hurt: Api) -> 
 
 
 def test_a_node_that_can_be_hurt_says_so_in_its_health(hurt: Api) -> None:
-    """Nobody takes such a cluster for one in earnest."""
+    """Its health shows that such a cluster is not for production."""
     (reason,) = reasons(hurt.get("/v1/health").body).values()
     assert (reason["code"], reason["severity"], reason["count"]) == ("faults_enabled", "yellow", 0)
     hurt.ask("POST", "/v1/faults", {"fault": "slow-disk", "seconds": 0.001})
@@ -107,7 +107,7 @@ def pair() -> Iterator[AdminCluster]:
 
 
 def test_a_node_passes_on_what_is_about_another(pair: AdminCluster) -> None:
-    """Only the other one is hurt, and it is listed and healed from here too."""
+    """Only the other node has the fault. It is listed and healed from here too."""
     first, second = (Api(pair.admin_url(node_id)) for node_id in (1, 2))
     fault = {"fault": "slow-disk", "seconds": 0.01}
     answer = first.ask("POST", "/v1/faults?node_id=2", fault)
@@ -118,7 +118,7 @@ def test_a_node_passes_on_what_is_about_another(pair: AdminCluster) -> None:
 
 
 def test_another_node_that_is_not_there_is_told(pair: AdminCluster, sound: Api) -> None:
-    """An id of nobody, a node that is dead, and a node without the flag, which asks nobody."""
+    """An unknown id, a dead node, and a node without the flag, which forwards to no node."""
     first = Api(pair.admin_url(1))
     assert first.get("/v1/faults?node_id=9").status == 404
     pair.pause(2)
@@ -130,7 +130,7 @@ def test_another_node_that_is_not_there_is_told(pair: AdminCluster, sound: Api) 
 
 
 def test_nodes_are_listed_with_their_http_addresses(pair: AdminCluster) -> None:
-    """Those on loopback to whoever came by loopback."""
+    """Addresses on loopback are shown to callers on loopback."""
     listed = Api(pair.admin_url(1)).get("/v1/nodes").body
     assert listed["node_id"] == 1
     assert listed["data"] == [{"broker_id": each, "http_url": pair.admin_url(each)} for each in (1, 2)]

@@ -13,7 +13,7 @@ from tests.kit.waits import PATIENCE_S, until
 
 
 def test_a_full_disk_is_named_until_there_is_room() -> None:
-    """A node whose writes are refused knows more than a node exporter."""
+    """A node that refuses writes reports more than a node exporter does."""
     with AdminCluster(2, voters=1, faults=True) as cluster:
         first, full = Api(cluster.admin_url(1)), Api(cluster.admin_url(2))
         cluster.trouble_disk(2, DiskTrouble(full=True))

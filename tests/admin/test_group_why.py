@@ -1,4 +1,4 @@
-"""Claims about the `why` of a consumer group: what its coordinator tells, in words, and what the metadata adds."""
+"""Claims about the `why` of a consumer group: the coordinator's events, in words, and what the metadata adds."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answer(*events: GroupEvent, **changes: Any) -> GroupHistoryAnswer:
 
 
 class Coordinator:
-    """Broker 1, which coordinates group `g` and tells what it was given; None: it does not know the question."""
+    """Broker 1. It coordinates group `g` and answers with the given events; None: it does not know the request."""
 
     def __init__(self, told: GroupHistoryAnswer | None) -> None:
         self._told = told
@@ -93,7 +93,7 @@ def why(
 
 
 def test_every_kind_of_event_has_words() -> None:
-    """A kind that this version does not know is told by its name."""
+    """An event of a kind that this version does not know is shown by its name."""
     assert MESSAGES.keys() | GENERATIONS == GROUP_EVENT_KINDS
     for kind in GROUP_EVENT_KINDS:
         assert "{" not in sentence(GroupEvent(kind, 0, count=2, number=3))
@@ -126,7 +126,7 @@ def test_generation_is_explained_by_what_came_before_it() -> None:
 
 
 def test_reason_of_a_client_and_of_an_administrator_are_told() -> None:
-    """KIP-800, and on whose behalf a request came."""
+    """KIP-800, and the principal of a request."""
     left = GroupEvent("member_left", 0, "m", client_id="c", detail="consumer poll timeout has expired.")
     assert (sentence(left), reason([left], 0)) == (
         "c left",
@@ -138,7 +138,7 @@ def test_reason_of_a_client_and_of_an_administrator_are_told() -> None:
 
 
 def test_topics_that_the_caller_may_not_describe_are_not_named() -> None:
-    """The event is told all the same; names of other topics, and of expressions, stay."""
+    """The event is still shown; names of other topics stay, and so do names of expressions."""
     events = [
         GroupEvent("offsets_set", 5, detail="a-0 to 1, b-0 to 2", topics=("a", "b"), count=2),
         GroupEvent("offsets_deleted", 6, detail="a-0", topics=("a",), count=1),
@@ -156,7 +156,7 @@ def test_topics_that_the_caller_may_not_describe_are_not_named() -> None:
 
 
 def test_group_whose_events_had_no_room_is_not_said_to_have_none() -> None:
-    """Nothing is known of the time before."""
+    """The response says that earlier events are unknown."""
     found = why(answer(known_since_ms=2_000))
     assert found.known_since.at_ms == 2_000
     assert found.summary.endswith(
@@ -165,10 +165,10 @@ def test_group_whose_events_had_no_room_is_not_said_to_have_none() -> None:
 
 
 def test_unknown_group_is_404_and_an_older_coordinator_501() -> None:
-    """One that was deleted is told of as long as its coordinator remembers it.
+    """A deleted group is reported as long as its coordinator remembers it.
 
-    An older coordinator says of groups of the consumer protocol that there are none. It is asked once: 503 is asked
-    again for seconds.
+    An older coordinator reports that no groups of the consumer protocol exist. It is asked once: 503 would be retried
+    for seconds.
     """
     for told, status in ((answer(state="Dead", type="", members=0), 404), (None, 501)):
         with pytest.raises(ApiError) as caught:
@@ -252,7 +252,7 @@ def kinds(told: dict[str, Any]) -> list[str]:
 def test_every_node_tells_who_joined_and_why_the_coordinator_moved(
     cluster: AdminCluster, consumer: Consumer, request: pytest.FixtureRequest
 ) -> None:
-    """Joined and assigned, told alike by all; its coordinator is killed: another one knows because of what."""
+    """All nodes report joins and assignments alike. After the coordinator is killed, the next reports the reason."""
     group = f"of-{request.node.callspec.params['consumer']}"
     asked = [api_of(cluster, each) for each in sorted(cluster.running_ids())]
 

@@ -1,4 +1,4 @@
-"""Claims about lags where not every leader answers: brokers of the test's own, whose answers are known."""
+"""Claims about lags where some leaders do not answer. The brokers are scripted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _topic(name: str, partition: int, **found: int) -> Answer:
 
 
 def call(brokers: Brokers, **path: Any) -> Call:
-    """A request to a node that knows topic t: broker 1 leads t-0, nobody t-1."""
+    """A request to a node that knows topic t: broker 1 leads t-0, and t-1 has no leader."""
     states = (PartitionState((1, 2), (1,), 1, 3), PartitionState((2,), (2,), NO_BROKER, 3))
     image = MetadataImage(
         offset=9,
@@ -97,7 +97,7 @@ def test_lag_that_nobody_tells_is_counted_and_not_taken_for_none() -> None:
 
 
 def test_partitions_that_nobody_committed_are_counted_beside_the_lag() -> None:
-    """Nobody has read them, or a member has and committed nothing: the sum says nothing of them."""
+    """The partitions are unread, or a member reads them and has committed no offset: the sum leaves them out."""
     assert asyncio.run(get_lag_summary(call(Brokers([("t", 0)])))).uncommitted_partitions == 1
     both = asyncio.run(get_lag_summary(call(Brokers([("t", 0), ("t", 1), ("gone", 0)]))))
     assert both.uncommitted_partitions == 0
@@ -119,7 +119,7 @@ def test_lag_of_one_partition_waits_for_its_leader(topic: str, partition: int, s
 
 @pytest.mark.parametrize(("committed", "status"), [([("t", 1)], 503), ([("gone", 0)], 404), ([], 404)])
 def test_summary_of_nothing_says_whether_that_may_pass(committed: list[tuple[str, int]], status: int) -> None:
-    """No leader now, or nothing that is read."""
+    """The partition has no leader now, or the group reads no topic."""
     with pytest.raises(ApiError) as caught:
         asyncio.run(get_lag_summary(call(Brokers(committed))))
     assert caught.value.status == status
@@ -133,7 +133,7 @@ def test_assignment_of_another_protocol_is_not_read_as_one_of_consumers() -> Non
 
 
 class ConsumerBrokers(Brokers):
-    """The same group, of the consumer protocol: DescribeGroups knows nothing of it."""
+    """The same group with the consumer protocol: DescribeGroups does not know it."""
 
     async def ask(self, api_key: int, message: Any, *, broker_id: int | None = None) -> Any:
         """Answer as a broker would."""
@@ -167,7 +167,7 @@ def test_consumer_groups_are_told_as_classic_ones_are() -> None:
 
 
 def test_groups_that_an_answer_had_no_room_for_are_asked_for_again() -> None:
-    """As long as each answer tells of some: a coordinator that is loading is not asked for ever."""
+    """As long as each response has some of the groups: a coordinator that is loading is not asked for ever."""
     asked: list[tuple[str, ...]] = []
 
     def told(group_id: str, code: int) -> Answer:

@@ -21,7 +21,7 @@ RIGHT = "of alice"
 
 
 def authenticator() -> Authenticator:
-    """Return that of a node with one user, whose clock stands still."""
+    """Return the authenticator of a node with one user and a stopped clock."""
     settings = {"raftlog.admin.listener": "127.0.0.1:0", "connection.failed.authentication.delay.ms": "0"}
     kept = credential("SCRAM-SHA-256", RIGHT, b"salt", MIN_ITERATIONS)
     image = msgspec.structs.replace(EMPTY_IMAGE, scram={("alice", "SCRAM-SHA-256"): kept})
@@ -40,7 +40,7 @@ async def shown(auth: Authenticator, password: str) -> str:
 
 
 async def test_guesses_that_arrive_at_once_are_counted_on_arrival() -> None:
-    """No more of them are hashed than of guesses one after the other."""
+    """Guesses in parallel cause no more hashing than guesses in sequence."""
     auth = authenticator()
     found = await asyncio.gather(*(shown(auth, f"guess {number}") for number in range(5 * BURST)))
     assert (found.count("nobody"), found.count("429")) == (BURST, 4 * BURST)

@@ -57,7 +57,7 @@ def reasons(health: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 class Failing:
-    """The facts of a node whose chores fail."""
+    """The facts of a node with failing chores."""
 
     def __init__(self, *failures: Failure) -> None:
         self._failures = failures
@@ -126,7 +126,7 @@ def view_of(facts: object) -> NodeView:
 
 
 def test_replicas_that_stopped_are_named_with_their_reason() -> None:
-    """Red, since only a person can tell which of the replicas is right; of many the first few are named."""
+    """Red, since only an operator can decide which replica is right; the first few of many are named."""
     failed = {TopicPartition("t", number): f"leader 3 lacks record {number}" for number in range(9)}
     (reason,) = _of_replicas(view_of(Lacking(failed)))
     assert (reason.severity, reason.code, reason.count, reason.brokers) == ("red", "replicas_failed", 9, [2])
@@ -160,7 +160,7 @@ def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -
 
 
 def test_quorum_is_told_with_its_lag_by_every_node(cluster: AdminCluster) -> None:
-    """The leader tells, whoever is asked."""
+    """Each node reports the leader's state of the quorum."""
     told = [api_of(cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
     assert len({decode_uuid(each["directory_id"]) for each in told[0]["voters"]}) == 3
     assert {each["leader_id"] for each in told} == {cluster.controller_id()}
@@ -197,7 +197,7 @@ def test_health_says_who_is_down_and_what_that_costs_until_it_is_back(cluster: A
 
 
 class ShortOfMemory:
-    """A node with two accounts, one of which is used up."""
+    """A node with two accounts. The first is used up."""
 
     def memory(self) -> list[AccountFacts]:
         return [AccountFacts("requests", 5, 10, 7, 0), AccountFacts("answers", 10, 10, 12, 3)]

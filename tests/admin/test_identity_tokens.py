@@ -1,4 +1,4 @@
-"""Tokens of an identity provider at the HTTP API: the users that OAUTHBEARER lets in at a broker, and nobody else."""
+"""Tokens of an identity provider at the HTTP API: it admits the same users as OAUTHBEARER at a broker, no others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNSIGNED = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJyb290In0."
 
 
 class Door(NamedTuple):
-    """One node with a listener for tokens, its HTTP API, and the provider, whose user `root` is a super user."""
+    """One node with a listener for tokens, its HTTP API, and the provider. Its user `root` is a super user."""
 
     cluster: AdminCluster
     provider: IdentityProvider
@@ -47,7 +47,7 @@ class Door(NamedTuple):
         return self.api.ask(method, path, body, {"Authorization": f"Bearer {token}"})
 
     def principal(self, token: str) -> str:
-        """Return whom the API takes the bearer of a token for."""
+        """Return the principal that the API gives to the bearer of a token."""
         answer = self.ask(token, path="/v1/whoami")
         assert answer.status == 200, answer
         return str(answer.body["name"])
@@ -179,7 +179,7 @@ def bad_tokens(provider: IdentityProvider) -> dict[str, str]:
 
 
 def test_tokens_that_a_broker_refuses_are_refused_alike_slowly_and_counted(door: Door) -> None:
-    """The answer does not tell why; the audit log does, and shows no token."""
+    """The response gives no reason; the audit log has the reason, but not the token."""
     before, answers = door.refused(), []
     bad = bad_tokens(door.provider)
     for token in bad.values():
@@ -198,7 +198,7 @@ def test_tokens_that_a_broker_refuses_are_refused_alike_slowly_and_counted(door:
 
 
 def test_a_token_that_is_no_jwt_means_what_it_did(door: Door) -> None:
-    """One of the tokens file has its role; any other is unknown."""
+    """A token from the tokens file has its role; any other token is unknown."""
     assert door.principal(READER) == "grafana"
     before = door.refused().get("unknown_token", 0)
     assert door.ask("another-token-0123456789").status == 401
@@ -340,7 +340,7 @@ async def test_memory_of_tokens_is_bounded(tmp_path: Path, monkeypatch: pytest.M
 
 
 async def test_a_wrong_token_is_refused_even_where_loopback_needs_none(tmp_path: Path) -> None:
-    """A good one is its user; a bad one lets in nobody; what is no JWT makes no difference, as before."""
+    """A valid token logs its user in, and an invalid token is refused. A text that is no JWT is ignored, as before."""
     provider = IdentityProvider()
     keys = keys_of(provider, provider.write(tmp_path / "keys.json"))
     await keys.open()

@@ -1,4 +1,4 @@
-"""Claims about JSON objects that come one after the other: who drips makes no more work than who sends, and ends."""
+"""Claims about JSON objects in sequence: slow senders cause no more work than fast senders, and time out."""
 
 from __future__ import annotations
 
@@ -108,7 +108,9 @@ def test_objects_are_cut_where_they_end_however_they_arrive(objects: list[Any], 
 
 
 def test_record_that_drips_is_looked_at_once() -> None:
-    """The last pieces of a record cost no more than its first ones; read from its start each time, 15 times as much."""
+    """The last pieces of a record cost no more than its first pieces; a parser that restarted each time took 15 times
+    as long.
+    """
     record = b'{"n": 1, "data": "' + b"x" * (1 << 16) + b'"}'
     pieces = [record[at : at + 16] for at in range(0, len(record), 16)]
     share = len(pieces) // 8
@@ -131,7 +133,7 @@ def cpu_s_of_feeding(cutter: Objects, pieces: list[bytes]) -> float:
 
 
 def test_record_that_does_not_end_is_given_up_in_time() -> None:
-    """Bytes keep nobody's place: only a whole record does."""
+    """Only a whole record extends the time limit, bytes do not."""
     run = read(
         Dripping([b'{"n": 1}', b'{"n": 2, "data": "'], 1.0, then=b"x"), Limits(chunk_s=15, stream_s=600)
     )
@@ -143,7 +145,9 @@ def test_record_that_does_not_end_is_given_up_in_time() -> None:
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_stream_that_does_not_end_is_ended(at_once: bool) -> None:
-    """However well it behaves, others want the connection too. One for which nobody ever waits is no exception."""
+    """Other clients need the connection too, however well this client behaves. A connection without competitors is no
+    exception.
+    """
     body = Dripping([], 14.0, then=b'{"n": 1}', at_once=at_once)
     run = read(body, Limits(chunk_s=15, stream_s=60))
     assert fault(run.result[-1][0]) == (408, "a stream of records may last 60 s: send the rest in another")
@@ -155,7 +159,7 @@ def test_stream_that_does_not_end_is_ended(at_once: bool) -> None:
 
 
 def test_stream_whose_place_is_needed_ends_with_the_reason() -> None:
-    """At once, not when its time is over: its content raises what it is to be told."""
+    """It ends at once, not at its timeout: reading the content raises the reason."""
 
     class Displaced(Dripping):
         async def readany(self) -> bytes:
@@ -193,7 +197,7 @@ def test_record_that_is_too_large_is_refused_before_it_ends() -> None:
     ],
 )
 def test_what_is_no_json_ends_the_stream(body: bytes, status: int, rule: str) -> None:
-    """Nobody can tell where the next record begins. Those before it count."""
+    """The start of the next record cannot be found. The records before it count."""
     run = read(Dripping([b'{"n": 1}{"n": "one"}' + body + b'{"n": 9}' * (body[-1:] == b"}")]))
     found = [each for given in run.result for each in given]
     assert found[0] == Numbered(1)
@@ -227,7 +231,7 @@ def test_what_is_no_whole_number_is_refused(text: bytes) -> None:
 
 
 def test_digits_that_a_float_has_no_room_for_stay() -> None:
-    """Data is not read, so that nothing is lost on the way."""
+    """Numbers are not parsed, so that no digit is lost on the way."""
     found = read_body(b'{"n": 1, "data": 0.10000000000000000000001}')
     assert bytes(found.data) == b"0.10000000000000000000001"
 

@@ -1,4 +1,4 @@
-"""raftlog.admin.kafka_client: what a broker's connection does to whoever asks."""
+"""raftlog.admin.kafka_client: how failures of a broker's connection reach its callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog.protocol.client_versions import builders_for
 
 
 class Transport(asyncio.Transport):
-    """Takes what is written, or, once it has closed without telling, raises as uvloop's does."""
+    """Takes written bytes or, once it closed without notice, raises as uvloop's transport does."""
 
     def __init__(self, *, is_closed: bool = False) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ async def test_a_connection_that_closed_without_telling_is_unreachable() -> None
 
 
 async def test_bytes_that_answer_nothing_end_that_connection_only() -> None:
-    """Nothing is raised into the event loop, whose handler ends the node; whoever waits is told."""
+    """The event loop's handler, which ends the node, sees no exception; the caller gets an error."""
     wire, transport = _Wire(2), Transport()
     wire.connection_made(transport)
     waiting = wire.exchange(b"frame")

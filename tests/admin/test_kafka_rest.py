@@ -42,7 +42,7 @@ def test_topic_is_created_grown_and_deleted(api: Api) -> None:
 def test_what_the_cluster_keeps_itself_is_not_deleted_over_http(api: Api) -> None:
     """All groups would be lost with __consumer_offsets; Kafka's own clients may all the same."""
     found = lambda: api.get("/topics/__consumer_offsets").status == 200  # noqa: E731
-    api.get("/consumer-groups/nobody")  # whoever looks for a coordinator has the topic made
+    api.get("/consumer-groups/nobody")  # a request for a coordinator creates the topic
     until(found, "it is found")
     refused = api.ask("DELETE", "/topics/__consumer_offsets")
     assert (refused.status, refused.body["error_code"]) == (409, 409)
@@ -50,7 +50,7 @@ def test_what_the_cluster_keeps_itself_is_not_deleted_over_http(api: Api) -> Non
 
 
 def test_topic_is_only_validated_when_that_is_asked(api: Api) -> None:
-    """200 instead of 201, and nothing is made."""
+    """200 instead of 201, and no topic is created."""
     assert api.ask("POST", "/topics", {"topic_name": "draft", "validate_only": True}).status == 200
     assert api.get("/topics/draft").status == 404
 
@@ -99,7 +99,7 @@ def test_list_comes_in_pages(api: Api) -> None:
 
 
 def test_configs_of_a_topic_are_shown_and_changed(api: Api) -> None:
-    """PUT, DELETE and :alter; a change that is refused changes nothing."""
+    """PUT, DELETE and :alter; a refused change has no effect."""
     create(api, "tuned")
     at = "/topics/tuned/configs"
     assert api.ask("PUT", f"{at}/retention.ms", {"value": "60000"}).status == 204
@@ -117,7 +117,7 @@ def test_configs_of_a_topic_are_shown_and_changed(api: Api) -> None:
 
 
 def test_configs_of_a_group_are_shown_and_changed(api: Api) -> None:
-    """Before there is such a group; bounds and other kinds' configs are refused, and change nothing."""
+    """Even before the group exists. Bounds and configs of other kinds are refused without effect."""
     at = "/consumer-groups/to-come/configs"
     session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
     assert api.ask("PUT", f"{at}/{session}", {"value": "50000"}).status == 204
@@ -213,7 +213,7 @@ def test_records_are_written_in_order_and_read_back(api: Api, node: Api) -> None
 
 
 def test_each_record_of_a_stream_fails_alone(api: Api) -> None:
-    """A value that is no record gets a report in its place; one that is no JSON ends the stream."""
+    """An invalid record gets an error report in its place; invalid JSON ends the stream."""
     create(api, "mixed", partitions_count=1)
     body = b'{"value":{"type":"BINARY","data":"!"}} {"partition_id":9} {"valu":1} {"value":{"data":1}} 7 {}'
     reports = api.ask("POST", "/topics/mixed/records", body).body
@@ -222,7 +222,7 @@ def test_each_record_of_a_stream_fails_alone(api: Api) -> None:
 
 
 def test_a_timestamp_is_a_text_or_milliseconds(api: Api, node: Api) -> None:
-    """ISO 8601 with an offset, as in Confluent's REST Proxy; a time without one, or before 1970, is refused alone."""
+    """ISO 8601 with an offset, as in Confluent's REST Proxy. A time without an offset, or before 1970, fails alone."""
     create(api, "timed", partitions_count=1)
     times = [
         "2026-01-01T00:00:00.123Z",
@@ -337,7 +337,7 @@ def test_election_tells_of_each_partition_and_an_unclean_one_wants_consent(api: 
     [(b"\xff", 400), (b"7", 400), (b'{"value":{"data":NaN}}', 400), (b'{"valu":1} {}', 422), (b"", 400)],
 )
 def test_stream_whose_first_record_is_none_is_refused_as_a_whole(api: Api, body: bytes, code: int) -> None:
-    """As long as nothing is written the status of the answer tells."""
+    """The status can still carry the error until the first byte of the response is written."""
     create_once(api, "refused")
     answer = api.ask("POST", "/topics/refused/records", body)
     assert (answer.status, answer.body["error_code"]) == (code, code)
@@ -345,7 +345,7 @@ def test_stream_whose_first_record_is_none_is_refused_as_a_whole(api: Api, body:
 
 
 def test_deep_json_costs_an_error_and_no_more(api: Api) -> None:
-    """Nesting is bounded by the parser, whose refusal is the caller's fault."""
+    """The parser bounds nesting, and its error is reported as the caller's fault."""
     create(api, "deep", partitions_count=1)
     deep = b'{"value":{"data":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
     assert api.ask("POST", "/topics/deep/records", deep).body["error_code"] == 400

@@ -34,7 +34,7 @@ def cluster() -> ControllerCluster:
 
 
 async def test_drain_and_back(cluster: ControllerCluster) -> None:
-    """The answer tells what is left; the image tells it to everybody."""
+    """The response lists what remains; the metadata image carries the drain to all nodes."""
     cluster.alter("t", (1,), partition=1)
     assert await drain(Ask(cluster), 1) == BrokerDrain(1, True, 1)
     assert cluster.image.brokers[1].draining

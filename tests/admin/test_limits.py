@@ -43,7 +43,7 @@ def served(
     seen: list[NodeView] | None = None,
     bodies: Account | None = None,
 ) -> Any:
-    """Tell a scenario of a server without a node behind it, whose view is added to `seen`."""
+    """Run a scenario against a server without a node, and collect its view in `seen`."""
 
     async def told() -> Any:
         config = load_config(flags={"raftlog.admin.listener": "127.0.0.1:0", **(settings or {})})
@@ -71,7 +71,7 @@ async def answered(api: AdminServer, path: bytes) -> bytes:
 
 
 async def sent(api: AdminServer, text: bytes) -> bytes:
-    """Return what comes back of a request until the server ends the connection; b"" where it says nothing."""
+    """Return the response to a request until the server ends the connection; b"" if it sends no bytes."""
     reader, writer = await asyncio.open_connection(*api.address)
     try:
         writer.write(text)
@@ -134,7 +134,7 @@ def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out() -> None:
 
 @pytest.mark.usefixtures("routes")
 def test_busy_connections_keep_no_probe_out() -> None:
-    """Streams that hold every connection lose the oldest for each newcomer, and a probe is one."""
+    """If streams hold every connection, each new connection, such as a probe, ends the oldest stream."""
 
     async def scenario(api: AdminServer) -> None:
         streams = []
@@ -215,7 +215,7 @@ def test_connection_that_is_busy_is_not_idle(monkeypatch: pytest.MonkeyPatch) ->
 
     async def scenario(api: AdminServer) -> bytes:
         slow = asyncio.ensure_future(answered(api, b"/v1/long"))
-        for _ in range(2):  # the second idle one comes, and goes, while the slow one is answered
+        for _ in range(2):  # the second idle connection comes, and goes, while the slow request is answered
             assert await sent(api, b"") == b""
         swept.set()
         return await slow
@@ -237,7 +237,7 @@ def test_body_that_does_not_arrive_is_408() -> None:
 
 @pytest.mark.usefixtures("routes")
 def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
-    """One too many is 503, and what it had sent is forgotten with it."""
+    """Another body gets 503, and the bytes that it sent are dropped with it."""
     bodies = Account("bodies", 110)
 
     async def scenario(api: AdminServer) -> bytes:
@@ -263,7 +263,7 @@ def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
 
 @pytest.mark.usefixtures("routes")
 def test_stream_that_stops_is_told_why_and_cut() -> None:
-    """Requests before it are answered; then one line says that nothing came."""
+    """Requests before it are answered; then one line says that the rest did not arrive."""
     limits = Limits(chunk_s=SOON_S, idle_s=SOON_S, sweep_s=SOON_S)
     text = served(lambda api: sent(api, POST % (b"/v1/stream", 99) + b'{"a": 1} {"b"'), limits)
     assert b"{'a': 1}" in text
@@ -392,7 +392,7 @@ def test_what_is_no_http_is_no_error_of_the_node(text: bytes, caplog: pytest.Log
 
 
 def test_body_that_is_not_packed_as_it_says_is_no_error_of_the_node(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody reads it but aiohttp, after the answer."""
+    """No handler reads it. aiohttp reads it after the response."""
     head = b"GET /v1/live HTTP/1.1\r\nHost: localhost\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n"
     limits = Limits(idle_s=SOON_S, sweep_s=SOON_S)
     assert served(lambda api: sent(api, head + b"abcd"), limits).startswith(b"HTTP/1.1 ")
@@ -442,7 +442,7 @@ def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
 
 @needs_openssl
 def test_silent_connections_keep_nobody_from_https(tmp_path: Path) -> None:
-    """A handshake that does not begin keeps its place until a newer one needs it."""
+    """A connection without a handshake keeps its place until a newer connection needs it."""
     certificate = make_certificate(tmp_path)
 
     async def scenario(api: AdminServer) -> None:

@@ -35,7 +35,7 @@ def told(
     seen: list[NodeView] | None = None,
     **settings: str,
 ) -> Any:
-    """Tell a scenario of a listener without a node behind it, whose view is added to `seen`."""
+    """Run a scenario against a listener without a node, and collect its view in `seen`."""
 
     async def run() -> Any:
         given = {"raftlog.admin.listener": "127.0.0.1:0"}
@@ -75,7 +75,7 @@ async def early(door: AdminListener, count: int) -> None:
 
 
 def test_the_first_request_is_answered_by_the_api_that_it_brings() -> None:
-    """Requests that come while it is imported, too, and later ones."""
+    """Also requests that arrive during the import, and later requests."""
 
     async def scenario(door: AdminListener) -> None:
         assert door.server is None
@@ -183,7 +183,9 @@ def test_connections_before_the_api_are_bounded() -> None:
 def test_an_api_that_cannot_be_imported_costs_its_clients_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """No file descriptors, say: the node goes on, each client is cut, and the next one may find the API again."""
+    """For example without file descriptors: the node goes on, each client is disconnected, and the next client may
+    succeed.
+    """
 
     def fail(name: str) -> Any:
         raise OSError(name)
@@ -201,7 +203,7 @@ def test_an_api_that_cannot_be_imported_costs_its_clients_only(
 
 
 def test_tokens_are_read_at_the_start(tmp_path: Path) -> None:
-    """A tokens file that cannot be used must not wait for the first client to be told of."""
+    """An unusable tokens file must be reported before the first client arrives."""
 
     async def scenario(door: AdminListener) -> None:
         assert door.server is not None
@@ -214,7 +216,7 @@ def test_tokens_are_read_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_port_that_is_taken_is_told_at_the_start() -> None:
-    """The message says which one, and by which setting."""
+    """The message names the port and its setting."""
 
     async def scenario(door: AdminListener) -> None:
         host, port = door.address

@@ -82,13 +82,13 @@ def total(cluster: AdminCluster, name: str) -> float:
 
 
 def test_dashboards_for_kafka_find_their_names(cluster: AdminCluster) -> None:
-    """All nodes together tell every name that stock dashboards query."""
+    """All nodes together export every name that stock dashboards query."""
     names = set().union(*(scrape(cluster, each).keys() for each in (1, 2, 3)))
     assert names >= DASHBOARD_NAMES, DASHBOARD_NAMES - names
 
 
 def test_sums_over_all_nodes_count_everything_once(cluster: AdminCluster) -> None:
-    """A partition is told by its leader, the cluster by the controller: as one exporter does."""
+    """A partition's leader exports the partition, and the controller exports the cluster: as a single exporter does."""
     assert total(cluster, "kafka_brokers") == 3
     assert total(cluster, "kafka_topic_partitions") == PARTITIONS
     assert total(cluster, "kafka_topic_partition_current_offset") == RECORDS
@@ -122,7 +122,7 @@ def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluste
 
 
 def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
-    """The budget for memory by purpose, and who is connected."""
+    """The memory budget by purpose, and the connected clients."""
     found = scrape(cluster, 1)
     accounts = {
         ("answers",),
@@ -176,7 +176,7 @@ def test_a_scrape_is_compressed_for_who_takes_gzip(cluster: AdminCluster) -> Non
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not there (Debian: prometheus)")
 def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: AdminCluster) -> None:
-    """A second linter beside the one of test_exposition.py."""
+    """A second linter beside the linter of test_exposition.py."""
     for node_id in (1, 2, 3):
         with urllib.request.urlopen(f"{cluster.admin_url(node_id)}/metrics", timeout=PATIENCE_S) as answer:
             ran = subprocess.run(

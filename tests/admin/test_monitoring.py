@@ -1,4 +1,4 @@
-"""Claims about deploy/monitoring: dashboard and alerts ask for what nodes tell, and a real Prometheus agrees."""
+"""Claims about deploy/monitoring: dashboard and alerts query metrics of nodes, and a real Prometheus agrees."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_real_prometheus_gives_every_panel_something(cluster, dashboard, alert
 
 
 def test_dashboard_shows_one_cluster_at_a_time(dashboard):
-    """Two clusters side by side would have two controllers, and one's offline partitions would be the other's.
+    """Two clusters side by side would show two controllers, and would mix their offline partitions.
 
     Targets of a lone cluster have no label `cluster`: then the variable is empty, as in kubernetes-mixin.
     """
@@ -149,7 +149,7 @@ def test_promtool_is_content_with_each_config(name, tmp_path):
 
 
 def test_the_configs_of_compose_scrape_every_node():
-    """With TLS nothing else differs; the alerts ask for the job by its name."""
+    """TLS is the only difference between them; the alerts select the job by its name."""
     plain, secure = (
         yaml.safe_load((MONITORING / f"prometheus-{each}.yml").read_text()) for each in ("compose", "secure")
     )
@@ -197,7 +197,7 @@ def _provisioned(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def test_each_alert_has_an_example():
-    """An alert that nobody has seen ring may never ring."""
+    """An alert that was never seen to fire may never fire."""
     tests = yaml.safe_load((MONITORING / "alerts_test.yml").read_text())["tests"]
     shown = {each["alertname"] for test in tests for each in test["alert_rule_test"] if each["exp_alerts"]}
     groups = yaml.safe_load((MONITORING / "alerts.yml").read_text())["groups"]

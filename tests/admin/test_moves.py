@@ -10,12 +10,12 @@ TOPIC = "moving"
 
 
 def leaders(node: Api) -> list[int]:
-    """Return who leads each partition, as a node tells it."""
+    """Return the leader of each partition, as a node reports it."""
     return [node.get(f"/v1/topics/{TOPIC}/partitions/{each}/why").body["leader"] for each in range(3)]
 
 
 def test_leadership_moves_to_the_replica_that_is_named(cluster: AdminCluster) -> None:
-    """Whichever node is asked; it is told as somebody's wish."""
+    """Any node accepts the request; the event says that a user asked for it."""
     create(cluster, TOPIC)
     node = api_of(cluster, 2)
     path = f"/v1/topics/{TOPIC}/partitions/0"

@@ -14,7 +14,7 @@ from raftlog.admin.route import Route
 
 
 class Noted(Iterable[Route]):
-    """The routes, and the thread of each who went through them."""
+    """The routes, and the thread of each request for them."""
 
     def __init__(self) -> None:
         self.threads: list[threading.Thread] = []
@@ -25,7 +25,7 @@ class Noted(Iterable[Route]):
 
 
 async def test_the_document_is_made_once_and_not_on_the_loop() -> None:
-    """It took a tenth of a second for each who asked, a hundred of them in one turn of the loop."""
+    """It took a tenth of a second per request, a hundred requests in one turn of the loop."""
     routes = Noted()
     made = Document(routes)
     texts = await asyncio.gather(*(made.text() for _ in range(5)))

@@ -1,4 +1,4 @@
-"""Claims about lists in pages, whose items come and go between two pages."""
+"""Claims about paginated lists. Items come and go between two pages."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_filter_holds_for_all_pages() -> None:
 
 @pytest.mark.parametrize("token", ["p1000", "eA", "NQ", "WzEsMl0", "_", "bnVsbA"])
 def test_a_token_that_is_not_of_the_list_is_refused(token: str) -> None:
-    """One of another list, of another release, or of none."""
+    """A token of another list, of another release, or an invalid token."""
     with pytest.raises(ApiError, match="page_token") as found:
         page_of(call_of(Page(page_token=token)), [("t", 0), ("t", 1)], "list")
     assert found.value.status == 400

@@ -1,4 +1,4 @@
-"""raftlog.admin.passwords: right and wrong ones, what polling costs, and when a remembered one counts no more."""
+"""raftlog.admin.passwords: right and wrong passwords, the cost of polling, and the expiry of remembered passwords."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_password_of_one_user_is_not_that_of_another() -> None:
 
 
 async def test_a_wrong_password_costs_as_much_whoever_it_is_for() -> None:
-    """The time of an answer tells nobody who exists, nor by which mechanisms."""
+    """The response time reveals neither which users exist nor their mechanisms."""
     known = {("alice", SHA256): kept("right"), ("bob", SHA256): kept("b"), ("bob", SHA512): kept("b", SHA512)}
     costs = {}
     for user in ("alice", "bob", "carol", "nobody"):

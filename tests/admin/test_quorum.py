@@ -1,4 +1,4 @@
-"""Claims about /v1/quorum: who keeps up with the leader is judged by the leader's own clock."""
+"""Claims about /v1/quorum: the leader's clock decides which voters keep up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ LEADER_MS = 1_000_000
 
 @pytest.mark.parametrize("own_clock_ms", [LEADER_MS - 60_000, LEADER_MS, LEADER_MS + 60_000])
 async def test_a_node_with_another_clock_judges_the_voters_as_the_leader_does(own_clock_ms: int) -> None:
-    """A voter that is silent for three seconds is, and one of a moment ago is not, whatever time this node believes."""
+    """A voter that is silent for three seconds lags, and a voter seen a moment ago does not, whatever this node's clock
+    says.
+    """
 
     async def submit(_request: object, **_options: object) -> Any:
         heard = {1: LEADER_MS, 2: LEADER_MS - 100, 3: LEADER_MS - 3_000}

@@ -87,7 +87,7 @@ async def test_records_are_shown_as_text_or_in_base64() -> None:
 
 @pytest.mark.parametrize("codec", [NONE, ZSTD])
 async def test_reading_begins_within_a_batch_and_ends_after_so_many_records(codec: int) -> None:
-    """A fetch returns whole batches, so earlier records of the first one are passed over."""
+    """A fetch returns whole batches, so earlier records of the first batch are skipped."""
     content = batch_of(b"a", b"b", b"c", codec=codec) + batch_of(b"d", b"e", base_offset=3, codec=codec)
     answer = await read(FakeCall(), content, start=1, most=3)
     assert (offsets(answer), answer["next_offset"]) == ([1, 2, 3], 4)
@@ -131,7 +131,7 @@ async def test_one_request_walks_at_a_time() -> None:
 
 
 async def test_an_answer_has_so_many_bytes_at_most() -> None:
-    """The record that goes beyond is the last, so that each answer has one at least."""
+    """The record that exceeds the size is the last, so that each response has at least one record."""
     values = [b"v" * 1_000] * 9
     answer = await read(FakeCall(), batch_of(*values), room=2_500)
     assert (offsets(answer), answer["next_offset"]) == ([0, 1, 2], 3)

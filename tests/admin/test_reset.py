@@ -1,4 +1,4 @@
-"""Claims about setting a group's offsets anew over HTTP: shown first, then done, never while somebody reads."""
+"""Claims about resetting a group's offsets over HTTP: preview first, then apply, never while a member reads."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read(cluster: AdminCluster, node: Api, api: Api) -> Iterator[Read]:
     ],
 )
 def test_preview_says_what_a_reset_would_do(read: Read, to: str, value: int | None, new: int) -> None:
-    """And changes nothing; what lies beyond the ends becomes an end."""
+    """The preview has no effect; offsets beyond the ends become an end."""
     answer = read.reset(to, value, validate_only=True, partition_ids=[0])
     assert answer.status == 200, answer
     assert answer.body["done"] is False

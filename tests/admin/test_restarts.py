@@ -135,7 +135,7 @@ def test_a_partition_is_at_risk_by_what_stays_in_sync(
 
 
 def test_a_reassignment_brings_replicas_that_are_worth_waiting_for() -> None:
-    """One that is added, or a partition of which this broker's replica is the one that is added."""
+    """A replica that is being added, or a partition whose replica on this broker is being added."""
     grows = PartitionState((1, 2), (1,), 1, adding_replicas=(2,))
     assert risk_of(grows, 1, min_insync=1, staying=(1, 2), margin=0) == "offline"
     joins = PartitionState((2, 1), (1,), 1, adding_replicas=(1,))
@@ -249,7 +249,9 @@ async def test_a_node_that_does_not_take_part_has_not_caught_up() -> None:
 
 
 async def test_replicas_that_cannot_get_in_sync_are_not_awaited() -> None:
-    """One that is added has a reassignment to wait for, one without a leader that leader, a stopped one a person."""
+    """A new replica waits for its reassignment, a replica without a leader waits for that leader, a stopped replica for
+    an operator.
+    """
 
     class Facts:
         def failed_replicas(self) -> dict[TopicPartition, str]:

@@ -1,4 +1,4 @@
-"""Claims about a node's samples: rates between two moments, quantiles, and what they cost a node that nobody asks."""
+"""Claims about a node's samples: rates between two moments, quantiles, and their cost on an idle node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, PartitionState, T
 from raftlog.protocol.apis import ApiKey
 
 MOST_CALLS: Final = 35
-"""Of one sample that nobody asked for, some microseconds every three seconds."""
+"""The calls for one sample without readers: some microseconds every three seconds."""
 
 
 class Counts:
@@ -50,7 +50,7 @@ class Counts:
 
 
 class World:
-    """One node, whose clock and metadata a test moves."""
+    """One node; a test moves its clock and metadata."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -93,7 +93,7 @@ async def test_sample_has_the_rates_since_the_one_before(world: World) -> None:
 
 
 async def test_samples_are_kept_before_anybody_asks_and_lag_is_not(world: World) -> None:
-    """The console shows what was before it was opened; offsets are walked for those who look, and a while after."""
+    """The console shows the time before it was opened. Offsets are walked for readers, and shortly after."""
     for _ in range(3):
         await world.take()
     assert [each.lag for each in world.samples.asked(0)] == [None, None]
@@ -135,7 +135,7 @@ async def test_partitions_are_counted_by_what_changed(world: World) -> None:
 async def test_sample_of_a_node_that_nobody_asks_costs_the_same_however_large_the_cluster(
     world: World,
 ) -> None:
-    """In Python calls: neither partitions nor groups are walked while nothing changes."""
+    """In Python calls: neither partitions nor groups are walked while they do not change."""
     costs = []
     for size in (1, 2_000):
         world.image = image_of([PartitionState((1, 2), (1,), 1)] * size)
@@ -172,7 +172,7 @@ async def test_samples_kept_are_bounded(world: World) -> None:
 
 
 async def test_clock_that_was_set_back_begins_the_samples_anew(world: World) -> None:
-    """The kept ones would lie in the future."""
+    """The kept samples would lie in the future."""
     for _ in range(3):
         await world.take()
     world.wall_ms = -3_600_000

@@ -98,7 +98,7 @@ def test_page_from_elsewhere_can_change_nothing(node: Api) -> None:
 def test_faulty_body_is_refused_by_its_fault(
     api: Api, body: bytes, headers: dict[str, str], status: int
 ) -> None:
-    """The sender can tell what to change; nothing is half done."""
+    """The error shows the sender what to change; no part of the request is done."""
     answer = api.ask("POST", "/topics", body, headers)
     assert (answer.status, answer.body["error_code"]) == (status, status)
     assert api.get("/topics/a").status == 404

@@ -44,7 +44,7 @@ def values(node: Api, start: str, more: str = "") -> dict[int, list[str]]:
 
 
 def test_each_partition_is_read_from_where_it_is_wanted(node: Api, topic: str) -> None:
-    """From both ends, an offset, a time, or the last few; by whoever leads it."""
+    """From both ends, an offset, a time, or the last few records; the leader answers."""
     start = "0:earliest,1:latest,2:-9,3:-2,4:3,5:@2000"
     assert values(node, start) == {
         0: [],
@@ -69,7 +69,7 @@ def test_the_next_page_of_records_starts_where_the_last_one_ended(node: Api, top
 
 
 def test_a_partition_that_cannot_be_read_hides_no_other(node: Api, topic: str) -> None:
-    """One that is not there, and an offset that is not."""
+    """A partition that does not exist, and an offset out of range."""
     answer = node.get(f"/v1/topics/{topic}/records?start=5:99,3:earliest,7:latest,9999999999:0").body
     assert [each["partition_id"] for each in answer["data"]] == [3]
     failed = {each["partition_id"]: each["error"] for each in answer["failures"]}
@@ -96,7 +96,9 @@ def test_a_start_that_is_none_is_refused(node: Api, topic: str, start: str) -> N
 
 
 def test_records_beyond_the_response_size_are_left_for_the_next_request(cluster: AdminCluster) -> None:
-    """Records of a megabyte each in many partitions: the answer ends, and those that are left come when asked for."""
+    """Records of a megabyte each in many partitions: the response ends, and the next request gets the remaining
+    records.
+    """
     url = cluster.admin_url(1)
     (found,) = Api(url).get("/v3/clusters").body["data"]
     api, node = Api(url, f"/v3/clusters/{found['cluster_id']}"), Api(url)

@@ -60,7 +60,7 @@ def test_grid_tells_where_replicas_are_and_measures_when_asked(node: Api, topic:
 
 
 def test_reading_from_a_time_begins_at_its_first_record(node: Api, topic: str) -> None:
-    """Or at the end, where nothing is that young."""
+    """Or at the end, if no record is that young."""
     at = f"/v1/topics/{topic}/partitions/0/records?timestamp="
     assert [each["offset"] for each in node.get(f"{at}1500").body["records"]] == [1, 2]
     late = node.get(f"{at}9000").body

@@ -1,4 +1,4 @@
-"""A real node whose HTTP API is HTTPS: users by password and certificate, what rules let them do, and what is told."""
+"""A real node with HTTPS: users by password and certificate, their rights by ACLs, and the audit log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PASSWORD = "in wonderland"
 
 
 class Doors(NamedTuple):
-    """One node, and who calls: `root` shows a certificate and is a super user."""
+    """One node and its callers: `root` shows a certificate and is a super user."""
 
     cluster: AdminCluster
     authority: Authority
@@ -45,7 +45,7 @@ class Doors(NamedTuple):
         headers: Mapping[str, str] | None = None,
         context: ssl.SSLContext | None = None,
     ) -> Answer:
-        """Send a request over TLS, as whoever is said."""
+        """Send a request over TLS as the given user."""
         sent = dict(headers or {})
         if user is not None:
             sent["Authorization"] = "Basic " + base64.b64encode(":".join(user).encode()).decode()
@@ -167,7 +167,7 @@ def test_user_of_plain_calls_with_its_password(doors: Doors) -> None:
 
 
 def test_bearer_of_a_token_keeps_its_role(doors: Doors) -> None:
-    """A reader's token reads everything, whatever rules say, and changes nothing."""
+    """A reader's token reads everything, whatever the ACLs say, and changes no state."""
     bearer = {"Authorization": f"Bearer {READER}"}
     assert doors.ask("GET", f"{doors.at}/topics/hidden", headers=bearer).status == 200
     assert doors.ask("DELETE", f"{doors.at}/topics/hidden", headers=bearer).status == 403
@@ -180,7 +180,7 @@ def test_script_that_asks_gets_no_form_of_the_browser(doors: Doors) -> None:
 
 
 def test_caller_is_told_what_rules_let_it_do(doors: Doors) -> None:
-    """Of the topic that it asks about, whether or not there is one; a reader's token changes nothing."""
+    """Its rights on the requested topic, whether or not the topic exists. A reader's token may not change it."""
     doors.allow("DESCRIBE", "TOPIC", "orders")
     try:
         me = doors.ask("GET", "/v1/whoami?topic=orders&group=g", user=ALICE).body
@@ -193,7 +193,7 @@ def test_caller_is_told_what_rules_let_it_do(doors: Doors) -> None:
 
 
 def test_right_that_is_given_and_taken_decides(doors: Doors) -> None:
-    """From the moment that the answer says so. A topic that is not there looks like one that is forbidden."""
+    """An ACL is in force as soon as the response arrives. A missing topic looks like a forbidden topic."""
     path = f"{doors.at}/topics/orders"
     before = doors.ask("GET", path, user=ALICE)
     missing = doors.ask("GET", f"{doors.at}/topics/nothing", user=ALICE)
@@ -241,7 +241,7 @@ BODIES: dict[str, Any] = {"create_topic": {"topic_name": "new"}}
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
 def test_user_without_rights_gets_nothing_from_any_route(doors: Doors, route: Route) -> None:
-    """Each route names the right that it needs, or shows what may be seen. Nothing that it names need exist."""
+    """Each route names the right that it needs, or shows what the user may see. Its resources need not exist."""
     cluster_id = doors.at.rpartition("/")[2]
     known = {"cluster_id": cluster_id, "topic_name": "orders", "broker_id": "1"}
     path = route.template
@@ -286,7 +286,7 @@ def test_explanation_names_the_rule(doors: Doors) -> None:
 
 
 def test_users_may_ask_about_themselves_only(doors: Doors) -> None:
-    """By name, or without one. A reader's token, which may see all rules, asks about everyone."""
+    """By name, or without a name. A reader's token, which may see all ACLs, can ask about every user."""
     ask = "/v1/explain?resource=topic:orders&operation=READ"
     own = doors.ask("GET", ask, user=ALICE)
     assert own.status == 200 and own.body["message"].startswith("User:alice may not READ TOPIC orders")
@@ -323,7 +323,7 @@ def test_rules_are_created_listed_and_deleted_as_in_rest_v3(doors: Doors) -> Non
 
 
 def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> None:
-    """Lines say who did what and from where; /metrics counts them."""
+    """Lines have the user, the request and the address; /metrics counts them."""
     doors.ask("GET", "/v3/clusters", user=("alice", "a wrong guess"))
     doors.ask("DELETE", f"{doors.at}/topics/orders", user=("carol", "singing"))
     log_lines(doors.cluster.nodes[1], "may not DELETE TOPIC orders")
@@ -350,7 +350,7 @@ def test_history_says_who_asked(doors: Doors) -> None:
 
 
 def test_certificate_is_renewed_while_the_node_runs(doors: Doors, tmp_path: Path) -> None:
-    """The next connection is shown the new one."""
+    """The next connection gets the new certificate."""
     keystore = doors.authority.path.parent / "node.pem"
 
     def serial() -> str:
@@ -364,7 +364,7 @@ def test_certificate_is_renewed_while_the_node_runs(doors: Doors, tmp_path: Path
 
 
 def test_command_line_asks_over_https_as_a_user_or_with_a_certificate(doors: Doors) -> None:
-    """`--cacert`, `--user` and `--cert`; a certificate that nobody believes is refused with what to do."""
+    """`--cacert`, `--user` and `--cert`; for an untrusted certificate the error says what to do."""
     each = doors.cluster.addresses[1]
     at = ("transactions", "list", "--http", f"https://{each.host}:{each.admin_port}", "--json")
     cacert = ("--cacert", str(doors.authority.path))

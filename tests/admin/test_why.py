@@ -1,4 +1,4 @@
-"""Claims about `why`: the causal chain of a partition and of a broker, told the same by every node."""
+"""Claims about `why`: every node reports the same causal chain of a partition or broker."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_fenced_broker_is_told_with_its_cause_and_its_return(cluster: AdminClu
 
 
 def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster) -> None:
-    """A broker tells what happened while it was down, as the others do."""
+    """A broker reports the events during its downtime, as the others do."""
     victim = follower_of_quorum(cluster)
     other = next(each for each in (1, 2, 3) if each != victim)
     cluster.restart(victim)
@@ -130,7 +130,7 @@ def test_explaining_a_resource_that_does_not_exist_is_404(cluster: AdminCluster)
 
 
 def test_broker_that_left_the_isr_later_than_it_was_fenced_is_told_with_its_fencing() -> None:
-    """While another broker was in doubt the controller decided nothing; that one's return is half of the reason."""
+    """While another broker was in doubt, the controller waited; that broker's return is half of the reason."""
     told = HistorySetup(History())
     told.begin()
     told.tell(BrokerChanged(1, 0, fenced=False))

@@ -7,7 +7,7 @@ from tests.kit.clock import Clock
 
 
 def test_address_is_shut_out_after_its_burst_and_let_in_again_bit_by_bit() -> None:
-    """Three at once, one every two seconds from then on; nobody else is meant."""
+    """Three at once, then one every two seconds; other addresses are not affected."""
     clock = Clock()
     wrong = WrongTokens(clock, burst=3, every_s=2.0)
     for _ in range(3):
@@ -43,7 +43,7 @@ def test_what_was_right_after_all_is_taken_back() -> None:
 
 
 def test_no_more_addresses_are_remembered_than_there_is_room_for() -> None:
-    """Those that are forgiven go first, then who is forgiven soonest: the worst stay."""
+    """Forgiven addresses go first, then the addresses that are forgiven soonest: the worst stay."""
     clock = Clock()
     wrong = WrongTokens(clock, burst=1, every_s=10.0, most=2)
     wrong.add("10.0.0.1")

@@ -15,6 +15,7 @@ import structlog
 from raftlog.base import audit_file
 from raftlog.base.audit_file import RETRY_S, AuditFile
 from raftlog.base.log import configure_log, get_logger
+from tests.kit.clock import Clock
 from tests.kit.waits import until
 
 
@@ -28,7 +29,7 @@ class Kept:
 
 
 def test_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
-    """Programs that rotate logs rename the file, and need not tell the node."""
+    """Programs that rotate logs rename the file without a signal to the node."""
     path, old = tmp_path / "audit", tmp_path / "audit.1"
     kept = Kept(path)
     assert kept.file.write("one")
@@ -43,18 +44,18 @@ def test_file_that_was_moved_away_is_opened_anew(tmp_path: Path) -> None:
 
 def test_file_that_fails_loses_no_line_and_is_tried_again(tmp_path: Path) -> None:
     """The node's log has the lines meanwhile, and says once why."""
-    now_s = [0.0]
+    clock = Clock()
     path = tmp_path / "missing" / "audit"
-    kept = Kept(path, lambda: now_s[0])
+    kept = Kept(path, clock)
     assert kept.file.write("one")
     until(lambda: bool(kept.lines), "the line came back")
     assert not kept.file.write("two")
     assert (kept.lines, kept.reasons) == (["one"], ["No such file or directory"])
-    now_s[0] += RETRY_S
+    clock.advance(RETRY_S)
     assert kept.file.write("three")
     until(lambda: len(kept.lines) > 1, "it was tried again")
     path.parent.mkdir()
-    now_s[0] += RETRY_S
+    clock.advance(RETRY_S)
     assert kept.file.write("four")
     kept.file.close()
     assert (path.read_text(), kept.lines, len(kept.reasons)) == ("four\n", ["one", "three"], 1)
@@ -64,7 +65,7 @@ def test_line_that_a_full_disk_took_in_part_spoils_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node's log has it whole; the next one begins on a line of its own."""
-    now_s, room = [0.0], [5]
+    clock, room = Clock(), [5]
     write = os.write
 
     def write_some(descriptor: int, content: bytes) -> int:
@@ -75,12 +76,12 @@ def test_line_that_a_full_disk_took_in_part_spoils_no_other(
         return written
 
     monkeypatch.setattr(audit_file.os, "write", write_some)
-    kept = Kept(tmp_path / "audit", lambda: now_s[0])
+    kept = Kept(tmp_path / "audit", clock)
     assert kept.file.write("first line")
     until(lambda: bool(kept.reasons), "there is no room")
     assert (kept.lines, kept.file.reason) == (["first line"], "No space left on device")
     room[0] = 1000
-    now_s[0] += RETRY_S
+    clock.advance(RETRY_S)
     assert kept.file.write("second line")
     kept.file.close()
     assert (tmp_path / "audit").read_text() == "first\nsecond line\n"

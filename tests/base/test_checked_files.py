@@ -117,7 +117,7 @@ def test_a_power_cut_between_the_two_leaves_the_old_file_or_the_new_one(by_line:
 
 
 def test_a_file_that_rotted_is_not_believed_because_a_new_one_was_being_written() -> None:
-    """The checksum that stays with the new one is of what was believed, not of what was there."""
+    """The checksum kept with the new file covers the verified content, not the content found on disk."""
     disk = SimDisk()
     write_checked(disk, PATH, OLD)
     disk.flip_bit(PATH, 6)
@@ -139,7 +139,7 @@ def test_a_file_without_checksums_is_believed_only_where_the_reader_says_so() ->
 
 
 def test_checksums_that_were_never_synced_count_as_none() -> None:
-    """A power cut leaves their name and no bytes: then the file is as one of raftlog 0.3."""
+    """A power cut leaves an empty file: then the file counts as written by raftlog 0.3, before checksums."""
     disk = SimDisk()
     write_checked(disk, PATH, OLD)
     for lost in (b"", bytes(30)):

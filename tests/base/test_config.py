@@ -137,7 +137,7 @@ def test_all_faults_are_reported_at_once_by_name():
 
 
 def test_a_fault_says_where_the_setting_was_made():
-    """With three layers a person must know which one to look at."""
+    """With three layers the error must name the layer."""
     with pytest.raises(
         ConfigFaults, match=r"num\.partitions: must be a whole number, but is 'x' \(environment\)"
     ):
@@ -160,7 +160,7 @@ def test_another_nodes_bootstrap_server_is_no_cluster_of_one():
 
 
 def test_a_broker_alone_needs_voters():
-    """Without voters a broker has nobody to register with."""
+    """Without voters a broker has no controller to register with."""
     faults = faults_of({"process.roles": "broker", "node.id": "4", "listeners": "PLAINTEXT://:9092"})
     assert set(faults) == {"controller.quorum.voters"}
 
@@ -225,7 +225,7 @@ def test_an_address_that_nobody_can_reach_is_warned_about(listener, advertised, 
 
 
 def test_reachable_addresses_are_not_warned_about():
-    """A warning that is always there is read by nobody."""
+    """A warning that always appears is ignored."""
     for listener, advertised in (
         ("PLAINTEXT://:9092", "host:9092"),
         ("PLAINTEXT://localhost:9092", "localhost:19092"),
@@ -305,7 +305,7 @@ def test_a_given_secret_is_used_and_never_shown():
 
 
 def test_an_authorizer_that_is_not_there_keeps_a_node_from_starting():
-    """An operator who believes to be protected must hear that rules are not asked, before anybody can connect."""
+    """An operator that relies on ACLs must learn that they are not enforced before any client can connect."""
     (rule,) = faults_of({"authorizer.class.name": "org.example.Authorizer"}).values()
     assert rule.startswith("raftlog has no authorizer but")
 

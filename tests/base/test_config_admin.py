@@ -49,7 +49,7 @@ def test_https_is_by_the_settings_of_the_node_or_its_own() -> None:
 
 
 def test_a_certificate_file_is_enough_for_https() -> None:
-    """It takes nothing else of the node's: neither a password nor the demand for certificates of clients."""
+    """It uses no other TLS setting of the node: neither a password nor mandatory client certificates."""
     node = {
         "listeners": "SSL://:9092,CONTROLLER://:9093",
         "ssl.keystore.type": "PKCS12",
@@ -88,7 +88,7 @@ def test_what_cannot_be_secured_does_not_start(flags: Mapping[str, str], rule: s
 
 
 def test_beyond_loopback_users_and_rules_are_as_good_as_tokens() -> None:
-    """With TLS. Over plain HTTP only if somebody says so."""
+    """With TLS. Over plain HTTP they need an explicit setting."""
     load(FAR, RULES, SSL, STORE)
     told = load(FAR, RULES, {"raftlog.admin.tokens.without.tls": "true"})
     assert "admin_tokens_without_tls" in {each.event for each in told.warnings}

@@ -1,4 +1,4 @@
-"""raftlog.base.config.connections: limits of connections, of all listeners and of one."""
+"""raftlog.base.config.connections: limits of connections, of all listeners and per listener."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fault_of(**settings: str) -> str:
 
 
 def test_a_listener_has_limits_of_its_own() -> None:
-    """By its name in lower case; one that says nothing has none."""
+    """By its name in lower case; a listener without such settings has no limits of its own."""
     config = load_config(
         NODE
         | {
@@ -56,7 +56,7 @@ def test_a_limit_that_makes_no_sense_is_named(name: str, value: str, says: str) 
 
 
 def test_addresses_are_written_as_connections_have_them() -> None:
-    """IPv6 with or without brackets; running brokers take other ones."""
+    """IPv6 with or without brackets; a running broker accepts changes."""
     config = load_config(NODE | {"max.connections.per.ip.overrides": "10.0.0.1:5,[::0:1]:7"})
     assert config.max_connections_per_ip_overrides == {"10.0.0.1": 5, "::1": 7}
     validate_broker_configs({"max.connections.per.ip.overrides": "10.0.0.1:6"}, cluster_wide=True)

@@ -27,7 +27,7 @@ def test_a_group_without_configs_has_what_its_broker_has():
 
 
 def test_what_was_set_while_the_bounds_were_wider_is_the_nearest_that_is_allowed():
-    """The metadata outlives a broker's file. Kafka 4.3 clamps too, and lets nobody's session be its heartbeat."""
+    """The metadata outlives a broker's file. Kafka 4.3 clamps too, and keeps a session longer than its heartbeat."""
     node = NodeConfig()
     assert group_config(node, {SESSION: "1000", HEARTBEAT: "1000"}) == GroupConfig(45_000, 5_000)
     assert group_config(node, {SESSION: "90000", HEARTBEAT: "90000"}) == GroupConfig(60_000, 15_000)
@@ -54,7 +54,7 @@ def test_what_was_set_while_the_bounds_were_wider_is_the_nearest_that_is_allowed
     ],
 )
 def test_a_bad_group_config_is_refused_by_name_and_rule(configs, rule):
-    """Beyond the broker's bounds, malformed, or nobody's; share and streams groups are not built."""
+    """Out of the broker's bounds, malformed, or unknown; share and streams groups are not built."""
     with pytest.raises(InvalidConfig, match=rule):
         validate_group_configs(configs, NodeConfig())
 

@@ -52,7 +52,7 @@ come with new files.
 
 
 class Known(NamedTuple):
-    """One of Kafka's broker settings; `update`: read-only, per-broker or cluster-wide."""
+    """A broker setting of Kafka; `update`: read-only, per-broker or cluster-wide."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ def rule_of(name: str, text: str) -> str | None:
 
 
 def test_raftlog_knows_every_broker_setting_of_kafka_as_kafka_has_it():
-    """All 363 of Kafka 4.3, 102 of them dynamic, stand in one of two tables with Kafka's type and way of updating."""
+    """All 363 of Kafka 4.3, 102 of them dynamic, are in two tables with Kafka's type and way of updating."""
     assert (len(OF_KAFKA), len(DYNAMIC)) == (363, 102)
     own = {name: row for name, (_, row) in settings_of(NodeConfig).items()}
     for name, kind, update in OF_KAFKA:
@@ -96,7 +96,7 @@ def test_raftlog_knows_every_broker_setting_of_kafka_as_kafka_has_it():
 
 @pytest.mark.parametrize("known", DYNAMIC, ids=lambda known: known.name)
 def test_every_dynamic_broker_setting_of_kafka_is_taken_or_refused_in_a_true_sentence(known: Known):
-    """Nobody who names a setting of Kafka's hears that there is none, or is told to try the very name he gave."""
+    """No error calls a setting of Kafka unknown, or suggests the very name that was given."""
     name, kind, update = known
     own = settings_of(NodeConfig).get(name)
     text = own[1].format(own[1].default) if own and own[1].default is not None else SAMPLES[kind]
@@ -152,7 +152,7 @@ def test_a_kafka_setting_that_raftlog_keeps_is_still_checked_by_its_type():
     ],
 )
 def test_a_refusal_says_what_is_missing(name: str, says: str):
-    """An operator can tell what raftlog lacks from what was mistyped."""
+    """An operator can distinguish a missing feature from a typing mistake."""
     assert says in refusal_of(name, "1", cluster_wide=False)
 
 
@@ -187,7 +187,7 @@ def test_what_kafka_changes_at_run_time_is_refused_only_where_its_absence_does_h
 
 
 def test_a_setting_without_effect_is_shown_where_it_was_set_and_nowhere_else():
-    """A value that nothing reads is no default in force; DescribeConfigs says in words that it has no effect."""
+    """A value without effect is not a default in force; DescribeConfigs says so in words."""
     untouched = describe_broker(load_config(), cluster_dynamic={}, broker_dynamic={})
     assert not {row.name for row in untouched} & KAFKA_SETTINGS.keys()
     node = load_config({"num.io.threads": "9", "queued.max.requests": "7"})
@@ -266,7 +266,7 @@ def test_the_environment_cannot_ask_for_security_in_vain_either(variable: str):
 def test_no_protocol_that_is_not_carried_out_is_taken_wherever_a_node_listens_or_connects(
     file: dict[str, str], missing: str
 ):
-    """An operator who asked for TLS would send what must not be seen in the clear."""
+    """With TLS required, a node would otherwise send confidential data in the clear."""
     with pytest.raises(ConfigFaults, match=missing):
         load_config(file)
 
@@ -291,7 +291,9 @@ SASL_NODE = {
     ],
 )
 def test_logins_and_rules_need_a_secret(file: dict[str, str]):
-    """One that is derived from the voters lets whoever knows them pass for a broker, past all logins and rules."""
+    """With a secret derived from the voters, any client that knows them could pose as a broker, past all logins and
+    ACLs.
+    """
     with raises_faults("raftlog.cluster.secret"):
         load_config(file)
 
@@ -364,7 +366,7 @@ def test_no_password_of_a_listener_is_shown():
 def test_a_login_that_nobody_could_make_keeps_a_node_from_starting(
     changes: dict[str, str], name: str, says: str
 ):
-    """A mistake is told by the setting's name, and without any password."""
+    """A mistake is reported by the setting's name, and without any password."""
     with pytest.raises(ConfigFaults) as refused:
         load_config(SASL_NODE | changes)
     (fault,) = (each for each in refused.value.faults if each.name == name)
@@ -373,7 +375,7 @@ def test_a_login_that_nobody_could_make_keeps_a_node_from_starting(
 
 
 def test_an_authorizer_without_super_users_is_pointed_out():
-    """Nobody could make the first rule."""
+    """The first ACL could never be created."""
     authorizer = {"authorizer.class.name": STANDARD_AUTHORIZER, "raftlog.cluster.secret": "s" * 32}
     assert "super_users_missing" in {each.event for each in load_config(authorizer).warnings}
     told = load_config(authorizer | {"super.users": "User:admin"}).warnings
@@ -384,7 +386,7 @@ def test_an_authorizer_without_super_users_is_pointed_out():
 
 
 def test_a_brokers_own_value_goes_before_all_brokers_before_its_file_before_the_default():
-    """KIP-226: one order, whoever asks."""
+    """KIP-226: one order, for every reader of a config."""
     node = load_config({"max.connections": "10", "producer.id.expiration.ms": "7"})
     assert broker_config(node, {}) is node
     found = broker_config(node, {"max.connections": "20"})

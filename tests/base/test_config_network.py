@@ -70,7 +70,7 @@ def test_names_and_addresses_of_machines_and_containers_are_hosts(host: str) -> 
 
 @pytest.mark.parametrize("host", ["::1", "::", "fe80::1%eth0", "2001:db8::10.0.0.1"])
 def test_an_ipv6_address_stands_in_brackets_once(host: str) -> None:
-    """Without them its end could not be told from a port."""
+    """Without brackets the end of the address could not be separated from a port."""
     assert parse_address(format_address(host, 9092)) == (host, 9092)
     for wrong in (f"{host}:9092", f"[[{host}]]:9092", f"[{host}:9092", f"{host}]:9092"):
         with pytest.raises(ValueError, match=r"brackets|neither a host|must be host:port"):

@@ -60,7 +60,7 @@ log.dirs=/data/kraft-broker-logs
     ("text", "roles"), [(SERVER, {"broker", "controller"}), (CONTROLLER, {"controller"})]
 )
 def test_the_shipped_samples_of_a_single_node_are_taken_unchanged(text: str, roles: set[str]) -> None:
-    """controller.quorum.bootstrap.servers names this very node, so it is a quorum of one (KIP-853's new default)."""
+    """controller.quorum.bootstrap.servers names this node, so it is a quorum of one node (KIP-853's new default)."""
     config = load_config(parse_file(text, name="server.properties"))
     assert config.roles == roles
     assert dict(config.voters) == {1: ("localhost", 9093)}
@@ -71,7 +71,7 @@ def test_the_shipped_samples_of_a_single_node_are_taken_unchanged(text: str, rol
 
 
 def test_the_shipped_sample_of_a_broker_is_told_what_to_add() -> None:
-    """It is one of two nodes, and raftlog must know the voters' ids; with them it starts."""
+    """It is for two nodes, and raftlog must know the voters' ids; with them it starts."""
     with pytest.raises(ConfigFaults) as refused:
         load_config(parse_file(BROKER, name="broker.properties"))
     (fault,) = refused.value.faults

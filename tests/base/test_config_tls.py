@@ -69,7 +69,7 @@ def test_the_environment_has_settings_of_one_listener_too() -> None:
 
 
 def test_every_setting_of_one_listener_is_known_by_its_variable() -> None:
-    """Those of logins, tokens and limits as well: what is read of a file is read of the environment."""
+    """Settings for logins, tokens and limits as well: every setting of a file can come from the environment."""
     for setting in config._OF_LISTENERS:
         variable = f"{LISTENER_VARIABLE}MY_OWN_{setting.upper().replace('.', '_').replace('-', '_')}"
         found, strangers = parse_environment({variable: "x"}, (), config._OF_LISTENERS)
@@ -132,7 +132,7 @@ def test_what_cannot_be_secured_as_asked_keeps_a_node_from_starting(
 
 
 def test_settings_of_tls_without_a_listener_for_them_keep_a_node_from_starting() -> None:
-    """An operator who names certificates does not mean to be open."""
+    """With certificates configured, an operator expects TLS."""
     plain = {"listener.security.protocol.map": "SSL:PLAINTEXT,INSIDE:PLAINTEXT,CONTROLLER:PLAINTEXT"}
     assert "no listener has SSL or SASL_SSL" in faults_of(FILES, plain)["ssl.keystore.location"]
     assert not faults_of(plain, {"ssl.client.auth": "none", "ssl.endpoint.identification.algorithm": ""})
@@ -156,7 +156,7 @@ def test_no_key_and_no_password_is_shown() -> None:
 
 
 def test_controllers_elsewhere_need_no_certificate_of_a_broker_that_only_connects() -> None:
-    """As with Kafka, its keystore is for controllers that demand one; a truststore alone will do."""
+    """As with Kafka, its keystore is for controllers that require client certificates; a truststore alone suffices."""
     settings = {
         "process.roles": "broker",
         "node.id": "4",

@@ -119,7 +119,7 @@ def test_a_cleanup_policy_may_be_empty_and_doubles_vanish(text, policy):
 
 @pytest.mark.parametrize("policy", ["delete", "compact", "compact,delete", ""])
 def test_a_topic_is_compacted_or_not_as_it_says(policy):
-    """Internal topics are compacted in any case: deleting by age would lose what somebody still needs."""
+    """Internal topics are always compacted: deletion by age would lose records still in use."""
     validate_topic_configs({"cleanup.policy": policy})
     if "compact" in policy:
         validate_topic_configs({"cleanup.policy": policy}, topic="__consumer_offsets")

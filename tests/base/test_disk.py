@@ -18,7 +18,7 @@ from tests.kit.errors import raises_errno
 
 @contextmanager
 def no_descriptor_left() -> Iterator[None]:
-    """Let this process open nothing more."""
+    """Let this process open no further file."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (os.open(os.devnull, os.O_RDONLY), before[1]))
     try:
@@ -35,7 +35,7 @@ def test_write_to_a_full_disk_names_the_file(tmp_path: Path) -> None:
 
 
 def test_folder_that_cannot_be_opened_was_not_synced(tmp_path: Path) -> None:
-    """EMFILE: nothing is lost, so the caller may try again."""
+    """EMFILE: all data is still there, so the caller may try again."""
     with no_descriptor_left(), pytest.raises(SyncNotBegun) as caught:
         RealDisk().sync_dir(str(tmp_path))
     assert (caught.value.errno, caught.value.filename) == (errno.EMFILE, str(tmp_path))

@@ -19,7 +19,7 @@ Part = tuple[x509.ObjectIdentifier, str]
 
 
 def certificate(*parts: tuple[Part, ...]) -> bytes:
-    """Return a certificate in DER whose subject has these parts, each of one value or of several."""
+    """Return a certificate in DER with a subject of these parts, each with a value or several."""
     names = [
         x509.RelativeDistinguishedName([x509.NameAttribute(kind, text) for kind, text in each])
         for each in parts

@@ -111,7 +111,7 @@ async def test_answers_to_brokers_have_every_other_slice() -> None:
 
 
 async def test_all_long_work_of_a_node_adds_one_slice_to_a_turn_of_the_loop() -> None:
-    """In the order in which it was asked for, however many works there are; one that was cancelled is passed over."""
+    """Works run in the order of their requests, however many they are; cancelled works are skipped."""
     turns, order = TurnQueue(), list[str]()
 
     async def work(name: str) -> None:
@@ -179,8 +179,7 @@ def test_a_timer_is_never_set_for_more_than_a_millisecond_later(at: float) -> No
 def test_recurring_work_is_due_within_its_interval_at_a_time_that_others_choose_too(
     now: float, seconds: float
 ) -> None:
-    """Later than now, or a loop would spin; whoever waits for something else an eighth of a second at most wakes up
-    with it."""
+    """Later than now, or a loop would spin. Other loops that wake up within an eighth of a second share that moment."""
     at = shared_time(now, seconds)
     assert now < at <= now + seconds + 0.001
     assert at > now + seconds - SHARED_S

@@ -25,7 +25,7 @@ def fail(*args: object) -> None:
 async def test_an_exception_in_a_guarded_callback_closes_its_connection_and_reaches_no_exception_handler() -> (
     None
 ):
-    """The loop's exception handler ends the node, so nothing that a connection causes may get there."""
+    """The loop's exception handler ends the node, so no exception that a connection causes may get there."""
     loop, reached = asyncio.get_running_loop(), list[dict[str, Any]]()
     loop.set_exception_handler(lambda _loop, context: reached.append(context))
     line, future = Line(), loop.create_future()

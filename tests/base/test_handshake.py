@@ -34,7 +34,7 @@ def test_both_ends_make_the_same_proof_of_what_was_said() -> None:
     ids=["secret", "nonce", "order", "length", "protocol"],
 )
 def test_a_proof_holds_for_one_secret_one_exchange_and_one_protocol_only(other: Transcript) -> None:
-    """A recorded proof is worth nothing elsewhere."""
+    """A recorded proof is useless elsewhere."""
     assert not other.is_proof(CONNECTOR, transcript(b"hello", b"challenge").proof(CONNECTOR))
 
 

@@ -40,7 +40,7 @@ def test_a_module_without_options():
     ],
 )
 def test_other_lines_are_refused_and_not_repeated(line):
-    """CVE-2023-25194: a login module of somebody's choice is code of somebody's choice."""
+    """CVE-2023-25194: a login module chosen by a client is code chosen by a client."""
     with pytest.raises(UnusableJaas) as refused:
         parse_jaas(line)
     assert "secret-1" not in str(refused.value)

@@ -84,7 +84,7 @@ async def test_a_file_that_cannot_be_synced_is_refused() -> None:
 
 
 class FakeContext:
-    """A kernel whose syncs end as the test says."""
+    """A kernel with syncs that end as the test says."""
 
     def __init__(self, max_requests: int = 1) -> None:
         self.fileno, self._wake = os.pipe()

@@ -19,7 +19,7 @@ from tests.kit.errors import raises_errno
 def test_a_port_that_is_taken_between_bind_and_listen_is_an_error(
     make_loop: Callable[[], asyncio.AbstractEventLoop], is_bound_first: bool
 ) -> None:
-    """uvloop tells nobody: its server has no socket then, or one without a descriptor."""
+    """uvloop reports no error: its server then has no socket, or a socket without a descriptor."""
 
     async def listen(free: socket.socket, other: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -44,7 +44,7 @@ def test_a_pipe_gets_one_json_object_per_event_with_the_node_bound():
 
 
 def test_a_separate_log_has_the_events_of_its_context_alone():
-    """Loggers that were bound or used before belong to it as well; whoever logs outside does so as before."""
+    """Loggers that were bound or used before belong to it as well; code outside the context logs as before."""
     stream, separate = io.StringIO(), io.StringIO()
     configure_log(stream=stream)
     log = get_logger("replication")
@@ -74,7 +74,7 @@ def test_a_module_is_a_room_without_the_packages_name():
 
 
 def test_events_below_the_level_are_not_written():
-    """debug is for one who asks for it."""
+    """debug lines appear only on request."""
     stream = io.StringIO()
     configure_log(level="warning", stream=stream)
     get_logger().info("nothing_happened")
@@ -146,7 +146,7 @@ def written(stream: io.StringIO) -> list[str]:
 
 
 def test_a_room_that_is_made_louder_or_quieter_is_so_at_once():
-    """Loggers that are in use already follow, and those of other rooms do not (KIP-412)."""
+    """Loggers in use follow at once, and the loggers of other rooms do not (KIP-412)."""
     stream = io.StringIO()
     configure_log(level="info", stream=stream)
     fetcher, quorum = get_logger("raftlog.broker.replicas.fetcher"), get_logger("quorum")
@@ -164,7 +164,7 @@ def test_a_room_that_is_made_louder_or_quieter_is_so_at_once():
 
 
 def test_the_audit_log_has_the_level_of_the_config_whatever_is_changed():
-    """It says who changed what; no client may silence it."""
+    """It records every change and its user; no client may silence it."""
     stream = io.StringIO()
     configure_log(level="info", stream=stream)
     LOGGERS.change("raftlog", "FATAL")

@@ -20,7 +20,7 @@ from tests.kit.waits import until
 
 
 class Pipe:
-    """A pipe whose reader may stand still or go. `output` writes to it."""
+    """A pipe with a reader that may stall or close. `output` writes to it."""
 
     def __init__(self) -> None:
         self.reader, writer = os.pipe()
@@ -37,7 +37,7 @@ class Pipe:
         return received
 
     def close_reader(self) -> None:
-        """Close the reading end; the second time nothing happens."""
+        """Close the reading end; a second call has no effect."""
         if self.reader >= 0:
             os.close(self.reader)
             self.reader = -1
@@ -78,7 +78,7 @@ def test_closed_pipe_raises_nothing_and_is_named(pipe: Pipe) -> None:
 def test_full_pipe_holds_up_no_writer_and_its_lines_are_counted(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reader that stands still is the sibling of one that went. When it reads on, the gap is reported."""
+    """A stalled reader is like a closed reader. When it reads on, the gap is reported."""
     monkeypatch.setattr(log_output, "STALLED_S", 0.0)
     line = "x" * 999
     fit = MOST_WAITING_BYTES // 1000
@@ -99,7 +99,7 @@ def test_full_pipe_holds_up_no_writer_and_its_lines_are_counted(
 def test_pipe_that_another_program_made_non_blocking_loses_nothing(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The flag belongs to the open file, which all who inherited it share; a shell or node.js sets it."""
+    """The flag belongs to the open file, shared with all processes that inherited it; a shell or node.js sets it."""
     monkeypatch.setattr(log_output, "RETRY_S", 1e6)
     flags = fcntl.fcntl(pipe.output._descriptor, fcntl.F_GETFL)
     fcntl.fcntl(pipe.output._descriptor, fcntl.F_SETFL, flags | os.O_NONBLOCK)
@@ -110,7 +110,7 @@ def test_pipe_that_another_program_made_non_blocking_loses_nothing(
 
 
 def test_full_disk_is_named_and_its_lines_wait() -> None:
-    """/dev/full takes nothing, as a file on a disk without room."""
+    """/dev/full refuses every write, as a file on a full disk does."""
     with open("/dev/full", "w") as full:
         output = output_of(full)
         output.write("unwritten")
@@ -165,7 +165,7 @@ def test_closed_output_counts_its_lines(pipe: Pipe) -> None:
 
 
 def test_forked_process_ends_without_the_log(pipe: Pipe) -> None:
-    """The thread is not there, and may have held the lock: nothing waits for it."""
+    """The thread does not exist there, and may have held the lock: the process does not wait for it."""
     pipe.output.write("parent")
     with pipe.output._changed:
         pid = os.fork()
@@ -186,7 +186,7 @@ def test_process_without_standard_error_counts_its_lines() -> None:
 
 
 class Broken(io.StringIO):
-    """A stream that fails while it is told to."""
+    """A stream with writes that fail on request."""
 
     fails = True
 
@@ -269,7 +269,7 @@ def test_stream_that_has_no_such_letters_gets_them_escaped() -> None:
 
 
 def test_exception_whose_text_raises_costs_no_line() -> None:
-    """Its type and its place are told."""
+    """Its type and its place are logged."""
     stream = io.StringIO()
     configure_log(stream=stream)
     try:
@@ -280,7 +280,7 @@ def test_exception_whose_text_raises_costs_no_line() -> None:
 
 
 class OddError(Exception):
-    """It cannot be told in words."""
+    """An exception without a printable text."""
 
     def __str__(self) -> str:
         raise ValueError("no words")
@@ -289,7 +289,7 @@ class OddError(Exception):
 
 
 def test_separate_log_is_judged_by_itself() -> None:
-    """Another node of this process may log where nothing is wrong."""
+    """Another node of this process may have a log without errors."""
     configure_log(stream=io.StringIO())
     with separate_log(Broken()):
         get_logger("node").info("unheard")

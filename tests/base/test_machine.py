@@ -35,7 +35,7 @@ class Journal:
 
 
 def make() -> tuple[Runner[State], Journal, list[Any]]:
-    """A runner whose state is the tuple of all records, its journal, and what was answered or performed."""
+    """Return a runner with the tuple of all records as its state, its journal, and its responses and effects."""
     journal, out = Journal(), []
     runner: Runner[State] = Runner(
         (),
@@ -55,7 +55,7 @@ def refuse(state: State) -> Decision:
 
 
 def test_a_committed_state_is_shared_only_while_nothing_is_under_way() -> None:
-    """The tail may be another object that is equal, never one that lacks what was appended since."""
+    """The tail may be another, equal object, but never lacks records appended since."""
     runner, _, out = make()
     runner.handle(write("a"), out.append)
     committed = ("a", *())
@@ -89,7 +89,7 @@ def test_reads_wait_for_what_they_saw() -> None:
 
 
 def test_reads_of_committed_state_leave_at_once() -> None:
-    """With nothing uncommitted there is nothing to wait for."""
+    """With no uncommitted records there is no reason to wait."""
     runner, _, out = make()
     runner.handle(write(reply="read"), out.append)
     assert out == ["read"]
@@ -119,7 +119,7 @@ def test_records_that_cannot_be_applied_are_never_appended() -> None:
 
 
 def test_standing_down_answers_everything_once_and_drops_effects() -> None:
-    """A lost tail is answered with the error; later commits of the same offsets answer nobody."""
+    """For a lost tail the response is the error; later commits of the same offsets produce no response."""
     runner, _, out = make()
     error = NotController()
     runner.handle(write("a", reply=1, effects=("x",)), out.append)
@@ -155,7 +155,7 @@ def test_earlier_answer_during_append_decides_on_the_whole_tail() -> None:
 
 
 def test_standing_down_during_append_answers_the_one_under_way() -> None:
-    """A journal that finds out while appending that leadership is gone leaves nobody without an answer."""
+    """A journal that loses leadership during an append still answers every request."""
     runner, journal, out = make()
     error = NotController()
     journal.on_append = lambda: runner.stand_down(error)
@@ -164,7 +164,7 @@ def test_standing_down_during_append_answers_the_one_under_way() -> None:
 
 
 def test_decisions_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Past MAX_PARKED a retriable error is answered and nothing is appended."""
+    """Past MAX_PARKED the response is a retriable error and no record is appended."""
     monkeypatch.setattr(machine, "MAX_PARKED", 2)
     runner, journal, out = make()
     for name in "abc":

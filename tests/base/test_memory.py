@@ -52,7 +52,7 @@ def test_each_limit_is_a_setting(name: str) -> None:
 
 
 def test_waiters_are_notified_when_the_account_is_no_longer_short() -> None:
-    """Below three quarters, so that what is given back by bits wakes nobody for nothing."""
+    """Below three quarters, so that small releases of memory cause no needless wake-ups."""
     account = Account("a", 100)
     account.take(100)
     waiter = Waiter(account, 0)

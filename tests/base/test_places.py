@@ -73,7 +73,7 @@ def test_the_machine_of_a_node_has_places_of_its_own() -> None:
 
 
 def test_the_machines_of_nodes_are_bounded() -> None:
-    """The one that proved the secret longest ago is forgotten first."""
+    """The machine that proved the secret longest ago is forgotten first."""
     nodes = NodeMachines()
     for number in range(MAX_NODE_MACHINES):
         nodes.add(str(number))

@@ -34,7 +34,7 @@ def test_the_first_rule_that_fits_decides(certificate, user):
 
 
 def test_without_a_rule_that_fits_there_is_no_user():
-    """Without DEFAULT at the end a certificate may be nobody's."""
+    """Without DEFAULT at the end a certificate may map to no user."""
     assert name_of("O=x", parse_rules("RULE:^CN=(.*)$/$1/U")) is None
     assert name_of("CN=x", parse_rules("RULE:^CN=(.*)$/$1/U")) == "X"
 

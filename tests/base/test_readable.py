@@ -18,7 +18,7 @@ MANY = 1_100
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Have the next descriptors be beyond those that select(2) takes."""
+    """Have the next descriptors be too large for select(2)."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MANY
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -44,7 +44,7 @@ def test_files_beyond_1024_are_waited_for() -> None:
 
 
 def test_the_end_of_a_file_counts_as_readable() -> None:
-    """A pipe to a process tells of its end that way."""
+    """A pipe signals the end of its process in this way."""
     near, far = socket.socketpair()
     with near:
         far.close()

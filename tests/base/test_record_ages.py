@@ -1,4 +1,4 @@
-"""The time by which data is deleted for its age: a clock that is wrong makes nothing old."""
+"""The time that decides deletion by age: no record becomes old because a clock is wrong."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Clocks:
         return TRUE_MS + int(self.uptime_s * 1000)
 
     def judged_off_ms(self) -> int | None:
-        """How far the time by which age is judged is from the true one; None: nothing is old."""
+        """Return the offset of the time that decides age from the true time; None: no record is old."""
         now_ms = self.ages.now_ms()
         return None if now_ms == NOTHING_IS_OLD_MS else now_ms - self.true_ms()
 
@@ -132,7 +132,7 @@ def test_a_jump_is_accepted_once_the_clock_has_gone_on_for_as_long_as_it_jumped(
 
 
 def test_an_operator_accepts_a_jump_at_once(clocks: Clocks) -> None:
-    """Once; there is nothing to accept while the clock is believed."""
+    """Once; while the clock is trusted there is no jump to accept."""
     assert not clocks.ages.accept()
     clocks.off_ms = DAY_MS
     assert clocks.ages.accept()
@@ -155,7 +155,7 @@ def test_a_node_that_starts_soon_goes_on(stopped_ms: int) -> None:
 @pytest.mark.parametrize("off_ms", [40 * DAY_MS, -40 * DAY_MS, LEAP_MS + 1])
 @pytest.mark.parametrize("others", [ALONE, TWO_DISAGREE, TWO_IN_DOUBT])
 def test_a_clock_far_from_the_time_on_the_disk_makes_nothing_old(off_ms: int, others: OtherClocks) -> None:
-    """Whether the node is alone, the only wrong one, or one of a cluster whose clocks were all set wrong together."""
+    """Whether the node is alone, the only node with a wrong clock, or all clocks of the cluster are wrong alike."""
     clocks = Clocks().start(0, off_ms, others)
     assert clocks.judged_off_ms() is None
     assert clocks.ages.state is ClockState.DOUBTED and clocks.ages.was_found_at_start
@@ -164,7 +164,7 @@ def test_a_clock_far_from_the_time_on_the_disk_makes_nothing_old(off_ms: int, ot
 
 
 def test_a_node_that_was_off_for_a_month_is_confirmed_by_the_others() -> None:
-    """Most of them agree, and at least one has believed its clock all along."""
+    """Most of them agree, and at least one node has trusted its clock all along."""
     assert Clocks().start(30 * DAY_MS, others=TWO_AGREE).judged_off_ms() == 0
     one_of_two_believes = OtherClocks(2, 2, 2, 1, 1)
     assert Clocks().start(30 * DAY_MS, others=one_of_two_believes).judged_off_ms() == 0
@@ -173,7 +173,7 @@ def test_a_node_that_was_off_for_a_month_is_confirmed_by_the_others() -> None:
 
 
 def test_a_cluster_that_was_off_for_a_month_waits_for_a_month_or_an_operator() -> None:
-    """Nothing tells it from one whose clocks are all a month ahead. The wait needs others that are heard of."""
+    """It cannot be distinguished from a cluster with all clocks a month ahead. The wait needs nodes in contact."""
     clocks = Clocks().start(30 * DAY_MS, others=TWO_IN_DOUBT)
     clocks.uptime_s += 30 * 86_400.0 - 1
     clocks.ages.note_others(TWO_IN_DOUBT)
@@ -207,7 +207,7 @@ def test_clocks_that_were_all_wrong_and_are_right_again_are_believed() -> None:
 
 
 def test_a_clock_that_nobody_confirms_leaves_the_time_on_the_disk_and_the_uptime() -> None:
-    """A controller that is no broker stays so until it is the active one; its next start must not be in doubt."""
+    """A controller without a broker stays so until it becomes active; its next start must not be in doubt."""
     clocks = Clocks(off_ms=LEAP_MS)
     clocks.ages.resume(clocks.true_ms(), most_ms=LEAP_MS)
     clocks.uptime_s += 86_400.0
@@ -219,7 +219,7 @@ def test_a_clock_that_nobody_confirms_leaves_the_time_on_the_disk_and_the_uptime
 
 
 def test_a_wrong_clock_that_is_set_right_after_the_start_is_asked_about_again() -> None:
-    """Nothing is old between the two."""
+    """In between, no record is old."""
     clocks = Clocks().start(60_000, 40 * DAY_MS, TWO_DISAGREE)
     clocks.uptime_s += 60.0
     clocks.off_ms = 0
@@ -246,7 +246,7 @@ def test_an_answer_about_the_clock_before_it_jumped_confirms_nothing(is_running:
 
 
 def test_a_new_node_believes_its_clock_unless_others_contradict_it_or_all_doubt_theirs() -> None:
-    """A node that lost its disk must not confirm a cluster whose clocks were all set wrong."""
+    """A node that lost its disk must not confirm the wrong clocks of all others."""
     assert Clocks().start(None).judged_off_ms() == 0
     assert Clocks().start(None, others=TWO_AGREE).judged_off_ms() == 0
     assert Clocks().start(None, others=OtherClocks(2, 2, 2)).judged_off_ms() == 0, "all are new"
@@ -256,7 +256,7 @@ def test_a_new_node_believes_its_clock_unless_others_contradict_it_or_all_doubt_
 
 
 def test_a_new_node_whose_clock_is_behind_its_metadata_doubts_it() -> None:
-    """A batch is no older than the time at which it was written; nothing of that reaches the disk."""
+    """A batch is no older than the time of its write; the disk keeps no trace of the doubt."""
     clocks = Clocks(-DAY_MS)
     clocks.ages.resume(None, most_ms=LEAP_MS)
     clocks.ages.note_metadata(0)
@@ -271,7 +271,7 @@ def test_a_new_node_whose_clock_is_behind_its_metadata_doubts_it() -> None:
 def test_a_controller_of_an_older_release_is_asked_by_what_it_wrote(
     off_ms: int, judged_ms: int | None
 ) -> None:
-    """Its heartbeat replies tell of no clocks, but it has just written this broker's registration."""
+    """Its heartbeat responses have no clocks, but it has just written this broker's registration."""
     for stopped_ms in (None, 0):
         clocks = Clocks(off_ms)
         clocks.ages.resume(

@@ -18,7 +18,7 @@ def attempt(failures: Failures, now: float, subject: str = "t-0", work: object =
 
 
 def test_a_subject_that_failed_is_named_and_left_out_longer_each_time() -> None:
-    """30 s, a minute, two, … an hour: it costs nothing, and is found well within the hour in which it is mended."""
+    """30 s, a minute, two, … an hour: it is cheap, and a repair is noticed well within the hour."""
     failures, now, tries = Failures(), 0.0, []
     while len(tries) < 12:
         if failures.is_due("chore", "t-0", now):
@@ -36,7 +36,7 @@ def test_a_subject_that_failed_is_named_and_left_out_longer_each_time() -> None:
 
 
 def test_others_are_not_left_out() -> None:
-    """Another subject, and another chore for the same one."""
+    """Another subject, and another chore for the same subject."""
     failures = Failures()
     attempt(failures, 0.0)
     assert attempt(failures, 0.0, subject="t-1", work=lambda: 1) == 1

@@ -29,7 +29,7 @@ def test_an_expression_that_is_long_in_compiling_is_given_up_early() -> None:
 
 
 def test_an_expression_that_backtracking_never_ends_with_is_linear() -> None:
-    """The textbook's one: exponential in `re`, and at once here."""
+    """The textbook example: exponential in `re`, and immediate here."""
     regex = "(a+)+b"
     check_regex(regex)
     assert not compiled(regex).fullmatch("a" * 200)

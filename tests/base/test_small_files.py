@@ -1,4 +1,4 @@
-"""`write_file` and `make_folders`: what is there after a power cut is the old file or the new one, as a whole."""
+"""`write_file` and `make_folders`: after a power cut a file has its old or its new content, as a whole."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_file_is_synced_before_it_has_its_name_and_its_folder_afterwards(
 def test_a_file_without_syncs_is_replaced_at_once_all_the_same(
     tmp_path: Path, synced: list[tuple[str, list[str]]]
 ) -> None:
-    """A process that reads meanwhile sees the old bytes or the new ones."""
+    """A concurrent reader sees the old bytes or the new bytes."""
     write_file(str(tmp_path / "state"), b"old", sync=False)
     with (tmp_path / "state").open("rb") as reader:
         write_file(str(tmp_path / "state"), b"new", sync=False)

@@ -102,7 +102,7 @@ class FakeLog:
 
 
 class FakePartition:
-    """A leader whose high watermark moves by `commit`, or at once if `auto_commit`."""
+    """A leader; its high watermark moves by `commit`, or at once if `auto_commit`."""
 
     def __init__(self, topic: str = TOPIC, index: int = 0) -> None:
         self.topic, self.index = topic, index
@@ -338,7 +338,7 @@ class FakeTransport(asyncio.Transport):
 
 
 class DeferredOffload:
-    """An `Offload` whose calls run when the test says so."""
+    """An `Offload` that runs its calls when the test says so."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []

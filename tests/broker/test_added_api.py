@@ -1,4 +1,4 @@
-"""An API is one file with one row. One that raftlog does not serve is added here, and nothing else is changed."""
+"""An API is one file with one row. This test adds an API that raftlog does not serve, and changes no other file."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ async def test_an_added_api_is_advertised_and_answered() -> None:
 
 
 async def test_the_row_of_an_added_api_demands_its_right_and_writes_the_audit_log() -> None:
-    """The handler says nothing of either."""
+    """The handler contains neither."""
     row = Row(KEY, VERSION, ((Operation.ALTER, ResourceType.CLUSTER),), _moves)
     (topic,) = (await GuardedBroker().ask(row, "orders")).results
     assert topic.partitions[0].error_code == ClusterAuthorizationFailed.code
@@ -131,7 +131,7 @@ async def test_the_row_of_an_added_api_demands_its_right_and_writes_the_audit_lo
 
 
 def test_a_row_without_a_decision_is_a_type_error() -> None:
-    """Nothing is open, unlimited or unaudited because somebody forgot it."""
+    """No API is open, unlimited or unaudited by oversight."""
     decided: dict[str, Any] = {
         "key": KEY,
         "handle": None,

@@ -1,8 +1,7 @@
-"""raftlog.broker.audit: changes by clients are told with who, what and the outcome; a flood is a few lines."""
+"""raftlog.broker.audit: changes by clients are logged with user, resource and outcome; a flood is a few lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,13 +19,14 @@ from tests.broker.fakes import TOPIC as KNOWN
 from tests.broker.fakes import request
 from tests.broker.handlers.test_rights import ALICE, ALTER, CLUSTER, ROWS, GuardedBroker, Row, allow
 from tests.broker.rows import row_of
+from tests.kit.clock import Clock
 
 CHANGING = {
     name: row
     for name, row in ROWS.items()
     if isinstance(row_of(row.api_key).audit, Change) and row.api_key != ApiKey.DELETE_RECORDS
 }
-"""Those that need a controller."""
+"""The APIs that need a controller."""
 
 
 def _acl(make: Any, topic: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ CREATE_ACLS = Row(ApiKey.CREATE_ACLS, 3, ((ALTER, CLUSTER),), _acl)
 
 @pytest.mark.parametrize("row", CHANGING.values(), ids=CHANGING.keys())
 async def test_change_that_fails_is_told_with_who_and_what(row: Row) -> None:
-    """No controller answers, so that it comes to nothing."""
+    """Without a controller the change fails."""
     broker = GuardedBroker(*(allow(*need) for need in row.needs))
     with capture_logs() as logs:
         await broker.ask(row, KNOWN)
@@ -58,7 +58,7 @@ async def test_change_that_fails_is_told_with_who_and_what(row: Row) -> None:
 
 
 async def test_new_rule_is_told_as_it_is_written() -> None:
-    """With what became of it; the controller hears on whose behalf."""
+    """With its outcome; the controller gets the principal."""
     broker = GuardedBroker(allow(ALTER, CLUSTER))
 
     async def submit(asked: Any, **_: Any) -> PartResults:
@@ -75,7 +75,7 @@ async def test_new_rule_is_told_as_it_is_written() -> None:
 
 
 async def test_http_api_asks_on_behalf_of_its_caller_and_audits_by_itself() -> None:
-    """Only the client id of a node's own HTTP API says for whom it asks; a client's says nothing."""
+    """Only the client id of a node's own HTTP API names the caller; a client's id does not."""
     for principal, by in ((ADMIN_API, "User:root"), (ALICE, ALICE)):
         broker = GuardedBroker(allow(ALTER, CLUSTER))
         broker.fake.broker.authorizer = None
@@ -118,16 +118,15 @@ def test_deletion_tells_the_rules_that_went() -> None:
 
 
 def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
-    """One who causes thousands hides neither the others' lines nor the number of its own."""
-    now_s = [0.0]
-    clock: Callable[[], float] = lambda: now_s[0]  # noqa: E731 - the audit takes a callable
+    """A client that causes thousands hides neither the others' lines nor the number of its own."""
+    clock = Clock()
     with capture_logs() as logs:
         audit = Audit(clock)
         names = [(f"t-{each}", 0 if each else InvalidTopic.code) for each in range(MOST_NAMED + 6)]
         for _ in range(10 * LIMITED_LINES):
             audit.changed(ApiKey.CREATE_TOPICS, Outcomes(names), validate_only=True, principal="User:greedy")
         audit.changed(ApiKey.CREATE_TOPICS, Outcomes(names[:1]), validate_only=False, principal="User:modest")
-        now_s[0] += 100
+        clock.advance(100)
         audit.flush()
     greedy = [each for each in logs if each.get("principal") == "User:greedy"]
     assert len(greedy) == LIMITED_LINES

@@ -1,7 +1,7 @@
 """The hot paths' price, counted in Python calls through the real partition and log: the same on every machine.
 
-Source: raftlog/ARCHITECTURE.md, "Cost": at most 21 calls for a produced partition, 20 for a fetched one. The cost of
-a request apart from its partitions is budgeted here too.
+Source: raftlog/ARCHITECTURE.md, "Cost": at most 21 calls for a produced partition, 20 for a fetched one. The cost of a
+request without its partitions has a budget here too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ REQUEST = 36
 """From the transport's call to the response given back to it, apart from partitions."""
 
 KEPT_RIGHT = 4
-"""Of a topic whose answer is known: below 1 µs."""
+"""Of a topic with a cached verdict: below 1 µs."""
 
 COLD_RIGHT = 12
 """Of a topic that is asked for the first time since rules changed: below 3 µs, however many rules there are."""
@@ -147,7 +147,7 @@ async def test_a_produced_partition_costs_at_most_its_budget(pipe: FakeClient, h
 
 
 def commit(host: FakeHost) -> None:
-    """A flusher tells partitions when a round is over; the round itself is not counted here."""
+    """A flusher notifies partitions when a round is over; the round itself is not counted here."""
     dirty, host.dirty = host.dirty, {}
     for partition in dirty:
         partition.note_flushed(partition.log.log_end_offset)
@@ -178,7 +178,7 @@ async def test_a_fetched_partition_costs_at_most_its_budget(pipe: FakeClient, ho
 
 
 def rules() -> Iterator[Acl]:
-    """Ten thousand rules of a thousand users, and some of everybody and of who asks here."""
+    """Ten thousand ACLs of a thousand users, some for all users, and some for the requesting user."""
     for number in range(RULES):
         pattern = PatternType.PREFIXED if number % 2 else PatternType.LITERAL
         name = TOPIC if number % 10 == 0 else f"{TOPIC}-{number}"
@@ -195,7 +195,7 @@ def allow(principal: str, name: str, pattern: PatternType) -> Acl:
 async def test_an_authorized_request_costs_at_most_its_budget(
     pipe: FakeClient, host: FakeHost, api: str
 ) -> None:
-    """With 10,000 rules, in calls beyond those of a broker that checks no rights."""
+    """With 10,000 ACLs, in calls beyond a broker that checks no rights."""
     feeding(pipe, produce(1, (0, bytes(batch("a" * 100)))))()
     commit(host)
     frame = fetch(2, (0, 1)) if api == "fetch" else produce(3, (0, bytes(batch("a" * 100))))

@@ -1,4 +1,4 @@
-"""Claims about the metrics that clients push (KIP-714): who is asked for what, what is kept, and what bounds it."""
+"""Claims about the metrics that clients push (KIP-714): subscriptions, kept values, and limits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def attributes_of(client: UUID, **fields: str) -> ClientAttributes:
 
 
 class Broker:
-    """One broker's telemetry, in whose world time passes when a test says so."""
+    """The telemetry of one broker; the test moves its clock."""
 
     def __init__(self, image: MetadataImage) -> None:
         self.telemetry = ClientTelemetry()
@@ -95,7 +95,7 @@ def broker() -> Broker:
     return Broker(image_of(everything=ALL))
 
 
-# --- who is asked for what
+# --- subscriptions
 
 
 def test_without_a_subscription_a_client_is_asked_for_nothing() -> None:
@@ -129,7 +129,7 @@ def test_a_star_asks_for_all() -> None:
 
 
 def test_the_subscription_id_is_the_same_on_every_broker_and_another_after_a_change(broker: Broker) -> None:
-    """A client that turns to another broker goes on; one whose subscription changed asks again."""
+    """A client that changes brokers goes on; a client with a changed subscription asks again."""
     first = broker.subscribe().subscription_id
     assert Broker(broker.image).subscribe().subscription_id == first
     assert broker.subscribe(2).subscription_id != first
@@ -198,14 +198,14 @@ def test_every_compression_that_is_offered_is_read(broker: Broker, compression: 
 
 
 def test_what_was_added_since_the_last_push_is_added(broker: Broker) -> None:
-    """Clients are asked for totals; one that sends differences all the same is understood."""
+    """Clients are asked for totals; differences are understood, too."""
     broker.push(total("a", point(3), delta=True))
     broker.push_later(total("a", point(4), delta=True))
     assert broker.shown() == {"kafka_client_a_total": {(): 7}}
 
 
 def test_only_what_was_asked_for_is_kept() -> None:
-    """A client cannot fill a dashboard that nobody asked it to."""
+    """A client cannot fill a dashboard with metrics outside its subscription."""
     broker = Broker(image_of(some={"metrics": "a.", "interval.ms": "10000"}))
     broker.push(gauge("a.b", point(1)), gauge("b.a", point(1)))
     assert broker.shown() == {"kafka_client_a_b": {(): 1}}

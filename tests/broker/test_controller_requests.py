@@ -103,7 +103,7 @@ async def test_parts_that_come_up_too_late_are_told_so(cluster: HandlerSetup) ->
 
 
 async def test_a_request_waits_for_the_image_that_shows_its_outcome(cluster: HandlerSetup) -> None:
-    """It goes on when that image is published, and an image before that one does not end the wait."""
+    """It goes on when that image is published, and an earlier image does not end the wait."""
     broker, offset = cluster.broker, cluster.image.offset
     waiting = asyncio.create_task(
         wait_for_image(broker, lambda image: image.offset >= offset + 2, timeout_s=60)
@@ -118,6 +118,6 @@ async def test_a_request_waits_for_the_image_that_shows_its_outcome(cluster: Han
 
 
 async def test_an_image_that_does_not_come_is_waited_for_in_vain(cluster: HandlerSetup) -> None:
-    """The caller hears so once the time is over, and nothing is left of the wait."""
+    """The caller gets an error after the timeout, and the wait is cleaned up."""
     assert not await wait_for_image(cluster.broker, lambda image: False, timeout_s=0.01)
     assert not cluster.broker.image_waiters

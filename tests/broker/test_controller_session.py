@@ -13,7 +13,7 @@ SESSION_S = 3.0
 
 
 class Cut:
-    """A broker's session, by a clock that the test moves, whose ISRs have brokers 2 and 3."""
+    """A broker's session with a clock that the test moves; brokers 2 and 3 are in its ISRs."""
 
     def __init__(self, fetch_wait_s: float = 0.5) -> None:
         self.now = 100.0
@@ -45,7 +45,7 @@ class Cut:
 
 @pytest.fixture
 def cut() -> Cut:
-    """A broker whose followers have just fetched, and whose heartbeat was just answered."""
+    """A broker with followers that have just fetched, and a heartbeat that was just answered."""
     cut = Cut()
     cut.session.renew(cut.now)
     cut.fetch(2, 3)
@@ -60,14 +60,14 @@ def test_a_broker_that_nobody_answers_knows_that_it_is_cut_off_when_its_session_
 
 
 def test_a_session_counts_from_the_moment_when_the_heartbeat_was_sent(cut: Cut) -> None:
-    """The controller's own count began later, so nobody is elected before this broker knows that."""
+    """The controller's own count began later, so no other leader is elected before this broker knows."""
     cut.now += 2.0
     cut.session.renew(cut.now - 2.0)
     assert cut.silent_after(1.1) == {2, 3}
 
 
 def test_brokers_serve_on_without_a_controller_while_their_followers_fetch(cut: Cut) -> None:
-    """A follower that fetches knows of no other leader; one that does not may lead."""
+    """A follower that fetches knows of no other leader; a follower that does not may lead."""
     for _ in range(10):
         cut.now += 1.0
         cut.fetch(2, 3)
@@ -83,14 +83,14 @@ def test_brokers_serve_on_without_a_controller_while_their_followers_fetch(cut: 
 
 
 def test_a_broker_without_another_isr_member_is_never_cut_off(cut: Cut) -> None:
-    """A cluster of one node has none: nobody else may lead what it leads."""
+    """In a cluster of one node no other node may lead its partitions."""
     cut.members = NOBODY
     assert cut.silent_after(100.0) == NOBODY
     assert not cut.told
 
 
 def test_the_last_broker_serves_on_while_the_ports_of_all_others_refuse(cut: Cut) -> None:
-    """A process that is gone leads nothing. It may be started again, on the other side of a cut: then it is silent."""
+    """A stopped process leads no partition. It may be started again, on the other side of a cut: then it is silent."""
     cut.ports = {2: "refused", 3: "refused"}
     assert cut.silent_after(SESSION_S + 0.1) == NOBODY
     assert cut.silent_after(60.0) == NOBODY
@@ -112,7 +112,7 @@ def test_a_broker_is_doubted_once_its_port_was_asked(cut: Cut) -> None:
 
 
 def test_a_port_is_asked_again_only_when_it_has_answered(cut: Cut) -> None:
-    """A probe of a slow node waits for seconds, and looks come every half of one: they would pile up."""
+    """A probe of a slow node waits for seconds, and checks come every half second: they would pile up."""
     asked: list[int] = []
     cut.session.probe = asked.append
     for _ in range(5):
@@ -130,7 +130,7 @@ def test_a_follower_that_never_fetched_is_silent(cut: Cut) -> None:
 
 
 def test_an_answered_heartbeat_ends_the_doubt(cut: Cut) -> None:
-    """At once, and nobody looks at followers any more."""
+    """At once, and followers are no longer checked."""
     assert cut.silent_after(SESSION_S + 0.1)
     cut.session.renew(cut.now)
     assert cut.session.silent == NOBODY
@@ -163,13 +163,13 @@ def test_a_fetch_that_waits_for_long_is_no_silence() -> None:
 
 
 def test_nothing_is_doubted_before_the_first_session(cut: Cut) -> None:
-    """A broker that was never unfenced leads nothing."""
+    """A broker that was never unfenced leads no partition."""
     fresh = Cut()
     assert fresh.silent_after(100.0) == NOBODY
 
 
 def test_a_partition_is_doubted_for_the_members_of_its_own_isr_only() -> None:
-    """One without other members in its ISR has no other leader; those of other leaders are their own affair."""
+    """A partition alone in its ISR has no other leader; other leaders' partitions are not its concern."""
     shared = PartitionState(replicas=(1, 2, 3), isr=(1, 2), leader=1, leader_epoch=4, partition_epoch=7)
     alone = PartitionState(replicas=(1, 2, 3), isr=(1,), leader=1, leader_epoch=4, partition_epoch=7)
     assert may_be_led_elsewhere(shared, 1, frozenset({2}))

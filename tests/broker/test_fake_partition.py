@@ -1,4 +1,4 @@
-"""`FakePartition` and a real partition pass the same claims: those that tests of handlers rely on."""
+"""`FakePartition` and a real partition pass the same claims: the claims that tests of handlers rely on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.replication.replica_cluster import NOW_MS, FakeHost, RecordingWaiter,
 
 
 class Stand(NamedTuple):
-    """One of the two, and what its surroundings do for it."""
+    """Either of them, and its surroundings."""
 
     partition: Any
     batch: Callable[[int], bytes]
     commit: Callable[[], None]
-    """Commit all that was appended, and tell parked fetches."""
+    """Commit all appended records, and notify parked fetches."""
 
 
 @pytest.fixture(params=["fake", "real"])
@@ -105,7 +105,7 @@ async def test_a_parked_fetch_is_woken_until_it_leaves(stand: Stand) -> None:
 
 
 async def test_records_are_deleted_up_to_what_is_committed(stand: Stand) -> None:
-    """KIP-107: -1 is the high watermark, and nothing beyond it may go."""
+    """KIP-107: -1 is the high watermark, and records beyond it stay."""
     append(stand, 4)
     stand.commit()
     append(stand, 1)

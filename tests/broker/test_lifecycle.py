@@ -1,4 +1,4 @@
-"""Claims about a broker's life in the cluster, in virtual time, against a controller that answers as told."""
+"""Claims about a broker's life in the cluster, in virtual time, against a scripted controller."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def run_scenario(scenario: Callable[[FakeController, asyncio.Task[None]], Awaita
 
 
 def test_heartbeats_carry_the_epoch_of_this_registration() -> None:
-    """KIP-631; one every broker.heartbeat.interval.ms."""
+    """KIP-631; every broker.heartbeat.interval.ms."""
 
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
@@ -97,7 +97,7 @@ def test_heartbeats_carry_the_epoch_of_this_registration() -> None:
 
 
 def test_the_doors_open_once_the_image_holds_the_registration_and_before_the_first_heartbeat() -> None:
-    """A client that came earlier would be told of the past: of topics that are gone, or not yet of new ones."""
+    """An earlier client would see the past: topics that are gone, or not yet the new topics."""
 
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         desk.image = msgspec.structs.replace(EMPTY_IMAGE, offset=1)  # all but the registration itself
@@ -114,7 +114,7 @@ def test_the_doors_open_once_the_image_holds_the_registration_and_before_the_fir
 
 
 def test_a_broker_of_a_stale_epoch_registers_anew_and_takes_no_part_meanwhile() -> None:
-    """Another incarnation, or an unregistration, ended this one's epoch."""
+    """Another incarnation, or an unregistration, ended this epoch."""
 
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
@@ -157,7 +157,7 @@ def test_a_missing_controller_is_not_logged_as_a_warning() -> None:
 
 
 def test_a_foreign_cluster_ends_the_broker() -> None:
-    """Nothing that it holds belongs there."""
+    """Its data does not belong there."""
 
     async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         desk.register = refuse(InconsistentClusterId("broker 1 belongs to cluster x, this is y"))
@@ -168,7 +168,7 @@ def test_a_foreign_cluster_ends_the_broker() -> None:
 
 
 def test_a_broker_that_cannot_register_in_time_gives_up_and_says_why() -> None:
-    """initial.broker.registration.timeout.ms: whoever starts nodes learns that one never came up."""
+    """initial.broker.registration.timeout.ms: the operator sees that the node never came up."""
 
     async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         time = asyncio.get_running_loop().time
@@ -252,7 +252,7 @@ def test_leave_is_waited_for_only_so_long_and_only_by_who_is_registered() -> Non
 
 
 def test_a_broker_that_was_unregistered_stays_out_until_it_is_started_anew() -> None:
-    """Somebody wanted it to be gone: it takes no part, asks for nothing, says so once, and stops at once."""
+    """An operator removed it: it takes no part, sends no requests, says so once, and stops at once."""
 
     async def scenario(desk: FakeController, task: asyncio.Task[None]) -> None:
         await asyncio.sleep(1)

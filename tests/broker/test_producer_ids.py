@@ -80,7 +80,9 @@ async def test_the_next_block_is_asked_for_when_half_of_one_is_used() -> None:
 
 
 async def test_producers_start_while_no_controller_is_there_for_long() -> None:
-    """Half a block is in reserve whenever the controller goes, and the next one is asked for until it comes."""
+    """Half a block is in reserve whenever the controller goes, and requests for the next block are repeated until it
+    comes.
+    """
     controller = Controller()
     subject = ProducerIds(controller.allocate)
     await subject.prepare()

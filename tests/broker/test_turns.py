@@ -1,4 +1,4 @@
-"""Taking turns: nothing of many parts keeps the loop from the others."""
+"""Taking turns: work of many parts does not keep the loop from others."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.broker.loop_turns import count_loop_turns
 
 
 async def test_queued_calls_come_in_their_order_some_in_each_turn() -> None:
-    """Also those that a call puts behind itself; the queue is used again after it ran empty."""
+    """Also calls that a call puts behind itself; the queue is used again after it ran empty."""
     queue = CallQueue()
     for begin in (0, 10_000):
         made: list[int] = []
@@ -143,7 +143,7 @@ async def test_parts_of_a_response_are_drawn_at_every_depth() -> None:
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("size", [1, 10])
 async def test_drawing_a_response_gives_the_loop_its_turns(nested: bool, size: int) -> None:
-    """One after every hundred parts, whether they are of one array or of many; some count as many parts."""
+    """A turn after every hundred parts, whether they are in one array or in many; some count as many parts."""
     count = 10 * PARTS_AT_ONCE
     if nested:
         topics: Any = (

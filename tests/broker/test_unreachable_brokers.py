@@ -1,4 +1,4 @@
-"""Claims about who is gone as far as one broker can tell."""
+"""Claims about unreachable brokers, from the view of one broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_lost_leader_is_unnamed_until_it_is_found() -> None:
 
 
 def test_a_leader_that_stays_lost_to_us_alone_is_named_again() -> None:
-    """Others may reach it: who cannot be reached from here must not stay unavailable to clients."""
+    """Others may reach it: a broker that is unreachable from here must not stay unavailable to clients."""
     clock, gone = absences()
     gone.lost(2)
     clock.now += 2.0
@@ -53,7 +53,7 @@ def test_a_fenced_broker_is_listed_for_a_while_and_no_longer_lost() -> None:
 
 
 def test_a_broker_that_restarts_is_listed_all_the_while() -> None:
-    """For longer than Apache Kafka takes to fence one (9 s): librdkafka forgets who is missing once."""
+    """For longer than Apache Kafka takes to fence a broker (9 s): librdkafka drops a missing broker once."""
     clock, gone = absences()
     before = cluster_image()
     gone.on_metadata(before, with_broker(before, 2, fenced=True))
@@ -73,7 +73,7 @@ def test_a_broker_that_is_back_is_neither_lost_nor_kept() -> None:
 
 
 def test_a_broker_that_was_fenced_all_along_is_not_listed() -> None:
-    """Only who left moments ago: a first image tells of the dead of days ago as well."""
+    """Only a broker that left moments ago: a first image also has brokers dead for days."""
     _, gone = absences()
     gone.on_metadata(MetadataImage(), cluster_image())
     assert gone.gone() == NO_BROKERS

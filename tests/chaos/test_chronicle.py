@@ -1,4 +1,4 @@
-"""A failure is told in the events that concern it, and in no others."""
+"""A failure is reported with the events that concern it, and no others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_failure_without_a_partition_is_told_by_leaders_and_faults() -> None:
 
 
 def test_a_story_ends_with_the_first_violation() -> None:
-    """Later events explain nothing; events at the same moment keep their order."""
+    """Later events do not explain it; events at the same moment keep their order."""
     scenario = Chronicle(lambda: 1.0)
     scenario.note("node1", "role", "leading", where=HERE)
     scenario.note("", "violated", "t-1: lost")
@@ -52,7 +52,7 @@ def test_a_story_ends_with_the_first_violation() -> None:
 
 
 def test_appends_in_a_row_are_one_event() -> None:
-    """A thousand batches are one line; another node's append in between begins a new one."""
+    """A thousand batches are one line; another node's append in between begins a new line."""
     scenario = chronicle()
     for offset in range(3):
         scenario.note("node1", "appended", "", where=HERE, offsets=(offset, offset + 1))

@@ -97,7 +97,7 @@ def test_names_follow_create_rename_remove(place: tuple[Disk, str]) -> None:
 
 
 def test_a_name_has_255_bytes_at_most(place: tuple[Disk, str]) -> None:
-    """As on ext4 and XFS: a longer one is refused wherever it would come into being, and nothing has changed."""
+    """As on ext4 and XFS: a longer name is refused in every call that creates it, without effect."""
     disk, root = place
     longest = "n" * 255
     disk.mkdir(f"{root}/{longest}")
@@ -113,7 +113,7 @@ def test_a_name_has_255_bytes_at_most(place: tuple[Disk, str]) -> None:
 
 
 def test_what_is_missing_or_of_the_wrong_kind_raises_oserror(place: tuple[Disk, str]) -> None:
-    """The errors are those of the operating system."""
+    """The errors are the operating system's."""
     disk, root = place
     for call in (disk.open, disk.listdir, disk.remove, disk.rmtree, disk.read_file, disk.sync_dir):
         with pytest.raises(FileNotFoundError):
@@ -133,7 +133,7 @@ def test_what_is_missing_or_of_the_wrong_kind_raises_oserror(place: tuple[Disk, 
 
 
 def test_write_file_replaces_and_leaves_no_temporary(place: tuple[Disk, str]) -> None:
-    """write_file is atomic: afterwards there is the new content under the name and nothing beside it."""
+    """write_file is atomic: afterwards there is the new content under the name and no other file."""
     disk, root = place
     disk.write_file(f"{root}/a", b"long old content")
     disk.write_file(f"{root}/a", b"new", sync=False)
@@ -161,7 +161,7 @@ def test_a_crash_keeps_what_was_synced_and_dooms_open_files() -> None:
 
 
 def test_a_crash_can_lose_tear_and_reorder_what_was_not_synced() -> None:
-    """Every outcome that POSIX allows happens: gone, torn, a later sector without an earlier one."""
+    """Every outcome that POSIX allows happens: gone, torn, a later sector without an earlier sector."""
     outcomes = set()
     names = set()
     for seed in range(200):
@@ -182,7 +182,7 @@ def test_a_crash_can_lose_tear_and_reorder_what_was_not_synced() -> None:
 
 
 def test_a_crash_keeps_any_of_the_unsynced_changes_of_names() -> None:
-    """POSIX promises no order: a later one without an earlier one, too. A rename is whole; no file has two names."""
+    """POSIX promises no order: a later change may stay without an earlier. A rename is whole."""
     outcomes = set()
     for seed in range(300):
         disk = SimDisk(seed)
@@ -201,7 +201,7 @@ def test_a_crash_keeps_any_of_the_unsynced_changes_of_names() -> None:
 
 
 def test_a_full_disk_keeps_what_fits_and_says_enospc() -> None:
-    """A write past the capacity is cut there, as a real one is, and raises ENOSPC."""
+    """A write past the capacity is cut there, as on a real disk, and raises ENOSPC."""
     disk = SimDisk(capacity_bytes=10)
     file = disk.open("/data/a", create=True)
     file.pwritev([b"12345678"], 0)
@@ -211,7 +211,7 @@ def test_a_full_disk_keeps_what_fits_and_says_enospc() -> None:
 
 
 def test_a_failed_sync_loses_the_pages_for_good() -> None:
-    """After EIO from fsync the pages count as clean: a second sync succeeds and means nothing (fsyncgate)."""
+    """After EIO from fsync the pages count as clean: a second sync succeeds without effect (fsyncgate)."""
     disk = SimDisk(3)
     file = disk.open("/data/a", create=True)
     disk.sync_dir("/data")

@@ -83,7 +83,7 @@ def test_metadata_that_goes_back_or_differs_is_blamed() -> None:
 
 
 def test_metadata_whose_usage_is_miscounted_is_blamed() -> None:
-    """The controller would let too much in, or nothing."""
+    """The controller would admit too many changes, or none."""
     image = msgspec.structs.replace(image_of(SOUND), usage=Usage(partitions=2))
     assert "miscounts its metadata at offset 5" in "; ".join(watched(image))
 
@@ -162,7 +162,7 @@ def test_a_cluster_that_contradicts_its_past_is_blamed(
 
 
 def test_a_batch_that_rotted_out_of_its_place_is_not_taken_for_another_record() -> None:
-    """No CRC covers its offset. As where a CRC fails, readers and recovery find it; nobody wrote another record."""
+    """No CRC covers its offset. As after a wrong CRC, readers and recovery find it; no record was replaced."""
     faults: list[str] = []
 
     def rot(cluster: SimCluster) -> None:

@@ -43,7 +43,7 @@ async def echo(host: str, count: int = 3, port: int = 9000) -> list[bytes]:
 
 
 def test_a_port_that_is_bound_refuses_until_it_serves() -> None:
-    """As asyncio's `create_server(start_serving=False)`: the port is taken, and nobody gets in."""
+    """As asyncio's `create_server(start_serving=False)`: the port is taken, and no client gets in."""
 
     async def program(loop: SimLoop) -> list[str]:
         server, client = loop.host("server"), loop.host("client")
@@ -173,7 +173,7 @@ def test_buffered_protocol_gets_every_byte_in_order_and_backpressure_works() -> 
 
 
 def test_a_reader_that_pauses_in_the_midst_of_a_segment_gets_the_rest_later() -> None:
-    """A transport that is paused calls nobody; the kernel keeps what it had received with the same packet."""
+    """A paused transport calls no protocol; the kernel keeps the bytes that it had received with the same packet."""
 
     class Sipper(Collector):
         """Pauses after each few bytes."""
@@ -206,7 +206,7 @@ def test_a_reader_that_pauses_in_the_midst_of_a_segment_gets_the_rest_later() ->
 
 
 def test_a_crash_is_kill_9() -> None:
-    """Nothing of a crashed process runs again, not even `finally`; peers are reset; it can restart."""
+    """No code of a crashed process runs again, not even `finally`; peers are reset; it can restart."""
     ran: list[str] = []
 
     async def node(name: str) -> None:
@@ -273,7 +273,7 @@ def test_a_paused_host_is_silent_but_its_kernel_accepts() -> None:
 
 
 def test_a_cut_resets_and_refuses_and_a_clog_only_holds_back() -> None:
-    """Cut: reset both ends and EHOSTUNREACH until healed. Clog: one direction waits, nothing is lost."""
+    """Cut: reset both ends and EHOSTUNREACH until healed. Clog: one direction waits, no byte is lost."""
 
     async def program(loop: SimLoop) -> None:
         a, b = loop.host("a"), loop.host("b")
@@ -402,7 +402,7 @@ def test_ports_are_taken_and_names_resolved_as_on_a_real_host() -> None:
 
 
 def test_a_process_killed_inside_a_callback_leaves_no_port_bound() -> None:
-    """Its successor would find it taken, by nobody."""
+    """Its successor would find it taken by a dead process."""
 
     async def program(loop: SimLoop) -> None:
         host = loop.host("node")
@@ -452,7 +452,7 @@ def test_the_environment_belongs_to_its_host() -> None:
 
 
 def test_an_error_nobody_caught_fails_the_simulation_and_names_the_seed() -> None:
-    """A callback that raises is a finding, and so is a failed task that nobody awaited."""
+    """A callback that raises is a finding, and so is a failed task that was never awaited."""
     kept: list[object] = []
 
     async def raising(loop: SimLoop) -> None:
@@ -496,7 +496,7 @@ def test_what_a_killed_process_did_not_fetch_is_no_failure() -> None:
 
 
 def test_waiting_for_what_cannot_happen_ends_the_simulation() -> None:
-    """With nothing ready and no timer set the run stalls; a busy loop runs into the time limit."""
+    """With no ready callback and no timer the run stalls; a busy loop runs into the time limit."""
 
     async def forever(loop: SimLoop) -> None:
         await asyncio.Event().wait()

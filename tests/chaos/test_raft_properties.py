@@ -80,7 +80,7 @@ def test_a_term_is_never_taken_back() -> None:
 
 
 def test_a_term_has_one_leader() -> None:
-    """Raft figure 3, election safety; the first word of a leader is told."""
+    """Raft figure 3, election safety; the first sign of a leader is noted."""
     law = RaftProperties(3)
     heartbeat = AppendEntries(2, 1, 1, 0, [])
     assert law.said(1, 2, heartbeat)
@@ -108,7 +108,7 @@ def test_what_is_committed_is_never_another() -> None:
 
 
 def test_a_leader_has_everything_committed_before_its_term() -> None:
-    """Raft figure 3, leader completeness; who leads an older term need not have it."""
+    """Raft figure 3, leader completeness; the leader of an older term need not have it."""
     law = RaftProperties(3)
     majority = {1: voter(AB, term=2, commit=3), 2: voter(AB, term=2)}
     law.inspect({**majority, 3: voter(A, term=2, leads=True)}, {})
@@ -122,14 +122,14 @@ def test_a_leader_has_everything_committed_before_its_term() -> None:
     [(HeldLog(0, {1: 0, 2: 1, 3: 1}), False), (HeldLog(3, {}), False), (HeldLog(0, {1: 0, 2: 1}), True)],
 )
 def test_a_majority_holds_what_is_committed(disk: HeldLog, broken: bool) -> None:
-    """Disks of those that are down count, snapshots too; what a crash took away is missed."""
+    """Disks of nodes that are down count, snapshots too; entries lost in a crash are missed."""
     law = RaftProperties(3)
     law.inspect({1: voter(AB, term=1, commit=3), 3: voter(A, term=1)}, {2: disk})
     assert law.violations == (["entry 3 of term 1 is committed and no majority holds it"] if broken else [])
 
 
 def test_a_leader_is_right_about_what_its_followers_hold() -> None:
-    """Raft figure 2, matchIndex; who has moved on to another term may have cut it since."""
+    """Raft figure 2, matchIndex; a follower in a later term may have truncated its log since."""
     law = RaftProperties(3)
     leader = voter(AB, term=1, leads=True, match={2: 3})
     law.inspect({1: leader, 2: voter(A, term=2)}, {})
@@ -139,7 +139,7 @@ def test_a_leader_is_right_about_what_its_followers_hold() -> None:
 
 
 def test_a_disk_holds_what_a_restart_would_find() -> None:
-    """Entries by index; nothing where no voter ever ran; and damage is no empty disk."""
+    """Entries by index; none where no voter ever ran; and damage is no empty disk."""
     disk = SimDisk()
     assert held_on_disk(disk, "/data/quorum") == HeldLog(0, {})
     journal = Journal(disk, "/data/quorum", 1)

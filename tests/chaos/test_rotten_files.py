@@ -1,4 +1,4 @@
-"""Bits of a node's small files rot while it is down: nothing acknowledged is lost, nothing is deleted elsewhere."""
+"""Bits of a node's small files rot while it is down: no acknowledged record is lost, no file is deleted elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raftlog_chaos.simulator import simulate
 from tests.kit.marks import nightly
 
 ALL_NIGHT_S = 160.0
-"""Virtual seconds in which more than a hundred bits flip, one at a time: three in four seconds, at least."""
+"""Virtual seconds in which more than a hundred bits flip singly: three in four seconds, at least."""
 
 
 @pytest.mark.slow

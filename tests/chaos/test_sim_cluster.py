@@ -1,4 +1,4 @@
-"""Whole nodes in virtual time: storms of crashes, power losses, pauses and cuts lose, double or reorder nothing.
+"""Whole nodes in virtual time: storms of crashes, power losses, pauses and cuts lose, double or reorder no record.
 
 A failure names its seed; `raftlog sim --seconds S --seed N --log` replays it.
 """
@@ -34,7 +34,7 @@ def test_a_storm_breaks_no_promise(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("known", taste(QUICK, REGRESSIONS), ids=lambda each: f"{each.scenario}-{each.seed}")
 def test_a_seed_that_finds_a_planted_bug_finds_none_in_sound_code(known: Regression) -> None:
-    """A bug like the one that the seed finds is not there."""
+    """The code does not have a bug like the plant that the seed finds."""
     outcome = run_seed(ScenarioRun(known.scenario, known.seed, known.seconds))
     assert not outcome.failure, f"{known.plant}: {outcome.failure}"
 
@@ -83,7 +83,7 @@ def test_the_power_loss_of_all_nodes_loses_nothing_that_was_acknowledged() -> No
 
 @pytest.mark.slow
 def test_a_failure_names_its_seed_and_what_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run that judges nothing would be green for ever."""
+    """A run without judges would be green for ever."""
     monkeypatch.setattr(Endurance, "judge", lambda scenario: [f"seed {scenario.loop.seed} lost everything"])
     with pytest.raises(AssertionError, match="seed 5 lost everything"):
         simulate(lambda loop: endure(loop, 0.1), seed=5)

@@ -1,4 +1,4 @@
-"""A simulated disk in trouble: it fails where and as often as it was told, tears, and dies in the midst of things."""
+"""A simulated disk in trouble: it fails where and as often as requested, tears, and dies during operations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_disk_may_fail_in_one_folder_only() -> None:
 
 
 def test_a_disk_may_fail_a_few_times_and_be_well_again() -> None:
-    """And whoever asks whether it fails is told the truth before, between and afterwards."""
+    """And `fails` is right before, between and afterwards."""
     disk = two_files()
     assert not disk.fails
     disk.fail("read", extent=Extent(times=2))
@@ -53,7 +53,7 @@ def test_a_disk_may_fail_a_few_times_and_be_well_again() -> None:
 
 
 def test_a_disk_may_fail_now_and_then() -> None:
-    """About the share of operations that it was told; each that failed is counted."""
+    """About the requested share of operations; each failure is counted."""
     disk = two_files()
     disk.fail("sync", extent=Extent(rate=0.2))
     file = disk.open("/data/a/x")
@@ -93,7 +93,7 @@ def test_power_may_go_between_any_two_steps_of_one_call(changes: int) -> None:
 
 
 def test_nothing_can_be_done_between_the_power_loss_and_the_next_start() -> None:
-    """The rest of the callback in whose midst it happened is nobody's deed."""
+    """The rest of the interrupted callback has no effect."""
     disk = two_files()
     disk.set_trap(0, disk.crash)
     assert outcome(lambda: disk.remove("/data/a/x")) == errno.EIO
@@ -119,7 +119,7 @@ def test_the_world_may_act_on_a_disk_that_fails() -> None:
 
 
 def test_a_sync_that_lies_makes_nothing_durable() -> None:
-    """And one of another file does."""
+    """And a sync of another file does."""
     for seed in range(20):
         disk = two_files()
         disk._chance.seed(seed)

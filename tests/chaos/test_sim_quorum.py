@@ -12,7 +12,7 @@ from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from raftlog_chaos.simulator import SimLoop, simulate
 
 ENTRIES = 20
-"""Entries between two snapshots: few, so that a node that was away needs one."""
+"""Entries between two snapshots: few, so that a node that was away needs a snapshot."""
 
 
 async def scenario(loop: SimLoop) -> tuple[int, int]:
@@ -40,14 +40,16 @@ def test_a_node_that_was_away_comes_back_by_a_snapshot_after_an_election() -> No
 
 
 def test_the_same_seed_elects_and_commits_the_same() -> None:
-    """Nothing of the quorum reads a real clock, real chance or the order of a set."""
+    """The quorum reads no real clock, no real randomness and no order of a set."""
     first, again, other = simulate(scenario, seed=3), simulate(scenario, seed=3), simulate(scenario, seed=4)
     assert first == again
     assert first.digest != other.digest
 
 
 async def vote_and_lose_power(loop: SimLoop) -> None:
-    """A voter for a candidate loses its power before the leader's first word, and is then asked by another one."""
+    """A voter for a candidate loses its power before the leader's first message, and then gets another candidate's
+    request.
+    """
     cluster = QuorumCluster(loop, 3)
     loop.network.latency_s = (0.03, 0.04)
     cluster.boot(1, 2)
@@ -74,7 +76,7 @@ async def vote_and_lose_power(loop: SimLoop) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_vote_outlives_a_power_loss(seed: int) -> None:
-    """Raft §5.2: who has voted in a term votes for nobody else in it, so that no term has two leaders."""
+    """Raft §5.2: a node votes once in a term, so that no term has two leaders."""
     simulate(vote_and_lose_power, seed=seed)
 
 

@@ -1,4 +1,4 @@
-"""A workload of one's own in the simulated world: it runs as the docstring says, and what it finds is reported."""
+"""A custom workload in the simulated world: it runs as the docstring says, and its findings are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def write_some(context: WorkloadContext) -> list[tuple[int, bytes]]:
 
 
 def test_the_same_seed_is_the_same_run() -> None:
-    """Another seed is another one; fair weather has no faults."""
+    """Another seed is another run; fair weather has no faults."""
     first, again, other = (simulate(write_some, seed=seed, seconds=0.5, faults=()) for seed in (1, 1, 2))
     assert first == again
     assert first.digest != other.digest

@@ -1,4 +1,4 @@
-"""Many seeds: all are told, failures are explained, and the sums are right."""
+"""Many seeds: all are reported, failures are explained, and the sums are right."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_failure_has_its_replay_and_its_events() -> None:
 
 
 def test_a_sweep_stops_at_a_failure_unless_told_to_go_on() -> None:
-    """A developer who mends wants one failure at a time; a night's work wants them all."""
+    """A developer wants one failure at a time; a nightly run wants them all."""
     assert [outcome.tale.seed for outcome in Sweep(tales(2, 9))] == [2, 3]
     sweep = Sweep(tales(2, 9), keep_going=True)
     assert len(list(sweep)) == 8
@@ -52,7 +52,7 @@ def test_no_seed_begins_once_the_budget_is_spent() -> None:
 
 
 def test_a_summary_adds_up_and_names_faults_that_never_struck() -> None:
-    """A fault class that never fires proves nothing."""
+    """A fault class that never fires tests no code."""
     sweep = Sweep(tales(2, 2) + tales(4, 4))
     list(sweep)
     summary = sweep.summary
@@ -64,7 +64,7 @@ def test_a_summary_adds_up_and_names_faults_that_never_struck() -> None:
 
 @pytest.mark.slow
 def test_seeds_in_several_processes_are_the_same_seeds() -> None:
-    """Equal digests, in this process and in fresh ones."""
+    """Equal digests, in this process and in fresh processes."""
     asked = [ScenarioRun("quorum", seed, 1.0) for seed in (1, 2, 3)]
     alone = {each.tale.seed: each.digest for each in Sweep(asked)}
     together = {each.tale.seed: each.digest for each in Sweep(asked, jobs=2)}

@@ -38,7 +38,7 @@ def invoke(*arguments: str) -> tuple[int, str, str]:
 
 
 class CommandLine:
-    """`raftlog …`, told where the cluster is."""
+    """`raftlog …` with the address of the cluster."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

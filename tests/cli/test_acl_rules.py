@@ -20,7 +20,7 @@ def _said(asked: Asked) -> list[str]:
 
 
 def test_every_user_and_host_gets_each_operation_on_each_resource() -> None:
-    """As kafka-acls: the product of what was said; ALL operations and every host where nothing was."""
+    """As kafka-acls: the product of the options; ALL operations and every host by default."""
     asked = Asked(
         topics=("a", "b"),
         allow_principals=(ALICE, "User:bob"),
@@ -139,7 +139,7 @@ def test_words_that_do_not_go_together_are_refused(wrong: dict[str, Any], said: 
 
 
 def test_operations_are_read_as_kafka_writes_them() -> None:
-    """DescribeConfigs, describe_configs, DESCRIBE-CONFIGS; another word is told which there are."""
+    """DescribeConfigs, describe_configs, DESCRIBE-CONFIGS; the error for another word lists the operations."""
     for word in ("fly", "any", "unknown"):
         code, _, said = invoke("acl", "add", "--allow-principal", ALICE, "--cluster", "--operation", word)
         assert code == exits.USAGE and "DESCRIBE_CONFIGS" in said

@@ -175,7 +175,7 @@ def test_a_partition_that_its_leader_serves_is_not_listed_as_too_few_in_sync(
 
 
 def test_a_groups_offsets_are_shown_planned_and_moved(raftlog: CommandLine, ten: str) -> None:
-    """Nothing changes without --execute; where it goes is always within the log."""
+    """Without --execute the offsets stay; the new offset is always within the log."""
     group = f"group-{ten}"
     assert raftlog("consume", "-G", group, *FIRST[2:], "-c", "4", ten).returncode == 0
     (row,) = [row for row in raftlog.rows("group", "offsets", group) if row["partition"] == 1]
@@ -198,7 +198,7 @@ def test_a_groups_offsets_are_shown_planned_and_moved(raftlog: CommandLine, ten:
 
 
 def test_groups_are_listed_and_described(raftlog: CommandLine, ten: str) -> None:
-    """And one that is not there is told apart from one without members."""
+    """A missing group is distinguished from a group without members."""
     group = f"group-{ten}"
     raftlog("consume", "-G", group, *FIRST[2:], "-c", "1", ten)
     assert group in [row["group"] for row in raftlog.rows("group", "list")]
@@ -210,7 +210,7 @@ def test_groups_are_listed_and_described(raftlog: CommandLine, ten: str) -> None
 
 
 def test_groups_and_their_offsets_are_deleted(raftlog: CommandLine, ten: str) -> None:
-    """kafka-consumer-groups' --delete and --delete-offsets; what is not there is told."""
+    """kafka-consumer-groups' --delete and --delete-offsets; missing groups are reported."""
     group = f"group-{ten}"
     raftlog("consume", "-G", group, *FIRST[2:], "-c", "1", ten)
     ran = raftlog("group", "delete-offsets", group, "-t", f"{ten}:1")

@@ -17,7 +17,7 @@ from tests.cli.live import invoke
 
 
 def test_attacks_are_listed_with_what_they_claim():
-    """All of them, or those that run in CI."""
+    """All of them, or the attacks that run in CI."""
     code, listed, _ = invoke("attack", "--list")
     assert code == OK
     assert all(each.claim in listed for each in load_attacks().values())
@@ -76,7 +76,7 @@ def test_the_figures_of_an_outcome_fit_into_a_line():
 
 
 def test_the_last_words_of_a_node_are_its_error():
-    """Later lines only tell how it went down."""
+    """Later lines only describe the shutdown."""
     assert last_words("started\nOSError: too many files\nstopped\n") == "OSError: too many files"
     assert last_words("started\nstopped\n") == "stopped"
     assert last_words("") == "its log is empty"

@@ -170,7 +170,7 @@ def test_a_restored_node_has_every_byte_that_was_backed_up(node, copy, other):
 
 
 def test_a_restored_voter_does_not_remember_the_others(node, tmp_path, other):
-    """The voters' backups were made one after the other, and would take each other for older copies."""
+    """The voters' backups were made in sequence, and each would take the others for older copies."""
     for name in (OWN, OTHERS):
         write_checked(RealDisk(), str(node.folders[0] / METADATA_FOLDER / name), b"history\n")
     assert run("backup", "-c", node.config, tmp_path / "backup")[0] == 0
@@ -316,7 +316,7 @@ def test_a_manifest_names_each_file_once_and_no_negative_size(copy):
 
 @pytest.mark.parametrize("what", ["folder", "file", "gone", "fifo"])
 def test_what_a_backup_cannot_have_is_told_before_anything_is_copied(node, tmp_path, what):
-    """A node follows links, so a partition behind one would be missing in the copy."""
+    """A node follows links, so a partition behind a link would be missing in the copy."""
     place = node.folders[1] / "payments-0"
     if what == "fifo":
         os.mkfifo(place)
@@ -360,14 +360,14 @@ def test_only_its_owner_may_read_a_backup(copy):
 
 
 def test_two_backups_of_a_node_do_not_belong_together(copy, tmp_path):
-    """Such as one that was moved aside."""
+    """For example after the first was moved aside."""
     shutil.copytree(copy / "node-1", copy / "node-1.old")
     code, complaint = run("restore", "--check", copy)
     assert (code, "are both of node 1: keep one of them" in complaint) == (1, True)
 
 
 def test_a_broker_that_is_missing_in_a_backup_is_told(tmp_path):
-    """The metadata knows it; it may have been the last one in sync."""
+    """The metadata knows it; it may have been the last broker in sync."""
     epochs = {1: 3, 2: 4, 3: 5}
     for node_id in (1, 2):
         node = FakeNode(tmp_path / str(node_id), node_id, epochs=epochs).fill()
@@ -410,7 +410,7 @@ def test_the_backup_of_another_node_or_cluster_is_refused(copy, tmp_path):
 
 
 def test_only_empty_folders_of_the_same_number_are_restored_into(copy, other):
-    """Nothing is ever overwritten; a folder that was formatted for this cluster counts as empty."""
+    """Files are never overwritten; a folder that was formatted for this cluster counts as empty."""
     other.write_config(folders=other.folders[:1])
     assert "has 2 log.dirs, and the config 1" in run("restore", "-c", other.config, copy)[1]
     other.write_config(f"metadata.log.dir={other.folders[1]}")
@@ -426,7 +426,7 @@ def test_only_empty_folders_of_the_same_number_are_restored_into(copy, other):
 
 
 def test_a_node_that_runs_or_did_not_stop_cleanly_is_not_backed_up(node, tmp_path):
-    """Its files are of no one moment. Nothing is made."""
+    """Its files would not be of one moment. No backup is written."""
     with (node.folders[1] / ".lock").open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
@@ -459,7 +459,7 @@ def test_nodes_that_ran_between_their_backups_do_not_belong_together(tmp_path):
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the clusters that a restored node's metadata name, as `raftlog metadata dump` tells them."""
+    """Return the clusters in a restored node's metadata, as `raftlog metadata dump` prints them."""
     result = CliRunner().invoke(app, ["metadata", "dump", str(folder), "-J"])
     assert result.exit_code == 0, result.stderr
     return {row["cluster_id"] for row in json.loads(result.stdout)["cluster"]}
@@ -510,7 +510,7 @@ def test_a_new_id_agrees_with_the_config_and_the_folders(copy, other):
 
 
 def test_the_copy_of_a_cluster_of_level_0_keeps_its_id(tmp_path, other):
-    """Brokers of 0.2.0 do not tell clusters apart, so the two could mix; the sentence says what to do."""
+    """Brokers of 0.2.0 do not distinguish clusters, so the two could mix; the message says what to do."""
     assert run("backup", "-c", FakeNode(tmp_path / "old", level=0).fill().config, tmp_path / "backup")[0] == 0
     code, complaint = run("restore", "-c", other.config, tmp_path / "backup", "--new-cluster-id", "a-copy")
     assert (code, "run `raftlog cluster upgrade`" in complaint) == (1, True)
@@ -520,7 +520,7 @@ def test_the_copy_of_a_cluster_of_level_0_keeps_its_id(tmp_path, other):
 
 @pytest.mark.parametrize("content", ["garbage", '{"version":0}', "[]", '{"brokerEpoch":"x"}'])
 def test_a_damaged_marker_of_the_clean_stop_is_told(node, tmp_path, content):
-    """It says whether the node ran again since; nothing is made."""
+    """The message says whether the node ran again since; no backup is written."""
     (node.folders[1] / ".kafka_cleanshutdown").write_text(content)
     code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
     assert (code, ".kafka_cleanshutdown: damaged" in complaint) == (1, True)
@@ -557,7 +557,7 @@ def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, 
 
 @pytest.mark.parametrize("while_linked", [False, True])
 def test_ctrl_c_says_that_the_folder_is_unfinished(node, tmp_path, monkeypatch, while_linked):
-    """While files are copied, and while the linked ones are read."""
+    """While files are copied, and while the linked files are read."""
 
     def interrupted(*_asked: object) -> None:
         raise KeyboardInterrupt

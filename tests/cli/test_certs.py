@@ -15,7 +15,7 @@ from tests.cli.live import invoke
 
 
 def _handshake(certificates: Certificates, host: str, name: str, user: str) -> dict[str, object]:
-    """Connect to `name` at a server with the certificate of `host`; returns who the server took the client for."""
+    """Connect to `name` at a server with the certificate of `host`; return the principal that the server sees."""
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.ca)
     server.load_cert_chain(certificates.node(host))
     server.verify_mode = ssl.CERT_REQUIRED
@@ -59,7 +59,7 @@ def test_one_command_makes_what_nodes_and_clients_need(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten_but_by_renew_which_keeps_the_ca(tmp_path: Path) -> None:
-    """Clients that believe the CA believe the new certificates; further ones are of the same CA, too."""
+    """Clients that trust the CA trust the new certificates; further certificates are from the same CA, too."""
     made = Certificates(tmp_path)
     host = ("certs", str(tmp_path), "--host", "node1")
     assert invoke(*host)[0] == 0
@@ -100,7 +100,7 @@ def test_names_that_cannot_be_are_refused_and_nothing_is_made(
 
 
 def test_a_folder_without_its_key_or_with_another_one_issues_nothing(tmp_path: Path) -> None:
-    """A new CA in its place would be one that nobody believes."""
+    """No client would trust a new CA in its place."""
     made, other = Certificates(tmp_path / "a"), Certificates(tmp_path / "b")
     made.make([["node1"]])
     other.make([["node1"]])

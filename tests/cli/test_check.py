@@ -19,7 +19,7 @@ from tests.chaos.checkers.told_history import ToldHistory
 
 @pytest.fixture
 def valid(tmp_path: Path) -> Path:
-    """A run in which nothing went wrong."""
+    """A run without failures."""
     return write(tmp_path / "valid.jsonl", list(history(1)))
 
 

@@ -1,4 +1,4 @@
-"""Settings of -X and -F, the addresses of -b, and what is said of wrong ones."""
+"""Settings of -X and -F, the addresses of -b, and the errors for wrong values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_addresses_are_read_as_librdkafka_reads_them(servers: str, addresses: li
 
 
 def test_an_hmac_that_is_no_base64_is_one_line() -> None:
-    """It is told apart from a token that there is not."""
+    """The message differs from the message for an unknown token."""
     for proof in ("é", "a b", "abc"):
         code, _, err = invoke("token", "renew", proof, "-b", "localhost:1")
         assert (code, err.splitlines()) == (exits.USAGE, ["raftlog: HMAC: is not base64"])

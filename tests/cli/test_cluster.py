@@ -13,7 +13,7 @@ from raftlog.cli.rows import Form
 
 
 class Told:
-    """A node's HTTP API that answers what a test gave it, one after the other."""
+    """An HTTP API of a node that returns the given responses in sequence."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
@@ -55,7 +55,7 @@ def test_reasons_name_the_first_partitions(capsys: pytest.CaptureFixture[str]) -
 def test_watching_tells_changes_until_all_is_well(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A node that does not answer is one of them; the same again is not told twice."""
+    """A node that does not answer is reported; an unchanged state is not repeated."""
     monkeypatch.setattr("raftlog.cli.cluster.LOOK_EVERY_S", 0)
     red = told("red", ("no controller", 1, []))
     api = Told(red, red, Failure("nobody answers"), GREEN)

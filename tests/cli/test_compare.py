@@ -46,7 +46,7 @@ def test_a_run_without_a_figure_of_raftlog_has_failed(tmp_path, capsys):
 
 @pytest.mark.skipif(file_system_of(Path("/dev/shm")) != "tmpfs", reason="no file system in memory here")
 def test_data_in_memory_is_told(capsys):
-    """Its syncs cost nothing, which favours whoever syncs most."""
+    """Its syncs are free, which favours the system with the most syncs."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         run(CompareOptions(systems="machine", only="gaps", minutes=0.0001, out=Path(folder)))
     assert f"the disk: {folder} is on a tmpfs, where a sync is free" in capsys.readouterr().err

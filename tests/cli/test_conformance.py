@@ -50,7 +50,7 @@ def login(cluster: SecureCluster, user: str, folder: Path) -> str:
 
 
 def test_the_card_is_printed_and_written(alone: CommandLine, tmp_path: Path) -> None:
-    """A table by subject, the reasons, JSON, and one page that fetches and executes nothing."""
+    """A table by subject, the reasons, JSON, and a page that fetches and executes no script."""
     written, page = tmp_path / "card.json", tmp_path / "card.html"
     ran = alone(
         "conformance", "--only", f"{KEPT},{BETTER}", "--json", str(written), "--html", str(page), "--story"
@@ -82,7 +82,7 @@ def test_nothing_is_run_where_the_options_are_wrong(tmp_path: Path) -> None:
 
 
 def test_a_cluster_with_topics_of_its_own_is_refused(three: Cluster, ten: str) -> None:
-    """--force runs all the same; several brokers are a note, as Kafka's answers are those of one."""
+    """--force runs all the same; several brokers are a note, as Kafka's responses are from a single broker."""
     raftlog = CommandLine(three.bootstrap_servers)
     ran = raftlog("conformance", "--only", KEPT)
     assert ran.returncode == exits.FAILED
@@ -119,7 +119,7 @@ def test_a_broker_that_speaks_tls_is_named_so(closed: SecureCluster, tmp_path: P
 
 
 def test_a_broker_that_refuses_rights_leaves_histories_not_run(closed: SecureCluster, tmp_path: Path) -> None:
-    """A missing right says nothing about the broker's answers."""
+    """A missing right is no evidence about the broker's responses."""
     raftlog = CommandLine(closed.bootstrap_servers)
     ran = raftlog("conformance", "--only", KEPT, "-F", login(closed, "writer", tmp_path))
     assert ran.returncode == exits.DENIED, ran.stdout

@@ -1,4 +1,4 @@
-"""Claims about the whole demo: a clean verdict under faults, and nothing left behind when it is interrupted."""
+"""Claims about the whole demo: a clean verdict under faults, and no leftovers after an interrupt."""
 
 from __future__ import annotations
 

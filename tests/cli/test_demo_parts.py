@@ -79,7 +79,7 @@ def test_the_text_is_the_files_lines_and_repeats(tmp_path):
 
 
 def test_an_empty_file_is_refused(tmp_path):
-    """There is nothing to send."""
+    """It has no records to send."""
     path = tmp_path / "f"
     path.write_bytes(b"")
     with pytest.raises(OSError, match="no text"):

@@ -1,4 +1,4 @@
-"""`raftlog dev`: a cluster until Ctrl-C, and nothing afterwards."""
+"""`raftlog dev`: a cluster until Ctrl-C, and no processes afterwards."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_whatever_ends_it_leaves_no_process_no_port_and_no_file(tmp_path: Path, 
 
 
 def test_the_nodes_end_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
-    """kill -9 of the one process leaves files, but nothing that runs."""
+    """kill -9 of the parent process leaves files, but no processes."""
     with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
         running.end(signal.SIGKILL)
         while not refuses(running.bootstrap):
@@ -101,7 +101,7 @@ def test_the_nodes_end_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(tmp_path: Path) -> None:
-    """--data: the second cluster is the first one, also in how many nodes it has."""
+    """--data: the second cluster is the first, also in its number of nodes."""
     data = tmp_path / "data"
     arguments = ("--data", str(data), "--nodes", "2", "--port", str(free_port()))
     with dev(tmp_path, *arguments) as first:
@@ -137,7 +137,7 @@ def test_a_folder_whose_layout_is_lost_is_refused_in_words(tmp_path: Path, left:
 @pytest.mark.taste
 @pytest.mark.nightly
 def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_path: Path) -> None:
-    """Pasted as they are printed: the writer creates and writes, the reader reads, and nobody else gets in."""
+    """Pasted as printed: the writer creates and writes, the reader reads, and other users are refused."""
     data = tmp_path / "data"
     arguments = ("--secure", "--data", str(data), "--nodes", "1", "--port", str(free_port()))
     with dev(tmp_path, *arguments) as running:
@@ -176,7 +176,7 @@ def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_p
 
 
 def _try_kcat(said: str) -> None:
-    """Run the line about kcat as it is printed, where there is one."""
+    """Run the printed kcat command if kcat is installed."""
     found = re.search(r"(?m)^  (kcat .*)$", said)
     assert found, said
     if shutil.which("kcat"):
@@ -197,7 +197,7 @@ def _printed_settings(said: str) -> dict[str, dict[str, Any]]:
 
 
 def test_console_is_at_the_address_that_it_tells_and_may_hurt_nodes_if_asked(tmp_path: Path) -> None:
-    """A folder that began with --enable-faults goes on so, and another one may not begin later."""
+    """A folder that began with --enable-faults keeps them, and another folder cannot add them later."""
     data = tmp_path / "data"
     port = ("--port", str(free_port()))
     with dev(tmp_path, "--nodes", "1", "--data", str(data), "--enable-faults", *port) as running:

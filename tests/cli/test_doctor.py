@@ -30,7 +30,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 @pytest.fixture
 def ports() -> Iterator[list[int]]:
-    """Ports on which nobody listens."""
+    """Ports without a listener."""
     held = HeldPorts(3)
     yield held.ports
     held.release()
@@ -88,7 +88,7 @@ def test_a_machine_that_suits_a_node_has_nothing_to_mend(tmp_path, settings):
 
 
 def test_a_taken_port_names_its_holder_and_fails(tmp_path, settings, ports):
-    """Exit code 1; for people a line says what to do. A descriptor that is closed meanwhile hides no other one."""
+    """Exit code 1; a line says what to do. A descriptor that closes meanwhile hides no other descriptor."""
     lower = os.open(os.devnull, os.O_RDONLY)
     with listening(ports[0]):
         os.close(lower)  # the list of descriptors has this one again, for itself
@@ -113,7 +113,7 @@ def test_the_port_of_a_node_that_runs_is_fine(settings, ports, tmp_path):
 
 
 def test_an_address_of_another_machine_cannot_be_listened_on(settings, ports):
-    """192.0.2.0/24 is for documentation and nobody's."""
+    """192.0.2.0/24 is reserved for documentation."""
     found = worst(
         doctor_network.check_ports(
             read(settings, listeners=f"PLAINTEXT://192.0.2.1:{ports[0]},CONTROLLER://:{ports[1]}")
@@ -131,7 +131,7 @@ def test_an_address_of_another_machine_cannot_be_listened_on(settings, ports):
     ],
 )
 def test_what_is_advertised_must_lead_here(settings, advertised, level, sentence):
-    """Clients connect to what they are told, whatever they bootstrapped from."""
+    """Clients connect to the advertised address, whatever they bootstrapped from."""
     node = read(settings, advertised_listeners=f"PLAINTEXT://{advertised}:9092")
     found = worst(doctor_network.check_advertised(node))
     assert (found.level, found.sentence) == (level, sentence)
@@ -145,7 +145,7 @@ def test_loopback_is_no_address_in_a_cluster_of_several_machines(settings, ports
 
 
 def test_voters_that_do_not_answer_are_named(settings, ports):
-    """Without a majority nothing works; without one of three all does, for now."""
+    """Without a majority the cluster stops; without one voter of three it works, for now."""
     kafka, controller, admin = ports
     node = read(
         settings,
@@ -171,7 +171,7 @@ def test_a_voter_listens_where_the_others_look_for_it(settings, ports):
 
 
 def test_clocks_of_nodes_are_compared_by_what_their_http_says(ports):
-    """The Date of any answer; None where nobody answers, or no sense is made."""
+    """The Date header of any response; None if the node does not answer, or the header is invalid."""
 
     def answer(date: str) -> float | None:
         with socket.socket() as listener:
@@ -198,7 +198,7 @@ def test_clocks_of_nodes_are_compared_by_what_their_http_says(ports):
 
 
 def test_folders_that_cannot_be_data_folders_are_named(settings, tmp_path):
-    """A file in the way, and a place where nobody may write."""
+    """A file in the way, and a folder without write permission."""
     (tmp_path / "file").write_text("")
     found = worst(doctor_machine.check_disks(read(settings, log_dirs=str(tmp_path / "file" / "data"))))
     assert (found.level, f"{tmp_path / 'file'} is no folder" in found.sentence) == (Level.MEND, True)
@@ -208,7 +208,7 @@ def test_folders_that_cannot_be_data_folders_are_named(settings, tmp_path):
 
 @pytest.mark.parametrize(("name", "reason"), [("x" * 300, "name too long"), ("loop/data", "symbolic links")])
 def test_a_folder_that_cannot_even_be_looked_for_is_named(settings, tmp_path, name, reason):
-    """As one below a folder of another user: not what is above it, and no traceback."""
+    """For example below a folder of another user: the message names it, not its parent, without a traceback."""
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     found = worst(doctor_machine.check_disks(read(settings, log_dirs=str(tmp_path / name))))
     assert found.level is Level.MEND
@@ -293,7 +293,7 @@ def test_few_open_files_must_be_more(settings, monkeypatch, limit, level):
 
 
 def test_packages_that_are_missing_or_do_not_fit_are_named(settings, monkeypatch):
-    """Extras that nobody installed are no fault."""
+    """Extras that are not installed are no fault."""
     asked = ["pysyncobj==9.9", "no-such-package>=1", 'absent>=1; extra == "tls"', "msgspec>=0.19"]
     monkeypatch.setattr(metadata, "requires", lambda _name: asked)
     found = worst(doctor_machine.check_versions(read(settings)))
@@ -312,7 +312,7 @@ def test_a_cluster_over_a_network_needs_a_secret(settings, ports):
 
 
 def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, settings):
-    """The file's mode counts only where it has one."""
+    """The file's mode counts only if there is a file."""
     settings["raftlog.cluster.secret"] = SECRET
     _, out = doctor(tmp_path, settings)
     assert "other users may read" in out

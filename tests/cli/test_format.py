@@ -52,7 +52,7 @@ def test_users_lie_beside_the_metadata_log_without_their_passwords(format_: Form
 
 
 def test_salt_and_salted_password_are_taken_as_kafkas_tool_takes_them() -> None:
-    """For whoever derives credentials elsewhere."""
+    """For operators that derive credentials elsewhere."""
     salt, salted = b64encode(b"some salt").decode(), b64encode(b"salted password").decode()
     found = read_scram_argument(
         f'SCRAM-SHA-256=[name=a,salt="{salt}",saltedpassword="{salted}",iterations=5000]'
@@ -99,7 +99,7 @@ def test_a_folder_that_is_formatted_gets_no_users(format_: Format, tmp_path: Pat
 
 
 def test_several_voters_have_to_be_told_their_clusters_name(format_: Format) -> None:
-    """Each would make up one of its own, and refuse the others."""
+    """Each would invent a cluster id, and refuse the others."""
     user = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=hush]")
     voters = "1@localhost:9093,2@localhost:9094,3@localhost:9095"
     code, _, err = format_(*user, voters=voters)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def live(raftlog: CommandLine, ten: str) -> Iterator[str]:
-    """A group with one static member that reads both partitions of a topic and has committed offset 4 of one."""
+    """A group with one static member that reads both partitions of a topic and has committed offset 4 of the first."""
     group = f"live-{ten}"
     settings = {"bootstrap.servers": raftlog.bootstrap, "group.id": group, "group.instance.id": "till-1"}
     member = Consumer({**settings, "auto.offset.reset": "earliest", "session.timeout.ms": 6000})
@@ -30,7 +30,7 @@ def live(raftlog: CommandLine, ten: str) -> Iterator[str]:
 
 
 def test_a_group_with_members_is_neither_moved_nor_deleted(raftlog: CommandLine, ten: str, live: str) -> None:
-    """It is said who they are, and a plan says so too."""
+    """The error lists its members, and so does a plan."""
     found = json.loads(raftlog("group", "describe", live, "-J").stdout)
     assert [each["instance"] for each in found["members"]] == ["till-1"]
     assert "till-1" in raftlog("group", "describe", live).stdout
@@ -43,7 +43,7 @@ def test_a_group_with_members_is_neither_moved_nor_deleted(raftlog: CommandLine,
 
 
 def test_settings_of_a_group_are_read_changed_and_forgotten_with_their_source(raftlog: CommandLine) -> None:
-    """As those of topics and brokers, and before there is such a group."""
+    """As for topics and brokers, even before the group exists."""
     session, whose = "consumer.session.timeout.ms", ("group", "to-come")
 
     def changed() -> list[tuple[str, str, str]]:
@@ -62,7 +62,7 @@ def test_settings_of_a_group_are_read_changed_and_forgotten_with_their_source(ra
 def test_what_a_group_has_not_committed_is_shown_beside_what_it_has(
     raftlog: CommandLine, ten: str, live: str
 ) -> None:
-    """Lag that nobody knows is not no lag."""
+    """An unknown lag is not a lag of zero."""
     assert raftlog.rows("group", "offsets", live) == [
         {"topic": ten, "partition": 0, "offset": None, "end": 0, "lag": None},
         {"topic": ten, "partition": 1, "offset": 4, "end": 10, "lag": 6},
@@ -81,7 +81,7 @@ def test_an_offset_beyond_the_end_is_the_end_and_said_to_be(raftlog: CommandLine
 def test_more_partitions_than_one_request_commits_are_reset(
     raftlog: CommandLine, ten: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As many requests as it takes, each partition in one of them."""
+    """In as many requests as it takes, each partition in a single request."""
     monkeypatch.setattr(group_reset, "AT_ONCE", 1)
     ran = raftlog("group", "reset", f"many-{ten}", "-t", ten, "--to-latest", "--execute")
     assert ran.returncode == exits.OK, ran.stderr

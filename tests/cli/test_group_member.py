@@ -25,7 +25,7 @@ FIRST = (
 
 
 def test_partitions_are_shared_with_a_stock_client_and_given_back(raftlog: CommandLine, name: str) -> None:
-    """Range is an assignor of both; whoever joins or leaves, each record goes to one member."""
+    """Range is an assignor of both; after each join and leave, each record goes to one member."""
     raftlog("topic", "create", name, "-p", "2")
     raftlog("produce", "-t", name, "-p", "0", stdin=b"zero\n")
     raftlog("produce", "-t", name, "-p", "1", stdin=b"one\n")

@@ -71,7 +71,7 @@ def test_a_broker_is_drained_and_leads_again_when_that_is_undone(
     ],
 )
 def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
-    """And a URL that is none is told before."""
+    """An invalid URL is reported earlier."""
     ran = invoke("broker", "drain", "1", "--http", url, "--timeout", "1")
     assert (ran[0], ran[1]) == (code, "") and ran[2].count("\n") == 1 and url in ran[2]
     assert code != exits.UNREACHABLE or "--http or RAFTLOG_HTTP" in ran[2]
@@ -80,7 +80,7 @@ def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
 def test_either_way_to_say_where_the_cluster_is_is_taken_by_every_command(
     three: Cluster, raftlog: CommandLine
 ) -> None:
-    """-b as all commands take it: a broker then tells where its API is. --http goes before it."""
+    """-b as in all commands: the broker then returns the address of its API. --http takes precedence."""
     urls = [three.admin_url(node_id) for node_id in three.nodes]
     for words in (
         ("cluster", "health"),

@@ -1,4 +1,4 @@
-"""The address of a cluster's HTTP API, by the settings that its brokers tell; without a cluster."""
+"""The address of a cluster's HTTP API, from its brokers' settings; without a cluster."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_every_text_survives_the_envelope(text: str) -> None:
     ],
 )
 def test_binary_is_unpacked(letters: str, packed: bytes, printed: bytes) -> None:
-    """-s, big-endian unless told otherwise."""
+    """-s, big-endian by default."""
     assert unpack(letters, packed, "value") == printed
     key_only, value_only = read_unpack([f"value={letters}"])
     assert (key_only, value_only) == (None, letters)

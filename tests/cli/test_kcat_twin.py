@@ -138,7 +138,7 @@ def test_a_file_of_lines_is_sent_as_kcat_sends_it(
 def test_a_group_goes_on_where_kcats_stopped_and_kcat_where_ours_did(
     three: Cluster, raftlog: CommandLine, records: str
 ) -> None:
-    """-G: the offsets that are committed are those of the records that were printed."""
+    """-G: the committed offsets are the offsets of the printed records."""
     everything = kcat(three, "-C", "-t", records, "-e", "-f", "%o\\n").split()
     group = ["-G", "twin", "-X", "auto.offset.reset=earliest", "-f", "%o\\n"]
     found = raftlog("consume", *FAST, *group, "-c", "3", records).out.split()

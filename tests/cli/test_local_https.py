@@ -1,4 +1,4 @@
-"""A node on this machine whose certificate is for another name: what is sent there without verification."""
+"""A node on this machine with a certificate for another name: the requests sent to it without verification."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 def test_a_hook_asks_its_node_without_a_login_and_whatever_the_environment_says(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A container may have a token and bootstrap servers for people who work in it."""
+    """A container's environment may have a token and bootstrap servers for its users."""
     monkeypatch.setenv("RAFTLOG_TOKEN", "secret")
     monkeypatch.setenv("RAFTLOG_HTTP_USER", "root:secret")
     monkeypatch.setenv("RAFTLOG_BOOTSTRAP", "127.0.0.1:1")

@@ -17,7 +17,7 @@ from raftlog.storage.segment_check import CheckedBatch
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A log directory with two partitions, one of which has two segments, a deleted file, and a marker."""
+    """A log directory with two partitions: the first has two segments, a deleted file, and a marker."""
     records = [
         new_record(b"k", "vä".encode(), timestamp=7, headers=(("h", b"\xff"),)),
         new_record(None, None, timestamp=8),
@@ -112,7 +112,7 @@ def test_what_is_no_segment_is_said(folder, name, message):
 
 
 def test_verify_goes_on_after_a_file_that_it_cannot_open(folder):
-    """It names that one, and the damage elsewhere decides on the exit code."""
+    """It names that file, and damage elsewhere decides the exit code."""
     gone = folder / "orders-0" / f"{0:020}.log"
     gone.unlink()
     gone.symlink_to(folder / "nowhere")

@@ -131,7 +131,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
 
 
 def test_dump_prints_all_that_the_cluster_agreed_on(folder):
-    """Brokers, topics, configs, users and ACLs, from the journal alone; a batch of a lost leader counts for nothing."""
+    """Brokers, topics, configs, users and ACLs, from the journal alone; a batch of a lost leader is ignored."""
     code, out, err = run(folder, "-J")
     assert (code, err) == (0, "")
     found = json.loads(out)
@@ -149,7 +149,7 @@ def test_dump_prints_all_that_the_cluster_agreed_on(folder):
 
 
 def test_every_part_of_the_metadata_is_shown():
-    """A new field of the image is a section here, or is named among those that only count or index others."""
+    """A new field of the image is a section here, or is listed as a count or an index."""
     shown = {
         *("cluster_id", "offset", "controller_id", "controller_epoch", "next_producer_id", "features"),
         *(
@@ -191,13 +191,13 @@ def test_dump_is_a_table_by_kind_or_a_json_line_for_each_thing(folder):
     ],
 )
 def test_as_of_shows_what_was_then(folder, moment, topics):
-    """Batches are whole: an offset in the middle of one is before it."""
+    """Batches are whole: an offset in the middle of a batch is before it."""
     code, out, _ = run(folder, "--as-of", moment, "-J")
     assert (code, [each["topic"] for each in json.loads(out)["topics"]]) == (0, topics)
 
 
 def test_what_a_snapshot_replaced_is_not_known_any_more(shortened):
-    """Since the snapshot all moments are known; one before it is refused by name, not answered with something else."""
+    """Every moment since the snapshot is known; for an earlier moment the command fails with the reason."""
     assert json.loads(run(shortened, "-J")[1]) == json.loads(run(shortened, "--as-of", 11, "-J")[1])
     _, out, _ = run(shortened, "--as-of", 5, "-J")
     assert [each["topic"] for each in json.loads(out)["topics"]] == ["orders"]
@@ -224,7 +224,7 @@ def test_records_are_lines_that_say_when_and_why(folder):
 
 
 def test_what_may_not_be_committed_is_told(folder):
-    """A voter learns of a commit with the next entry, so the last ones are shown with a word about it."""
+    """A voter learns of a commit with the next entry, so the last entries are shown with a note."""
     write(folder, [(b"\x01", 1, 1), *entries(BATCHES)], commit_index=8)
     code, _, err = run(folder)
     assert (code, "the last 1 batches" in err) == (0, True)

@@ -19,7 +19,7 @@ def row(user: str | None, client_id: str | None, ip: str | None, quota: str, val
 
 @pytest.mark.slow
 def test_quotas_are_set_listed_and_removed(raftlog: CommandLine, name: str) -> None:
-    """For a user, for one of its clients, for an address; each step is seen by the next one."""
+    """For a user, for a client of the user, for an address; each step sees the previous step."""
     assert raftlog("quota", "set", "--user", name, "producer_byte_rate=1000000").returncode == 0
     both = ("--user", name, "--client-defaults")
     assert raftlog("quota", "set", *both, "request_percentage=12.5", "consumer_byte_rate=1e6").returncode == 0

@@ -13,7 +13,7 @@ NOWHERE = ("-b", "127.0.0.1:1", "--timeout", "0.1")
 
 
 def test_an_empty_group_is_wrong_usage_and_not_no_group() -> None:
-    """A script's unset variable would else read without a group, and commit nothing."""
+    """An unset variable in a script would otherwise read without a group, and commit no offset."""
     ran = invoke("consume", "-G", "", "-t", "orders", *NOWHERE)
     assert ran == (exits.USAGE, "", "raftlog: -G: the group's id is empty\n")
 
@@ -26,7 +26,7 @@ def test_an_empty_group_is_wrong_usage_and_not_no_group() -> None:
     ],
 )
 def test_what_the_cluster_keeps_itself_is_deleted_by_force_only(topic: str, lost: str) -> None:
-    """Not one of the topics named beside it goes either; with --force the cluster is asked."""
+    """Other topics named with it are not deleted either; with --force the request is sent."""
     code, out, said = invoke("topic", "delete", "orders", topic, *NOWHERE)
     assert (code, out) == (exits.FAILED, "") and lost in said and "--force" in said
     assert invoke("topic", "delete", topic, "--force", *NOWHERE)[0] == exits.UNREACHABLE

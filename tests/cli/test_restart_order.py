@@ -67,7 +67,7 @@ def _is_over(left: Counter[Any], name: object) -> bool:
 
 
 def roll(nodes: Played, monkeypatch: pytest.MonkeyPatch, **options: Any) -> RollingRestart:
-    """Return a run whose command has a node started anew."""
+    """Return a run; its command has a node started anew."""
 
     def run(command: str, **_options: Any) -> subprocess.CompletedProcess[bytes]:
         node_id = int(command.removeprefix("restart "))
@@ -113,7 +113,7 @@ def test_nothing_is_restarted_before_it_is_safe_and_the_last_one_has_caught_up(
 def test_it_stands_still_where_it_is_not_safe_in_time_and_can_be_resumed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The node that could not be restarted is undrained, and those that were are left alone."""
+    """The node that could not be restarted is undrained, and the restarted nodes are left alone."""
     nodes = Played("http://n1", at_risk=Counter({2: 1}))
     with pytest.raises(Failure) as stood:
         roll(nodes, monkeypatch, wait_s=0).run()

@@ -55,7 +55,7 @@ class Operator:
 def writing(cluster: AdminCluster) -> Iterator[Counter[str]]:
     """Produce to both partitions with acks=all, each record once; yield the names of the errors and how often each was.
 
-    A leader that moves is among them, since nothing is sent again.
+    Moved leaders count as errors, since no record is sent again.
     """
     from confluent_kafka import Producer
 
@@ -87,7 +87,7 @@ def writing(cluster: AdminCluster) -> Iterator[Counter[str]]:
 def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
     cluster: AdminCluster, tmp_path: Path
 ) -> None:
-    """Each only when the one before is in every ISR again."""
+    """Each restart waits until the previous node is in every ISR again."""
     operator, restarted = Operator(tmp_path), []
     leader = cluster.controller_id()
     running = raftlog("cluster", "restart", "--each", operator.command, "--wait", "60", cluster=cluster)
@@ -117,7 +117,7 @@ def test_each_node_is_restarted_once_the_leader_of_the_quorum_last(
 
 
 def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluster) -> None:
-    """The node is not left drained, and those that started since are left alone."""
+    """The node is not left drained, and nodes that restarted since are left alone."""
     url = cluster.admin_url(1)
     code, _, errors = invoke("cluster", "restart", "--each", "exit 3 # {id}", "--http", url)
     assert code == exits.FAILED
@@ -142,7 +142,7 @@ def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluste
 
 
 def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) -> None:
-    """With one node down, another's stop would leave one voter and one replica; it is safe once that one is back."""
+    """With one node down, a second stop would leave one voter and one replica; it is safe once the first is back."""
     cluster.kill(3)  # in the same moment it is not missed yet, and is in the ISRs
     url = cluster.admin_url(2)
     code, _, errors = invoke("node", "wait-safe", "--wait", "0", "--http", url)
@@ -162,7 +162,7 @@ def test_a_node_whose_stop_would_do_harm_is_waited_for(cluster: AdminCluster) ->
 
 
 def test_a_node_that_does_not_answer_is_not_waited_for(cluster: AdminCluster) -> None:
-    """It holds nobody up: whoever stops it may go on."""
+    """It delays no other node: the operator may go on."""
     cluster.stop(3)
     code, _, errors = invoke("node", "wait-safe", "--wait", "60", "--http", cluster.admin_url(3))
     assert code == exits.UNREACHABLE

@@ -41,7 +41,7 @@ def test_table_that_no_terminal_shows_has_a_line_for_each_row(capsys: pytest.Cap
 
 
 def test_table_without_rows_is_its_heading_at_any_width(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing to fold."""
+    """There are no rows to fold."""
     print_table([], COLUMNS, width=80)
     assert capsys.readouterr().out == "name  source  value\n"
 

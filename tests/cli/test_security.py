@@ -54,7 +54,7 @@ def as_(cluster: SecureCluster, tmp_path: Path) -> As:
 
 
 def test_users_are_there_from_the_first_moment(as_: As) -> None:
-    """The credentials that lay beside the metadata log are the cluster's; nobody had to log in to make them."""
+    """The cluster has the credentials that lay beside the metadata log; no login was needed to create them."""
     ran = as_("admin", "user", "list", "-J")
     assert json.loads(ran.stdout) == [
         {"user": user, "mechanism": "SCRAM-SHA-512", "iterations": 4096}
@@ -63,7 +63,7 @@ def test_users_are_there_from_the_first_moment(as_: As) -> None:
 
 
 def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(cluster: SecureCluster) -> None:
-    """`create_topic` logs in as the cluster's admin; nobody without a certificate talks to a controller."""
+    """`create_topic` logs in as the cluster's admin; a controller refuses clients without a certificate."""
     cluster.create_topic("made", partitions=2)
     assert len(cluster.partitions("made")) == 2
     context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
@@ -78,7 +78,7 @@ def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(cluster: Sec
 
 
 def test_the_http_api_takes_the_users_passwords(cluster: SecureCluster) -> None:
-    """Over HTTPS, as curl -u sends them; a wrong one is refused."""
+    """Over HTTPS, as curl -u sends them; a wrong password is refused."""
     context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
     statuses = []
     for password in (cluster.passwords["admin"], "wrong"):
@@ -96,7 +96,7 @@ def test_the_http_api_takes_the_users_passwords(cluster: SecureCluster) -> None:
 
 
 def test_a_user_is_set_logs_in_is_removed_and_logs_in_no_more(as_: As, tmp_path: Path) -> None:
-    """By a password from standard input, then by another one from a file; no output has either."""
+    """By a password from standard input, then by another password from a file; no output has either."""
     assert as_("admin", "user", "set", "alice", "--password-stdin", stdin=b"in wonderland\n").returncode == 0
     poll_until(
         lambda: as_("alice", "topic", "list", password="in wonderland").returncode == 0, "alice logs in"
@@ -259,7 +259,9 @@ def test_a_refusal_names_the_operation_and_the_resource(as_: As, cluster: Secure
 
 
 def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: SecureCluster) -> None:
-    """-F alone is enough for who may see brokers' settings: servers, authority, user and password are in the file."""
+    """-F alone suffices for a user that may see brokers' settings: servers, authority, user and password are in the
+    file.
+    """
     ran = as_("admin", "transactions", "list", "-J")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
     where = ("--http", cluster.admin_url())
@@ -282,7 +284,7 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
 def test_a_certificate_of_an_unknown_authority_is_told_by_address(
     as_: As, cluster: SecureCluster, tmp_path: Path
 ) -> None:
-    """In place of OpenSSL's words; the address is that of the broker, which may be one that it advertises."""
+    """Instead of OpenSSL's words; the address is the broker's, which may come from an advertised listener."""
     assert invoke("certs", str(tmp_path / "other"), "--host", "node1")[0] == 0
     mine, other = str(cluster.certificates.ca), str(tmp_path / "other" / "ca.pem")
     file = as_.settings("admin")
@@ -300,7 +302,7 @@ def test_a_password_of_a_file_does_not_leave_the_machine_in_the_clear(as_: As) -
 
 
 def test_records_are_read_without_a_right_to_any_group(as_: As, cluster: SecureCluster) -> None:
-    """Without -G nothing is committed; librdkafka asks for a coordinator, but its refusal hinders nobody."""
+    """Without -G no offset is committed; librdkafka asks for a coordinator, and ignores the refusal."""
     cluster.create_topic("alone", partitions=1)
     rule = ("--allow-principal", "User:writer", "--operation", "Read", "--operation", "Write")
     as_("admin", "acl", "add", *rule, "--topic", "alone")

@@ -1,4 +1,4 @@
-"""Claims about `raftlog server` before a node runs: how a config reaches it, and how it refuses a faulty one."""
+"""Claims about `raftlog server` before a node runs: the sources of its config, and the errors for a faulty config."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_properties_file_a_toml_file_and_overrides_reach_the_node(tmp_path, mo
 
 
 def test_every_fault_of_every_layer_is_printed_and_the_exit_code_is_2(tmp_path, capsys):
-    """All faults at once, by name; nothing was started."""
+    """All faults at once, by name; no node was started."""
     path = tmp_path / "node.properties"
     path.write_text("num.partitons=3\nlisteners=nowhere\n")
     with pytest.raises(SystemExit) as caught:
@@ -73,7 +73,7 @@ def test_a_corrupt_toml_file_is_refused_with_its_name(tmp_path, capsys, content)
 
 
 def test_a_missing_file_is_refused_with_its_name(tmp_path, capsys):
-    """A typing mistake in a path is as common as one in a setting; what else would be wrong without it is not told."""
+    """A typing mistake in a path is as common as in a setting; faults due to the missing file are not reported."""
     path = tmp_path / "absent.toml"
     with pytest.raises(SystemExit) as caught:
         read_config(path, ["num.partitons=3"])
@@ -90,7 +90,7 @@ def test_the_config_file_may_come_from_the_environment(monkeypatch):
 def test_secret_comes_from_the_file_that_the_environment_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """RAFTLOG_X_FILE for RAFTLOG_X, as container images do: the secret itself is in nobody's environment."""
+    """RAFTLOG_X_FILE for RAFTLOG_X, as container images do: the secret itself is in no process's environment."""
     (tmp_path / "secret").write_text("long and quite random\n")
     monkeypatch.setenv("RAFTLOG_CLUSTER_SECRET_FILE", str(tmp_path / "secret"))
     config = read_config(None, [])
@@ -101,7 +101,7 @@ def test_secret_comes_from_the_file_that_the_environment_names(
 def test_secrets_of_one_listener_come_from_files_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its users, for one, which are no business of those who list a container's variables; other settings do not."""
+    """For example its users, which are hidden from users that list a container's variables; other settings do not."""
     users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="long password";'
     (tmp_path / "users").write_text(users + "\n")
     (tmp_path / "node.properties").write_text(

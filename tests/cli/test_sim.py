@@ -55,7 +55,7 @@ def test_a_failed_seed_exits_1_and_says_how_to_replay_it_and_what_happened() -> 
 
 
 def test_all_stories_have_their_turn_seed_by_seed() -> None:
-    """As many seeds as there are scenarios tell each of them once, and a seed is replayed as the same scenario."""
+    """As many seeds as there are scenarios run each scenario once, and a seed is replayed as the same scenario."""
     request = body.Request(
         None,
         f"5..{4 + len(SCENARIOS)}",
@@ -74,7 +74,7 @@ def test_all_stories_have_their_turn_seed_by_seed() -> None:
 
 
 def test_a_sweep_ends_with_a_summary() -> None:
-    """Seeds, time, records, faults, those that never struck, each failure once more; no terminal: plain lines."""
+    """Seeds, time, records, faults, faults that never struck, each failure once more; no terminal: plain lines."""
     result = sim("--seeds", "1..4", "--keep-going")
     assert result.exit_code == 1
     assert "4 of 4 seeds, 1 failed" in result.output
@@ -84,7 +84,7 @@ def test_a_sweep_ends_with_a_summary() -> None:
 
 
 def test_a_long_sweep_in_which_a_fault_never_struck_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would prove nothing about that fault; a short one only tells, and so does one of another scenario."""
+    """It would be no evidence about that fault; a short sweep only reports it, as does a sweep of another scenario."""
     monkeypatch.setattr("raftlog_chaos.sweep.STRICT_SEEDS", 3)
     assert sim("--seeds", "4..9").exit_code == 0
     monkeypatch.setattr("raftlog_chaos.sweep.STRICT_SCENARIO", "three")

@@ -82,7 +82,7 @@ def test_a_rack_that_is_set_stays() -> None:
     ],
 )
 def test_a_config_that_has_no_room_for_the_brokers_is_refused(settings: dict[str, str], fault: str) -> None:
-    """The error names the setting; nothing was started."""
+    """The error names the setting; no broker was started."""
     with pytest.raises(CannotShare, match=fault):
         broker_overrides(config_of(**settings), 2)
 
@@ -109,7 +109,7 @@ def test_wrong_usage_ends_with_2(
 
 
 class Supervised:
-    """`raftlog server --brokers 3` that runs; its brokers' pids by node id, as /proc tells them."""
+    """`raftlog server --brokers 3` that runs; its brokers' pids by node id, as /proc shows them."""
 
     def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
         self.process = process
@@ -153,7 +153,7 @@ def supervised(home: Path) -> Iterator[Supervised]:
 
 @pytest.mark.slow
 def test_brokers_that_end_come_back_and_all_end_with_their_supervisor(tmp_path: Path) -> None:
-    """Three processes, one address to begin with; kill -9 of one, then SIGTERM, which leaves nobody."""
+    """Three processes, one bootstrap address; kill -9 of a broker, then SIGTERM, which ends all of them."""
     with supervised(tmp_path) as found:
         assert found.brokers() == {1, 2, 3}
         pids = found.pids()
@@ -172,7 +172,7 @@ def test_brokers_that_end_come_back_and_all_end_with_their_supervisor(tmp_path: 
 
 @pytest.mark.slow
 def test_brokers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
-    """Nobody would stop or restart them any more, and whoever starts the next supervisor needs their ports."""
+    """Without a supervisor they could not be stopped or restarted, and the next supervisor needs their ports."""
     with supervised(tmp_path) as found:
         pids = found.pids()
         found.process.kill()
@@ -189,7 +189,7 @@ def test_a_config_that_no_broker_can_use_ends_the_supervisor(tmp_path: Path) -> 
 
 
 def hold_ports(stack: ExitStack) -> int:
-    """Return a port that stays ours with its neighbours: the controller's, and those of two more brokers."""
+    """Return a port that is reserved with its neighbours: the controller's port, and the ports of two more brokers."""
     for _ in range(100):
         first = HeldPorts(1)
         stack.callback(first.release)

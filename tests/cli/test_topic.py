@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_topic_is_created_listed_described_grown_and_deleted(raftlog: CommandLine, name: str) -> None:
-    """The life of a topic, each step seen by the next one."""
+    """The life of a topic; each step sees the previous step."""
     made = raftlog(
         "topic", "create", name, "-p", "2", "--replication-factor", "3", "-c", "retention.ms=60000"
     )
@@ -72,7 +72,7 @@ def test_a_change_that_is_refused_changes_nothing(raftlog: CommandLine, name: st
 def test_record_without_a_key_is_refused_by_a_compacted_topic_with_what_to_do(
     raftlog: CommandLine, name: str
 ) -> None:
-    """librdkafka tells neither the record nor the reason."""
+    """librdkafka reports neither the record nor the reason."""
     raftlog("topic", "create", name, "-c", "cleanup.policy=compact")
     refused = raftlog("produce", "-t", name, stdin=b"no key\n")
     assert refused.returncode == 1
@@ -110,7 +110,7 @@ def test_trimming_moves_the_beginning_and_only_that(raftlog: CommandLine, name: 
 def test_each_outcome_has_its_exit_code_and_at_most_one_line(
     raftlog: CommandLine, code: int, arguments: list[str]
 ) -> None:
-    """Scripts tell them apart; people read one sentence."""
+    """Scripts distinguish them; people read one sentence."""
     raftlog("topic", "create", "there", "--if-not-exists")
     ran = raftlog(*arguments)
     assert ran.returncode == code, ran.stderr

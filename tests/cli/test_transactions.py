@@ -1,4 +1,4 @@
-"""`raftlog transactions …` against a cluster; that a hanging one is ended is shown in tests/node/test_hanging.py."""
+"""`raftlog transactions …` against a cluster; tests/node/test_hanging.py shows that a hanging transaction is ended."""
 
 from __future__ import annotations
 

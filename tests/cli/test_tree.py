@@ -121,7 +121,7 @@ sys.stderr.write(",".join(name for name in others if name in sys.modules))
 
 
 def complete(words: str) -> list[str]:
-    """Return what bash is told for a line whose last word is being typed."""
+    """Return bash's completions for a line whose last word is being typed."""
     environment = {
         **os.environ,
         "_RAFTLOG_COMPLETE": "complete_bash",

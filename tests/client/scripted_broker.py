@@ -16,7 +16,7 @@ from raftlog.protocol.message_builders import build_response, response_builders
 from tests.kit.waits import PATIENCE_S
 
 Answer = Callable[[int, int, Any], Any]
-"""Returns the response to (API key, version, request); None closes the connection, and SILENT sends nothing."""
+"""Returns the response to (API key, version, request); None closes the connection, and SILENT sends no bytes."""
 SILENT = object()
 _LENGTH = Struct(">i")
 

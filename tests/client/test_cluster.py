@@ -42,7 +42,7 @@ def test_a_request_that_only_reads_is_repeated_after_a_lost_response() -> None:
 
 
 def test_a_request_that_may_have_been_carried_out_is_not_repeated() -> None:
-    """A topic that is created twice would be reported as one that exists already."""
+    """A topic that is created twice would be reported as existing already."""
     with ScriptedBroker(lost_once(nothing)) as broker, broker.cluster() as cluster:
         with pytest.raises(Unreachable) as lost:
             cluster.ask(ApiKey.CREATE_TOPICS, lambda make: make.CreateTopicsRequest(topics=()))
@@ -58,7 +58,7 @@ def test_the_first_server_that_answers_is_asked() -> None:
 
 
 def test_a_server_that_hangs_costs_seconds_and_not_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It accepts connections and says nothing. Later rounds are longer, for a cluster that is slow as a whole."""
+    """It accepts connections and sends no bytes. Later rounds are longer, for a cluster that is slow as a whole."""
     waited: list[float] = []
     clock = [0.0]
 
@@ -173,7 +173,7 @@ def test_a_coordinator_that_moved_is_looked_for_again(moved: Any) -> None:
 
 
 def test_an_error_of_the_whole_response_is_raised() -> None:
-    """With the broker's message, if there is one."""
+    """With the broker's message, if there is any."""
 
     def answer(api_key: int, version: int, _request: Any) -> Any:
         return build_response(api_key, version, error_code=TopicAlreadyExists.code)
@@ -183,6 +183,6 @@ def test_an_error_of_the_whole_response_is_raised() -> None:
 
 
 def closed_port() -> int:
-    """Return a port on which nothing listens."""
+    """Return a port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         return int(held.getsockname()[1])

@@ -74,7 +74,7 @@ class BackgroundProducer:
             self.acknowledged = self.client.produce(
                 self.topic, self._numbers(), partition=self.partition, acks=self.acks, acked=self._count
             )
-        except BaseException as error:  # told to whoever waits
+        except BaseException as error:  # delivered to the waiting caller
             self._failure = error
 
     def _numbers(self) -> Iterator[bytes]:

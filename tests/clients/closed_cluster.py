@@ -1,4 +1,4 @@
-"""Real nodes whose clients must log in, and may do only what rules allow them."""
+"""Real nodes that require logins, and give clients only the rights in ACLs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SETTINGS = {
 
 
 class ClosedCluster:
-    """Nodes whose listener CLIENTS wants a login, for clients and for brokers; `admin` may do everything there."""
+    """Nodes with a listener CLIENTS that requires a login of clients and brokers; `admin` has all rights there."""
 
     def __init__(self, cluster: Cluster, ports: list[int]) -> None:
         self.cluster = cluster

@@ -1,4 +1,4 @@
-"""Raw requests to whoever coordinates a group or a transactional id, in any version, and the codes of their answers."""
+"""Raw requests to the coordinator of a group or a transactional id, in any version, and the codes of the responses."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def ask(address: str, api: ApiKey, version: int, **fields: Any) -> Any:
 
 
 class CoordinatorClient:
-    """Asks whoever coordinates a group or a transactional id by now."""
+    """Sends requests to the current coordinator of a group or a transactional id."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._any = cluster.nodes[1].address
 
     def ask(self, name: str, api: ApiKey, version: int, *, kind: int = GROUP, **fields: Any) -> Any:
-        """Return the coordinator's answer, as soon as there is one."""
+        """Return the coordinator's response, as soon as there is a coordinator."""
 
         def question() -> Any:
             found = ask(self._any, ApiKey.FIND_COORDINATOR, 2, key=name, key_type=kind)

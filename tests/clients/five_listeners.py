@@ -53,7 +53,7 @@ _ADMIN = b64encode(f"admin:{ADMIN_PASSWORD}".encode()).decode()
 
 
 class Way(NamedTuple):
-    """A way in, and the user who comes by it."""
+    """A way in, and its user."""
 
     listener: str
     mechanism: str = ""
@@ -84,7 +84,7 @@ WAYS = (
 
 
 class Hand(NamedTuple):
-    """The credentials of one attempt. A right one of its way is believed; a wrong one differs in one thing."""
+    """The credentials of one attempt. The right credentials are accepted; wrong credentials differ in one point."""
 
     protocol: str
     mechanism: str
@@ -98,7 +98,7 @@ class Hand(NamedTuple):
 
 
 class FiveListeners:
-    """The cluster, with one topic for each user, to which no other one may write."""
+    """The cluster, with a topic for each user, which only that user may write to."""
 
     def __init__(self, cluster: AdminCluster, folder: Path, provider: IdentityProvider) -> None:
         self.cluster = cluster
@@ -176,7 +176,7 @@ def judge(here: FiveListeners, way: Way, attempt: Callable[[str, Hand, str], str
 
 
 def _counted_as(way: Way) -> str:
-    """Return the labels of the count that a wrong attempt adds to; empty: it may be the client alone who knows."""
+    """Return the labels of the count that a wrong attempt adds to; empty: perhaps only the client notices."""
     if way.mechanism:
         reason = "bad_signature" if way.mechanism == "OAUTHBEARER" else "wrong_credentials"
         return f'mechanism="{way.mechanism}",reason="{reason}"'
@@ -190,7 +190,7 @@ def topic_of(user: str) -> str:
 
 @contextmanager
 def five_listeners(folder: Path) -> Iterator[FiveListeners]:
-    """Run the nodes, whose brokers reach each other over SASL_SSL; keys come from a file and from an address."""
+    """Run the nodes; brokers reach each other over SASL_SSL; keys come from a file and from an address."""
     authority, stranger = Authority(folder), Authority(folder, "stranger")
     keystores = {node_id: authority.issue(f"node-{node_id}") for node_id in range(1, NODES + 1)}
     authority.issue("carol", common_name="carol")

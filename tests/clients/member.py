@@ -1,8 +1,8 @@
 """A program: one consumer of a group, `member.py KIND BOOTSTRAP TOPIC GROUP ASSIGNOR [INSTANCE]`.
 
-ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. INSTANCE makes it static. It ends
-when its input does. It tells, a line each: `has 0 2` when its partitions change, `gave 2` for what was taken from it,
-and `read VALUE` for each record before that is committed.
+ASSIGNOR is roundrobin, cooperative-sticky, or consumer: the protocol of KIP-848. INSTANCE makes it static. It ends when
+its input does. It prints lines: `has 0 2` when its partitions change, `gave 2` for revoked partitions, and `read VALUE`
+for each record before that is committed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def tell(*words: object) -> None:
 
 
 class Share:
-    """Tells when it changes."""
+    """Prints its partitions when they change."""
 
     def __init__(self) -> None:
         self._told: list[int] | None = None
@@ -42,7 +42,7 @@ class Share:
             tell("has", *now)
 
     def loses(self, topic_partitions: Iterable[Any]) -> None:
-        """Tell what was taken from it."""
+        """Print the revoked partitions."""
         lost = sorted(each.partition for each in topic_partitions)
         tell("gave", *lost)
         self.is_now(each for each in self._told or () if each not in lost)

@@ -1,6 +1,6 @@
-"""Members of a group as processes, so that a kill is a kill: what they have read and own, as they tell it themselves.
+"""Members of a group as processes, so that a kill is a kill: they report their records and partitions themselves.
 
-A member is any program that keeps to member.py's lines, whatever it is written in.
+A member is any program that prints member.py's lines, in any language.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def python_kind(library: str, assignor: str = "roundrobin") -> MemberKind:
 
 
 class MemberProcess:
-    """A consumer. `values` are those of the records that it read, `partitions` its own now, `revoked` in order."""
+    """A consumer. `values` are the values of its records, `partitions` its current partitions, `revoked` in order."""
 
     def __init__(
         self, kind: MemberKind, bootstrap: str, topic: str, group: str, *, instance_id: str | None = None
@@ -48,7 +48,7 @@ class MemberProcess:
         self.partitions: frozenset[int] = frozenset()
         self.revoked: list[int] = []
         self.fenced: list[bytes] = []
-        """Each time that it heard to be no member any more: only who stood still may."""
+        """Each time that it was fenced: only a stalled member may be."""
         self.stood_still = False
         self.complaints: deque[bytes] = deque(maxlen=MOST_COMPLAINTS)
         """The last lines that are none of the above, of standard error too."""
@@ -113,7 +113,7 @@ class MemberProcess:
 
 
 class GroupMembers:
-    """The members of one group, the dead ones too."""
+    """The members of one group, including dead members."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, *, partitions: int) -> None:
         self.group = group
@@ -126,7 +126,7 @@ class GroupMembers:
         return f"{self.group}: {self.everybody}"
 
     def join(self, *kinds: MemberKind, instance_id: str | None = None) -> None:
-        """Start members; with an instance id one that is static (KIP-345)."""
+        """Start members; with an instance id a static member (KIP-345)."""
         for kind in kinds:
             self.members.append(MemberProcess(kind, *self._where, instance_id=instance_id))
             self.everybody.append(self.members[-1])

@@ -1,4 +1,4 @@
-"""Clusters whose logs are looked through, and what lies on a node's disk."""
+"""Clusters with checks of their logs, and the files on a node's disk."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def events(cluster: Cluster, node_id: int) -> list[dict[str, Any]]:
 def violations(
     cluster: Cluster, expected: Callable[[dict[str, Any]], bool] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the logged events that tell of a bug, or need a person and were not expected."""
+    """Return the logged events that indicate a bug, or need an operator and were not expected."""
     return [
         event
         for node_id in cluster.nodes
@@ -86,7 +86,7 @@ def view(cluster: Cluster, topic: str, partition: int = 0) -> PartitionView | No
 
 
 def leader_of(cluster: Cluster, topic: str, partition: int = 0) -> int:
-    """Return the leader of a partition, as soon as there is one that runs."""
+    """Return the leader of a partition, as soon as it runs."""
     found: list[int] = []
 
     def known() -> bool:
@@ -107,7 +107,7 @@ def wait_isr(cluster: Cluster, topic: str, isr: Iterable[int], partition: int = 
         try:
             views = [view_topic(cluster.nodes[node_id].address, topic) for node_id in cluster.running_ids()]
         except (OSError, ConnectionClosed):
-            return False  # one that has just been started
+            return False  # a node that has just been started
         return all(each is not None and each[partition].isr == frozenset(isr) for each in views)
 
     cluster.wait_until(reached, f"the ISR of {topic}-{partition} is {sorted(isr)}")

@@ -1,4 +1,4 @@
-"""A client of a few lines that says exactly the bytes it is told to: what no library would send, and plain questions.
+"""A client of a few lines that sends given bytes: requests that no library would send, and plain requests.
 
 Old, not flexible versions only. Every wait is bounded.
 """
@@ -49,7 +49,7 @@ class RawClient:
             self._socket.sendall(data)
 
     def finish(self) -> None:
-        """Send nothing more, as a client that died in the middle."""
+        """Send no more bytes, as a client that died in the middle."""
         with suppress(OSError):  # closed by the node already
             self._socket.shutdown(socket.SHUT_WR)
 

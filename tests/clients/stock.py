@@ -58,7 +58,7 @@ class Config(NamedTuple):
 
 
 def nothing() -> None:
-    """Do nothing."""
+    """Do no work."""
 
 
 class StockClient(ABC):
@@ -148,7 +148,7 @@ class StockClient(ABC):
 
     @abstractmethod
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """Return the first offset with this timestamp or a later one."""
+        """Return the first offset with at least this timestamp."""
 
     @abstractmethod
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:

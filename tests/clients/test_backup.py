@@ -182,7 +182,7 @@ def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, tmp_
 
 
 def test_backups_of_two_times_are_refused_together(original, tmp_path):
-    """A node that ran again has lost nothing, but its old backup has: the two together would."""
+    """A node that ran again has lost no record, but its old backup has: the two together would."""
     code, _, err = run("backup", "-c", original.nodes[1].config_path, tmp_path / "early")
     assert (code, "in use by another process: stop the node first" in err) == (1, True)
     assert not (tmp_path / "early").exists()
@@ -209,7 +209,7 @@ def cluster_id_of(cluster: Cluster) -> str:
 
 
 def test_a_copy_runs_beside_the_original_and_they_never_mix(tmp_path):
-    """They have one secret, and nodes of the copy are told the original's addresses by mistake."""
+    """They share a secret, and nodes of the copy get the original's addresses by mistake."""
     with Cluster(3, directory=tmp_path / "original", settings=SECRET) as original:
         original.create_topic(TOPIC, partitions=PARTITIONS, settings=CONFIGS)
         fill(original, 0, 300)
@@ -249,7 +249,7 @@ def keys(*numbers: int) -> list[str]:
 
 
 def refuse_voter_of_another_cluster(copy: Cluster, original: Cluster) -> None:
-    """Start a node of the copy with the original's voters: it finds no quorum, and is told why."""
+    """Start a node of the copy with the original's voters: it finds no quorum, and logs the reason."""
     voters = "controller.quorum.voters"
     node, right = copy.nodes[3], copy.nodes[3].setting(voters)
     assert copy.stop(3) == 0
@@ -279,7 +279,7 @@ def refuse_broker_of_another_cluster(copy: Cluster, original: Cluster) -> None:
 
 
 def test_one_nodes_older_backup_is_refilled_from_the_others(original, tmp_path):
-    """It comes back first, with logs and metadata of before; nothing that was acknowledged since is lost."""
+    """It comes back first, with logs and metadata of before; no record acknowledged since is lost."""
     original.stop(3)
     node, folder = original.nodes[3], tmp_path / "early"
     assert run("backup", "-c", node.config_path, folder)[0] == 0

@@ -1,7 +1,8 @@
-"""Bad input to the coordinators of live nodes, said by raw requests: the protocol's own error each, and nobody suffers.
+"""Bad input to the coordinators of live nodes by raw requests: each gets the protocol's own error, without side
+effects.
 
-A member of a classic group, one of a group of KIP-848 and a transactional producer are there meanwhile; after each
-mistake the members go on as if nothing had been said.
+A member of a classic group, a member of a group of KIP-848 and a transactional producer run meanwhile; after each
+mistake they go on undisturbed.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class UndisturbedClients(NamedTuple):
     producer_epoch: int
 
     def in_group(self, **fields: Any) -> dict[str, Any]:
-        """Return who says something in the classic group."""
+        """Return a function that sends requests for the classic group."""
         who = {"group_id": CLASSIC, "member_id": self.member_id, "generation_id": self.generation}
         return {**who, **fields}
 
@@ -91,7 +92,7 @@ class UndisturbedClients(NamedTuple):
         return committing(COMMIT, 8, metadata=metadata, **who)
 
     def in_transaction(self, **fields: Any) -> dict[str, Any]:
-        """Return who says something about the transaction."""
+        """Return a function that sends requests for the transaction."""
         who = {
             "transactional_id": OWNER,
             "producer_id": self.producer_id,
@@ -283,7 +284,7 @@ def test_each_mistake_in_a_consumer_group_request_has_its_error_code(
 def test_each_mistake_in_a_transaction_request_has_its_error_code(
     residents: UndisturbedClients, mistake: BadRequest
 ) -> None:
-    """A timeout over the maximum, an unknown producer, nothing to end: each has its code."""
+    """A timeout over the maximum, an unknown producer, no open transaction: each has its code."""
     fields = mistake.says(residents)
     asked = residents.coordinators.ask
     answer = asked(mistake.name, mistake.api, mistake.version, kind=TRANSACTION, **fields)
@@ -310,7 +311,7 @@ IN_BOTH = {
 def test_each_mistake_in_a_transactional_commit_has_its_error_code(
     residents: UndisturbedClients, mistake: BadRequest
 ) -> None:
-    """KIP-447: who is not in the group's generation commits nothing, whatever the transaction; nothing pends after."""
+    """KIP-447: only members of the group's generation commit, whatever the transaction; no offset is pending after."""
     fields = mistake.says(residents)
     answer = residents.coordinators.ask(mistake.name, mistake.api, mistake.version, **fields)
     assert codes_of(answer) == {mistake.code}, answer

@@ -1,4 +1,4 @@
-"""Bad input on the wire of live nodes: the right error, or the connection closed; nothing else is disturbed.
+"""Bad input on the wire of live nodes: the right error, or the connection closed; no other client is disturbed.
 
 After each test a canary on the same node still produces, and no node has grown or died.
 """
@@ -133,7 +133,7 @@ def test_the_log_says_what_knocked_at_the_wrong_door(three: Cluster, home: tuple
 
 
 def test_a_frame_that_never_ends_is_let_go_with_its_connection(home: tuple[str, str]) -> None:
-    """Half a frame and then nothing; memory follows what came, not what was announced."""
+    """Half a frame and then silence; memory follows the received bytes, not the announced size."""
     wires = [RawClient(home[1]) for _ in range(40)]
     for wire in wires:
         wire.send(struct.pack(">i", REQUEST_MAX_BYTES) + frame(METADATA, 1)[4:])
@@ -165,7 +165,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(home: tuple
 
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_old_produce_versions_are_advertised_but_refused(home: tuple[str, str], version: int) -> None:
-    """Older librdkafka wants to see Produce v0; what uses it is told UNSUPPORTED_VERSION (KAFKA-18659)."""
+    """Older librdkafka wants to see Produce v0; a client that uses it gets UNSUPPORTED_VERSION (KAFKA-18659)."""
     body = produce_body(home[0], ONE)[2:]  # without a transactional id
     with RawClient(home[1]) as wire:
         assert produced(wire.ask(PRODUCE, version, body))[0] == UNSUPPORTED_VERSION
@@ -233,7 +233,7 @@ def test_a_batch_that_lies_is_refused_and_the_connection_goes_on(home: tuple[str
 
 
 def test_a_batch_that_lies_leaves_no_trace_in_the_log(three: Cluster, home: tuple[str, str]) -> None:
-    """A refused record takes no offset and is served to nobody."""
+    """A refused record takes no offset and is never served."""
     topic, address = home
     with RawClient(address) as wire:
         _, before = produced(wire.ask(PRODUCE, 3, produce_body(topic, ONE)))
@@ -319,7 +319,7 @@ def test_garbage_in_any_api_is_answered_or_closes(home: tuple[str, str], garbage
 
 
 def _read_to_the_end(wire: RawClient) -> None:
-    """Take what comes until the node closes, which it does since nothing more is sent. Raises TimeoutError."""
+    """Read until the node closes, which it does since no more is sent. Raises TimeoutError."""
     try:
         while True:
             assert Reader(wire.receive()).int32() == 7

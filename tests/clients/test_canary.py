@@ -1,6 +1,6 @@
-"""Claims about secrets: recognisable ones are put into a cluster, every door is used, and none comes out of any.
+"""Claims about secrets: recognisable secrets are put into a cluster, every output is read, and none contains them.
 
-A password, key or token that somebody typed and that was wrong must not come out either.
+This includes a wrong password, key or token that was typed.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Canary(NamedTuple):
     authority: Authority
     port: int
     key_texts: tuple[str, str]
-    """A line of the TLS key, and one of it under its password."""
+    """A line of the TLS key, and a line of the same key under its password."""
     outputs: dict[str, str]
 
     def settings(self, user: str, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
@@ -145,7 +145,7 @@ def canary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
 
 
 def use_kafka(canary: Canary) -> None:
-    """Log in well and badly, produce, consume, describe, and try to set what nobody may set."""
+    """Log in with right and wrong credentials, produce, consume, describe, and try to change read-only settings."""
     admin = canary.admin()
     made = UserScramCredentialUpsertion(
         "alice", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), SCRAM.encode()
@@ -256,7 +256,7 @@ class Told(NamedTuple):
 
 
 def _fetch(url: str, path: str, token: str, *, method: str = "GET", body: Any = None) -> Told:
-    """Of a stream of events, which does not end by itself, the first one."""
+    """Return the response. Of a stream of events, which does not end by itself, return the first event."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=PATIENCE_S)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -271,7 +271,7 @@ def _fetch(url: str, path: str, token: str, *, method: str = "GET", body: Any = 
 
 
 def use_commands(canary: Canary, folder: Path) -> None:
-    """Show settings by the command line, and start a node whose files are wrong."""
+    """Show settings by the command line, and start a node with invalid files."""
     client = folder / "admin.properties"
     client.write_text("".join(f"{name}={value}\n" for name, value in canary.settings("admin", PLAIN).items()))
     run = CommandLine(f"{HOST}:{canary.port}")

@@ -62,7 +62,7 @@ def test_a_client_hears_nothing_of_client_metrics_while_nobody_asks_for_them(one
 
 
 def test_librdkafkas_clients_push_what_they_are_asked_for(one: AdminCluster) -> None:
-    """A producer whose name matches is shown in /metrics with its numbers; one that does not match is not there."""
+    """A producer with a matching name is shown in /metrics with its numbers; other producers are not."""
     subscribe(one, "asked", **{"metrics": "*", "interval.ms": str(PUSH_MS), "match": "client_id=asked-.*"})
     common = {"bootstrap.servers": one.bootstrap_servers, "log_level": 2}
     asked, other = (Producer({**common, "client.id": name}) for name in ("asked-1", "other-1"))

@@ -18,7 +18,9 @@ def raftlog(three: Cluster) -> CommandLine:
 
 @pytest.fixture(scope="module")
 def orders(raftlog: CommandLine) -> str:
-    """A topic of six partitions, two records of one key in one of them, as in the tutorial. No test changes it."""
+    """A topic of six partitions, two records with the same key in one partition, as in the tutorial. No test changes
+    it.
+    """
     topic = "command-line"
     created = raftlog.process("topic", "create", topic, "--partitions", "6", "--replicas", "3")
     assert (created.returncode, created.stdout) == (0, f"{topic} created\n"), created.stderr
@@ -60,7 +62,7 @@ def test_a_partition_that_is_not_there_is_named_at_once(raftlog, orders, command
 
 
 def test_every_refusal_is_one_line_and_has_its_exit_code(raftlog, orders):
-    """Scripts tell them apart: 1 failed, 3 not found, 4 exists."""
+    """Scripts distinguish them: 1 failed, 3 not found, 4 exists."""
     for code, *arguments in (
         (exits.EXISTS, "topic", "create", orders),
         (exits.FAILED, "topic", "create", "two", "--replicas", "9"),

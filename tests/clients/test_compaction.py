@@ -76,7 +76,7 @@ def test_every_library_reads_the_newest_value_of_each_key(
 
 
 def test_a_deleted_key_goes_with_its_tombstone(three: Cluster, topic: str) -> None:
-    """A record without a value takes the key away; after delete.retention.ms nothing tells of it any more."""
+    """A record without a value removes the key; after delete.retention.ms the tombstone goes, too."""
     client = Confluent(three.bootstrap_servers)
     client.create_topic(topic, 1, 3, **CONFIGS)
     overwrite(client, topic, 0)
@@ -100,7 +100,7 @@ def overwrite_others(client: StockClient, topic: str, number: int) -> None:
 
 
 def test_a_record_without_a_key_is_refused(three: Cluster, topic: str) -> None:
-    """INVALID_RECORD, as Kafka; the topic takes the next one that has a key."""
+    """INVALID_RECORD, as Kafka; the topic takes the next record with a key."""
     client = Confluent(three.bootstrap_servers)
     client.create_topic(topic, 1, 3, **CONFIGS)
     with pytest.raises(ClientRefused) as refused:

@@ -18,7 +18,7 @@ LARGE = [b"%d " % number * 40_000 for number in range(3)]
 def test_all_replicas_hold_the_topics_codec_and_every_library_reads_it(
     stock: StockClient, three: Cluster, topic: str, compression_type: str
 ) -> None:
-    """Small batches and large ones, sent with another codec and without."""
+    """Small batches and large batches, sent with another codec and without."""
     stock.create_topic(topic, 1, 3, compression_type=compression_type)
     other = "gzip" if compression_type != "gzip" else "lz4"
     stock.produce(topic, VALUES, partition=0, compression=other)

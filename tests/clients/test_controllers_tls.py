@@ -1,7 +1,7 @@
-"""Real nodes with TLS on every path: clients, brokers, voters, and a broker that has no vote.
+"""Real nodes with TLS on every path: clients, brokers, voters, and a broker without a vote.
 
-Controllers demand certificates of those who connect. A node that cannot show the right one is refused, and each side
-says in one line what to mend.
+Controllers require client certificates. A node that cannot show the right certificate is refused, and each side says in
+one line what to mend.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Secured(NamedTuple):
         return client
 
     def configure(self, node_id: int, changes: Mapping[str, str | None]) -> None:
-        """Change settings of a node, before its next start; None takes one out."""
+        """Change settings of a node, before its next start; None removes a setting."""
         path = self.cluster.nodes[node_id].config_path
         lines = dict(line.split("=", 1) for line in path.read_text().splitlines())
         merged: dict[str, str | None] = {**lines, **changes}
@@ -68,13 +68,13 @@ class Secured(NamedTuple):
         )
 
     def wait_for(self, event: str, reason: str, *node_ids: int) -> None:
-        """Wait until one of the nodes has said so."""
+        """Wait until a node has logged it."""
         self.cluster.wait_until(lambda: self.lines(event, reason, *node_ids) > 0, f"{event}: {reason}")
 
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Looked through at the end: nothing was logged that needs a person, but where a node was not to start."""
+    """Checked at the end: no line needs an operator, except from a node that was not to start."""
     folder = tmp_path_factory.mktemp("certificates")
     authority = Authority(folder)
     keystores = {node_id: authority.issue(f"node-{node_id}") for node_id in NODES}
@@ -153,7 +153,7 @@ def test_certificates_are_renewed_while_controllers_and_the_observer_go_on(
 
 
 def test_a_kafka_client_is_served_at_a_controllers_listener(secured: Secured) -> None:
-    """KIP-919 over TLS: the connection is handed over to those who serve Kafka clients."""
+    """KIP-919 over TLS: the connection is handed over to the server for Kafka clients."""
     context = secured.authority.client(secured.keystores[OBSERVER])
     address = HOST, secured.cluster.addresses[1].controller_port
     with (

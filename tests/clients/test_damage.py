@@ -1,4 +1,4 @@
-"""Bit rot in a replica's log: nobody reads it, another replica leads, and it is repaired from that one."""
+"""Bit rot in a replica's log: it is never served, another replica leads, and its log is repaired from there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def is_told_of(event: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Three nodes; each test leaves all of them running. However long it takes, nothing counts as checked before."""
+    """Three nodes; each test leaves all of them running. However long it takes, no log counts as checked before."""
     settings = {"log.flush.offset.checkpoint.interval.ms": str(60 * 60 * 1000)}
     with run_checked(3, errors=is_told_of, settings=settings) as running:
         yield running
@@ -104,7 +104,7 @@ def repaired(cluster: Cluster, topic: str) -> None:
 def test_leader_that_reads_rotten_bytes_hands_over_and_is_repaired(
     cluster: Cluster, topic: str, library: type[StockClient]
 ) -> None:
-    """A clean start trusts its files until they are read: then whoever reads gets the right bytes, from another."""
+    """A clean start trusts its files until they are read: then the client gets the right bytes from another."""
     records = filled(cluster, topic, **SEGMENTED)
     victim = leader_of(cluster, topic)
     assert cluster.stop(victim) == 0
@@ -168,7 +168,7 @@ def test_damaged_node_that_comes_back_first_waits_for_the_other(cluster: Cluster
 def test_only_replica_that_is_damaged_serves_what_is_sound_until_an_unclean_election(
     cluster: Cluster, topic: str
 ) -> None:
-    """Nobody else has the records: readable up to the damage, closed for producers, until somebody decides."""
+    """No other replica has the records: readable up to the damage, closed for producers, until an operator decides."""
     records = filled(cluster, topic, replicas=1, segment_bytes="262144")
     victim = leader_of(cluster, topic)
     cluster.kill(victim)

@@ -40,7 +40,7 @@ def closed() -> Iterator[ClosedCluster]:
 
 
 class Person:
-    """`raftlog token …` as a user, whose settings are in a file."""
+    """`raftlog token …` as a user with settings in a file."""
 
     def __init__(self, closed: ClosedCluster, folder: Path, user: str) -> None:
         self._run = CommandLine(closed.bootstrap_servers)

@@ -1,6 +1,6 @@
 """confluent-kafka, kafka-python and aiokafka in one group, members killed and added: every record is processed.
 
-Each member is a process of its own, so that a kill is a kill. It tells what it has read, then commits.
+Each member is a process of its own, so that a kill is a kill. It prints each record, then commits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ KINDS = [python_kind(library) for library in ("confluent", "kafka-python", "aiok
 
 @pytest.mark.nightly
 def test_clients_of_all_libraries_share_a_group_while_members_come_and_go(three: Cluster, topic: str) -> None:
-    """Three libraries, one killed, one added, one that leaves, and the coordinator killed: nothing is left out."""
+    """Three libraries; members are killed, added and leave, and the coordinator is killed: no record is skipped."""
     writer = Confluent(three.bootstrap_servers)
     writer.create_topic(topic, PARTITIONS, 3)
     sent: set[bytes] = set()

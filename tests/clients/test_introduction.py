@@ -1,4 +1,4 @@
-"""The first steps of a reader of a Kafka introduction, with each stock library. Nothing here hurts a node."""
+"""The first steps of a reader of a Kafka introduction, with each stock library. No node is harmed here."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_same_read_gives_the_same_records_in_the_order_they_were_sent(
 
 
 def test_a_topic_without_numbers_gets_the_brokers_defaults(stock: StockClient, topic: str) -> None:
-    """CreateTopics with -1 (KIP-464), and a topic that comes to be because somebody produces to it."""
+    """CreateTopics with -1 (KIP-464), and a topic created by a producer's first request."""
     names = [f"{topic}-auto"]
     stock.produce(names[0], [b"be"])
     if stock.leaves_numbers_to_the_broker:
@@ -149,7 +149,9 @@ def test_an_explicit_partition_wins_over_the_key(stock: StockClient, topic: str)
 def test_records_without_a_key_spread_evenly(stock: StockClient, topic: str) -> None:
     """No partition gets less than half or more than double its share of 400 records (chance of failing: 1e-8)."""
     stock.create_topic(topic, NUM_PARTITIONS, 1)
-    for partition in range(NUM_PARTITIONS):  # librdkafka leaves out whose leader it is not connected to yet
+    for partition in range(
+        NUM_PARTITIONS
+    ):  # librdkafka leaves out partitions of leaders that it is not connected to yet
         stock.produce(topic, [b"here"], partition=partition)
     acknowledged = stock.produce(topic, [b"anywhere"] * 400)
     shares = Counter(record_metadata.partition for record_metadata in acknowledged)

@@ -108,7 +108,7 @@ def test_the_shipped_samples_of_a_controller_and_a_broker_serve_together(samples
 
 
 def test_the_shipped_sample_of_a_broker_alone_says_what_to_add(samples: SampleProcesses) -> None:
-    """One line in the log, and the process ends: nobody waits for a quorum that cannot be found."""
+    """One line in the log, and the process ends: it does not wait for a quorum that cannot be found."""
     broker = samples.start(2, BROKER)
     assert broker.wait() == 2
     assert f"add controller.quorum.voters=ID@localhost:{samples.controller_port}" in broker.log_tail()

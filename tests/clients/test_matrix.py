@@ -100,7 +100,7 @@ def test_an_assigned_consumer_seeks_to_offsets_and_times(stock: StockClient, top
 
 
 def test_a_group_of_one_resumes_where_it_committed(stock: StockClient, topic: str) -> None:
-    """JoinGroup to LeaveGroup twice over: nothing comes twice, nothing is left out."""
+    """JoinGroup to LeaveGroup twice over: each record comes once."""
     stock.create_topic(topic, 3, 3)
     for partition in range(3):
         stock.produce(topic, VALUES[:20], partition=partition)

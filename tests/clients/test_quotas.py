@@ -1,4 +1,4 @@
-"""Claims about stock clients of librdkafka that have quotas: they are slowed, and told so (KIP-13, KIP-219)."""
+"""Claims about stock clients of librdkafka with quotas: they are slowed, and see it (KIP-13, KIP-219)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.waits import PATIENCE_S, until
 
 RECORD = b"x" * 50_000
 FEW, MANY = 10, 40
-"""Records: those that pass at once by a quota of one of them a second, and more."""
+"""Numbers of records: few pass at once by a quota of 1 per second, many do not."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def client_settings(cluster: AdminCluster, client_id: str, events: list[Any]) ->
 
 
 def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(one: AdminCluster) -> None:
-    """One without a quota is not; how long it takes is not judged here."""
+    """A producer without a quota is not throttled; how long it takes is not judged here."""
     limit(one, "greedy", f"producer_byte_rate={20 * len(RECORD)}")
     events: list[Any] = []
     modest_events: list[Any] = []
@@ -89,7 +89,7 @@ def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(one: AdminClu
 
 
 def test_a_consumer_is_told_that_it_is_throttled_and_reads_all(one: AdminCluster) -> None:
-    """Fetches are answered empty meanwhile, and nothing is skipped or read twice."""
+    """Fetch responses are empty meanwhile, and no record is skipped or read twice."""
     producer = Producer({"bootstrap.servers": one.bootstrap_servers})
     for number in range(MANY):
         producer.produce("read", RECORD, key=str(number), partition=0)

@@ -37,7 +37,7 @@ def admin(four: Cluster) -> Iterator[KafkaAdminClient]:
 
 @contextmanager
 def admin_of(cluster: Cluster) -> Iterator[KafkaAdminClient]:
-    """A client that knows only nodes that run: it does not try another when one is away."""
+    """A client that knows only running nodes: it does not try another when a node is away."""
     bootstrap = [cluster.nodes[node_id].address for node_id in sorted(cluster.running_ids())]
     with closing(KafkaAdminClient(bootstrap_servers=bootstrap)) as client:
         yield client
@@ -57,7 +57,7 @@ def move(admin: KafkaAdminClient, topic: str, replicas: Sequence[int] | None, pa
 
 
 def wait_moved(cluster: Cluster, topic: str, replicas: Sequence[int]) -> None:
-    """Wait until exactly these hold the topic's first partition, all in sync, and nobody else has a folder of it."""
+    """Wait until exactly these brokers hold the topic's first partition, all in sync, and no other has its folder."""
 
     def moved() -> bool:
         seen = view(cluster, topic)
@@ -73,7 +73,7 @@ def wait_moved(cluster: Cluster, topic: str, replicas: Sequence[int]) -> None:
 def test_partition_moves_to_other_brokers_under_a_producer(
     four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str
 ) -> None:
-    """KIP-455: nothing acknowledged is lost, the leader hands over at the end, the old replicas' logs go."""
+    """KIP-455: no acknowledged record is lost, the leader hands over at the end, the old replicas' logs go."""
     place(client, topic, [[1, 2]], min_insync_replicas="2")
     with BackgroundProducer(client, topic) as stream:
         stream.wait_acked(SOME)
@@ -87,7 +87,7 @@ def test_partition_moves_to_other_brokers_under_a_producer(
 def test_reassignment_that_cannot_go_on_is_listed_and_cancelled(
     four: Cluster, client: Confluent, topic: str
 ) -> None:
-    """The old replicas serve on while the new one is away; cancelling leaves them alone again."""
+    """The old replicas serve on while the new replica is away; cancelling leaves them alone again."""
     place(client, topic, [[1, 2]])
     four.kill(4)
     try:
@@ -126,7 +126,7 @@ def test_replication_factor_grows_and_shrinks(
 def test_impossible_replicas_are_refused(
     four: Cluster, client: Confluent, admin: KafkaAdminClient, topic: str, replicas: list[int]
 ) -> None:
-    """Each partition is judged on its own, and what is refused changes nothing."""
+    """Each partition is judged on its own, and refused changes have no effect."""
     place(client, topic, [[1, 2], [2, 1]])
     asked_for = {TopicPartition(topic, 0): replicas, TopicPartition(topic, 1): [1, 2]}
     answers = admin.alter_partition_reassignments({**asked_for, TopicPartition(topic, 9): [1]})

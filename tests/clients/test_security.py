@@ -55,7 +55,7 @@ def rule(
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_logs_in_with_the_right_password_only(closed: ClosedCluster, mechanism: str) -> None:
-    """A wrong password, and a user who is not there, are the same error."""
+    """A wrong password and an unknown user are the same error."""
     found = AdminClient(closed.login("alice", mechanism)).list_topics(timeout=PATIENCE_S)
     assert len(found.brokers) == NODES
     assert found.topics == {}
@@ -172,7 +172,7 @@ def test_an_expression_brings_what_its_user_may_describe(closed: ClosedCluster) 
             message = consumer.poll(0.1)
             had = {each.topic for each in consumer.assignment()}
             error = None if message is None else message.error()
-            # the broker that is asked first may hear of the rule for the group a moment after the one that took it
+            # the broker that is asked first may learn of the group's ACL a moment after the broker that created it
             is_early = error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and not had
             assert error is None or is_early, error
             return had == set(topics)

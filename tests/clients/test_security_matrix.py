@@ -117,7 +117,7 @@ def test_librdkafka_fetches_its_tokens_itself(here: FiveListeners, tmp_path: Pat
 
 
 def test_tokens_that_nobody_signed_are_refused(here: FiveListeners) -> None:
-    """Those that librdkafka makes itself, as Kafka takes them by default."""
+    """Tokens that librdkafka makes itself, as Kafka accepts them by default."""
     unsigned = {
         "bootstrap.servers": here.bootstrap("LOGINS"),
         "security.protocol": "SASL_PLAINTEXT",
@@ -236,7 +236,7 @@ CELLS = [
 
 @pytest.mark.parametrize(("client", "way"), CELLS)
 def test_a_client_gets_in_with_the_right_credentials_only(here: FiveListeners, client: str, way: Way) -> None:
-    """As the user whom they prove, who alone may write to the topic; a wrong login is counted by its reason."""
+    """As the proved user, which alone may write to the topic; a wrong login is counted by its reason."""
     judge(here, way, CLIENTS[client])
 
 

@@ -34,7 +34,7 @@ SMALL_PIPE_BYTES = 4096
 
 
 class Standing(NodeProcess):
-    """A node whose standard error is in trouble once `trouble` was called, or from its start on."""
+    """A node with trouble at its standard error once `trouble` was called, or from its start on."""
 
     kind = ""
     ours = -1
@@ -68,7 +68,7 @@ class Standing(NodeProcess):
 
 
 class TroubledCluster(AdminCluster):
-    """Three nodes whose standard error is of one kind."""
+    """Three nodes with one kind of standard error."""
 
     kind = ""
 
@@ -111,7 +111,7 @@ def codes_of(cluster: AdminCluster, node_id: int) -> set[str]:
 
 
 def kill_controller(cluster: AdminCluster) -> int:
-    """Kill the active controller, wait for the next one, and return the one that was killed."""
+    """Kill the active controller, wait for its successor, and return the killed node."""
     controller = cluster.controller_id()
     assert controller is not None
     cluster.kill(controller)

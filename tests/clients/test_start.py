@@ -1,4 +1,4 @@
-"""Nodes that must not start or join: each says why in its log, ends, and disturbs nobody."""
+"""Nodes that must not start or join: each logs the reason, ends, and disturbs no other."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_node_without_the_secret_does_not_join(cluster: Cluster) -> None:
 
 
 def test_the_data_folder_of_another_node_is_refused(cluster: Cluster) -> None:
-    """meta.properties says whose it is; the folder is left as it was."""
+    """meta.properties names its owner; the folder is left as it was."""
     copy = cluster.directory / "copy-of-1"
     shutil.copytree(cluster.nodes[1].directory / "data", copy)
     before = (copy / "meta.properties").read_bytes()
@@ -118,7 +118,7 @@ def test_the_data_folder_of_another_node_is_refused(cluster: Cluster) -> None:
 
 
 def test_a_data_folder_in_use_is_refused(cluster: Cluster) -> None:
-    """Two processes on one folder would destroy it: the second one does not touch it."""
+    """Two processes on one folder would destroy it: the second does not touch it."""
     folder = cluster.nodes[1].directory / "data"
     settings = dict(line.split("=", 1) for line in cluster.nodes[1].config_path.read_text().splitlines())
     twin = NodeProcess(1, cluster.directory / "twin", settings=settings, port=cluster.nodes[1].port)
@@ -128,7 +128,7 @@ def test_a_data_folder_in_use_is_refused(cluster: Cluster) -> None:
 
 
 def test_a_data_folder_of_another_cluster_is_refused(cluster: Cluster) -> None:
-    """The right node id, but the cluster id that the folder belongs to is another one."""
+    """The right node id, but the folder belongs to another cluster id."""
     folder = cluster.directory / "of-another-cluster"
     folder.mkdir()
     (folder / "meta.properties").write_text(f"version=1\nnode.id=4\ncluster.id={OTHER_CLUSTER}\n")

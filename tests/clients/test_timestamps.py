@@ -1,7 +1,7 @@
-"""Stock clients whose batch headers say little about time: their fresh records stay, and searches find them.
+"""Stock clients with incomplete timestamps in batch headers: their fresh records stay, and searches find them.
 
-Retention looks several times a second, at its default of seven days. The first record of each topic is of 1970 and in
-a segment of its own: once that is gone, retention has looked at the records behind it too.
+Retention runs several times a second, at its default of seven days. The first record of each topic is of 1970 and in a
+segment of its own: once that is gone, retention has looked at the records behind it too.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def of_times(*times: int) -> bytes:
 
 
 def as_sarama_1_43(now_ms: int) -> bytes:
-    """The first record's time is the base timestamp, the largest one is never set."""
+    """The first record's time is the base timestamp, the maximum is never set."""
     batch = of_times(now_ms - 10, now_ms)
     head = stamp_max_timestamp(read_header(batch), batch, base_offset=0, leader_epoch=-1, max_timestamp=-1)
     return head + batch[HEADER_BYTES:]

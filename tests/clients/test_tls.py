@@ -1,4 +1,4 @@
-"""Real nodes whose brokers and clients talk TLS: librdkafka with and without certificates, logins, rules, renewal."""
+"""Real nodes with TLS for brokers and clients: librdkafka with and without certificates, logins, ACLs, renewal."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Secured(NamedTuple):
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Looked through at the end: nothing was logged that needs a person, but for files that a test spoiled."""
+    """Checked at the end: no line needs an operator, except about files that a test spoiled."""
     folder = tmp_path_factory.mktemp("certificates")
     authority = Authority(folder)
     keystores = {node_id: authority.issue(f"node-{node_id}") for node_id in (1, 2, 3)}
@@ -140,7 +140,7 @@ def test_brokers_replicate_over_tls_and_large_records_come_back_to_clients(
 
 
 def test_a_restarted_node_finds_the_others_over_tls(secured: Secured, topic: str) -> None:
-    """It is fenced and comes back: nothing of TLS keeps a broker out."""
+    """It is fenced and comes back: TLS keeps no broker out."""
     client = secured.client("PLAINTEXT")
     client.create_topic(topic, 1, 3)
     client.produce(topic, [b"before"])
@@ -164,7 +164,7 @@ def test_a_login_over_tls_needs_the_right_password(secured: Secured, topic: str)
 
 
 def test_a_certificate_names_a_user_and_rules_say_what_that_user_may(secured: Secured, topic: str) -> None:
-    """Mutual TLS: CN=Alice becomes User:alice, who may nothing until a rule says so."""
+    """Mutual TLS: CN=Alice becomes User:alice, which has no rights until an ACL gives them."""
     owner = secured.client("PLAINTEXT")
     owner.create_topic(topic, 1, 1)
     certificate = str(secured.authority.issue("alice", "alice@example.org", common_name="Alice"))
@@ -236,7 +236,7 @@ def test_the_admin_api_asks_brokers_over_tls(secured: Secured, topic: str) -> No
 
 
 def test_certificates_are_renewed_while_clients_go_on(secured: Secured, topic: str) -> None:
-    """No restart and no connection lost; a spoiled file is told of, and changes nothing."""
+    """No restart and no connection lost; a spoiled file is reported, without effect."""
     client = secured.client(message_max_bytes=2 * LARGE)
     client.create_topic(topic, 1, 3)
     client.produce(topic, [b"before"])

@@ -1,4 +1,4 @@
-"""Transactional producers of every library, their coordinator killed, their time run out, and what the tools tell."""
+"""Transactional producers of every library, their coordinator killed, their time run out, and the tools' output."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def state_of(cluster: Cluster, transactional_id: str) -> str:
 
 @pytest.mark.parametrize("run", [with_confluent, with_kafka_python, with_aiokafka])
 def test_transactions_of_every_library_commit_and_abort(three: Cluster, topic: str, run: Run) -> None:
-    """The aborted one is not seen."""
+    """The aborted transaction is not visible."""
     run(three.bootstrap_servers, f"id of {topic}", topic)
     assert committed(three, topic, 4) == ["one/0", "one/1", "three/0", "three/1"]
 

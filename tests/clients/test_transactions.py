@@ -48,7 +48,7 @@ def consumer_of(cluster: Cluster, group: str, **settings: Any) -> Consumer:
 
 
 def read_to_the_end(cluster: Cluster, topic: str, **settings: Any) -> Counter[bytes]:
-    """All that a reader who begins now finds before the ends of the three partitions."""
+    """Return all records that a new reader finds before the ends of the three partitions."""
     consumer = consumer_of(cluster, "nobody", **settings)
     consumer.assign([TopicPartition(topic, index, 0) for index in range(3)])
     found: Counter[bytes] = Counter()
@@ -77,7 +77,7 @@ def wait_committed(cluster: Cluster, topic: str, wanted: dict[bytes, int]) -> No
 
 
 def test_a_read_committed_consumer_sees_committed_transactions_only(three: Cluster) -> None:
-    """An aborted one never, an open one not yet; who reads uncommitted sees all."""
+    """An aborted transaction never, an open transaction not yet; read_uncommitted shows all."""
     make_topic(three, "outcomes")
     producer = transactional(three, "outcomes")
     for outcome in (b"committed", b"aborted", b"committed", b"aborted"):

@@ -42,7 +42,7 @@ GOES_TOO_LATE = ("quorum_failed", "node_failed")
 
 
 class MixedCluster(Cluster):
-    """Three nodes that all run the previous release until they are told to run another one."""
+    """Three nodes that all run the previous release until a test switches them."""
 
     forked = False
 
@@ -193,7 +193,7 @@ def _refuse_a_user(address: str) -> None:
 
 
 def _refuse_the_previous_release(cluster: MixedCluster, node_id: int) -> None:
-    """A node that goes back too late takes no part, and harms nobody; then it comes back as what it was."""
+    """A node that goes back too late takes no part, and harms no other; then it comes back as what it was."""
     assert cluster.stop(node_id) == 0
     cluster.choose(node_id, old=True)
     node = cluster.nodes[node_id]
@@ -204,7 +204,7 @@ def _refuse_the_previous_release(cluster: MixedCluster, node_id: int) -> None:
     node.start()
 
     def is_refused() -> bool:
-        """Without a journal it asks the others, who tell it why they refuse it."""
+        """Without a journal it asks the others, and they return the reason of their refusal."""
         return any(REFUSED in json.dumps(event) for event in events(cluster, node_id))
 
     cluster.wait_until(is_refused, "the previous release hears why it is refused")

@@ -26,7 +26,7 @@ from tests.kit.waits import PATIENCE_S
 
 POLL_MS = 100
 SET_ON_TOPIC = 1
-UNKNOWN = RecordMetadata(-1, -1)  # of a record that nobody acknowledges
+UNKNOWN = RecordMetadata(-1, -1)  # of a record that is never acknowledged
 
 T = TypeVar("T")
 

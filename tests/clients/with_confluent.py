@@ -69,9 +69,9 @@ class Confluent(StockClient):
         self._producers.clear()
 
     def _ask(self, request: Callable[[AdminClient], Any]) -> Any:
-        """Return the one result of an admin request, from a client of its own.
+        """Return the single result of an admin request, from a client of its own.
 
-        An old one that once knew a controller waits for that very broker, dead or alive.
+        An old client that once knew a controller waits for that very broker, dead or alive.
         """
         admin = AdminClient(self.settings)
         with refusals():
@@ -147,7 +147,9 @@ class Confluent(StockClient):
         return [acknowledged[number] for number in sorted(acknowledged)]
 
     def _producer(self, acks: int | str, compression: str) -> Producer:
-        """One for each way to produce is kept: a new one waits half a second before it asks for its producer id."""
+        """A producer for each way to produce is kept: a new producer waits half a second before it asks for its
+        producer id.
+        """
         producer = self._producers.get((acks, compression))
         if producer is None:
             producer = self._producers[acks, compression] = Producer(

@@ -26,7 +26,7 @@ def _only_with_an_engine() -> None:
 
 
 def run(*command: str, check: bool = True) -> str:
-    """Return what a command printed; the words of one that failed are in the error."""
+    """Return the output of a command; if it fails, the error has the output."""
     done = waits.run(command, cwd=ROOT, text=True)
     assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stdout}{done.stderr}"
     return done.stdout
@@ -86,7 +86,7 @@ def topic() -> Iterator[str]:
 
 
 class ComposeProducer:
-    """Numbers written one after the other, acks=all, until told to stop; every failure is kept."""
+    """Numbers in sequence, acks=all, until stopped; every failure is kept."""
 
     def __init__(self, topic: str) -> None:
         from confluent_kafka import Producer

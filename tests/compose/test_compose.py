@@ -28,7 +28,7 @@ from tests.compose.conftest import (
 )
 from tests.kit.waits import PATIENCE_S
 
-BASE_IMAGE = "python:3.11-slim-bookworm"  # the one that deploy/Dockerfile begins with
+BASE_IMAGE = "python:3.11-slim-bookworm"  # the base image of deploy/Dockerfile
 NODES = ("node1", "node2", "node3")
 AFTER = 50
 """Records that must be acknowledged after a deed."""
@@ -93,7 +93,7 @@ def test_a_container_can_take_its_own_share_of_the_machine_only() -> None:
 
 @pytest.mark.taste
 def test_clients_on_the_host_and_in_containers_see_the_same(topic: str) -> None:
-    """Two listeners, each advertised to those who reach it."""
+    """Two listeners, each advertised to the clients that can reach it."""
     stream = ComposeProducer(topic)
     end = time.monotonic() + 1
     stream.write(lambda: time.monotonic() < end)
@@ -103,7 +103,7 @@ def test_clients_on_the_host_and_in_containers_see_the_same(topic: str) -> None:
 
 
 def test_admin_api_answers_with_the_clusters_token_only() -> None:
-    """The token is made at the first start, and nobody else has it."""
+    """The token is made at the first start, and only the cluster has it."""
     words = compose("run", "--rm", "-T", "secrets", "cat", "/run/raftlog/admin.tokens").split()
     assert words[:2] == ["operator", "admin"]
     for port in (19641, 19642, 19643):
@@ -149,7 +149,7 @@ def test_rolling_restart_of_all_nodes_costs_no_client_an_error(topic: str) -> No
 
 
 def test_node_taken_from_the_network_comes_back_into_sync(topic: str) -> None:
-    """docker network disconnect, as an operator would try it; nothing acknowledged is lost."""
+    """docker network disconnect, as an operator would try it; every acknowledged record is still there."""
     stream = ComposeProducer(topic)
     node3 = inspect(container("node3"))
     (network,) = node3["NetworkSettings"]["Networks"]

@@ -1,4 +1,4 @@
-"""The browser and its arguments: no sandbox as root, and nothing asked of the network by itself."""
+"""The browser and its arguments: no sandbox as root, and no requests of its own to the network."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ def api(cluster: AdminCluster) -> Api:
 
 @pytest.fixture
 def page(browser: Any, request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A new page with nothing remembered. An error in its log, or a breach of its policy, fails the test.
+    """A new page without state. An error in its log, or a breach of its policy, fails the test.
 
-    A test that takes the node away, or has it refuse something, has the marker `errors_expected`.
+    A test that takes the node away, or has it refuse a request, has the marker `errors_expected`.
     """
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     page, errors = context.new_page(), []

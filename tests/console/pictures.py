@@ -55,7 +55,7 @@ def show(page: Any, cluster: AdminCluster, path: str) -> None:
 
 
 def led_by_another(page: Any) -> int:
-    """Return a partition whose leader was another before, by its epoch."""
+    """Return a partition with an earlier leader, by its epoch."""
     rows = page.locator(".list .rows .row")
     epochs = [rows.nth(each).locator(".number").nth(1).inner_text() for each in range(rows.count())]
     return next((number for number, epoch in enumerate(epochs) if epoch.isdigit() and epoch != "0"), 0)

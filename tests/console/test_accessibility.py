@@ -1,4 +1,4 @@
-"""Claims about the console for those who do not see it, or not well: axe-core finds nothing serious on any screen."""
+"""Claims about the console for blind and visually impaired users: axe-core finds no serious issue on any screen."""
 
 from __future__ import annotations
 

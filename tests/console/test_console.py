@@ -60,7 +60,7 @@ def test_every_screen_opens_without_an_error(page: Any, cluster: AdminCluster, a
 
 
 def test_topic_is_created_written_to_and_read(page: Any, cluster: AdminCluster) -> None:
-    """By a person who has nothing but the console; then it is deleted, by its typed name."""
+    """By a user with only the console; then it is deleted, by its typed name."""
     name = f"made-{uuid.uuid4().hex[:6]}"
     page.goto(f"{cluster.admin_url(1)}/#/topics")
     page.get_by_role("button", name="Create a topic").click()
@@ -117,7 +117,7 @@ def test_record_that_is_written_while_one_looks_appears(
 def test_live_goes_on_from_an_offset_or_a_time(
     page: Any, cluster: AdminCluster, api: Api, topic: str
 ) -> None:
-    """Records from the chosen point on are shown first, then those that come; the newest stands above."""
+    """Records from the chosen point on are shown first, then new records; the newest is at the top."""
     long_ago, now = time.time() - 7200, time.time()
     for text, at in (("older", long_ago), ("old", long_ago + 1), ("recent", now - 60)):
         write(api, topic, {"type": "STRING", "data": text}, partition_id=1, timestamp=int(at * 1000))
@@ -148,7 +148,7 @@ def test_live_goes_on_from_an_offset_or_a_time(
 def test_live_from_the_newest_records_misses_none(
     page: Any, cluster: AdminCluster, api: Api, topic: str
 ) -> None:
-    """A record that comes between the look at the newest ones and the press of the button is shown, too."""
+    """A record that arrives between loading the newest records and pressing the button is shown, too."""
     write(api, topic, {"type": "STRING", "data": "first"}, partition_id=1)
     page.goto(f"{cluster.admin_url(1)}/#/topics/{topic}/records")
     page.get_by_text("1 record.").wait_for()
@@ -161,7 +161,7 @@ def test_live_from_the_newest_records_misses_none(
 def test_hostile_record_is_shown_as_text(
     page: Any, cluster: AdminCluster, api: Api, topic: str, where: str
 ) -> None:
-    """Nothing of it becomes an element, neither in the list nor in the whole record."""
+    """No part of it becomes an element, neither in the list nor in the whole record."""
     datum = {"type": "STRING", "data": HOSTILE}
     header = {"name": HOSTILE, "value": base64.b64encode(HOSTILE.encode()).decode()}
     write(
@@ -230,7 +230,7 @@ def test_story_of_a_group_is_told_on_its_screen_and_by_why(
 
 @pytest.fixture
 def long_named(cluster: AdminCluster, topic: str) -> Iterator[str]:
-    """A group with long names, of itself and its member, which has committed nothing."""
+    """A group with a long name and a member with a long name, without committed offsets."""
     group = f"g-{uuid.uuid4().hex[:6]}-{'g' * 200}"
     consumer = Consumer(
         {
@@ -254,7 +254,7 @@ def long_named(cluster: AdminCluster, topic: str) -> Iterator[str]:
 def test_group_that_has_committed_nothing_is_listed_without_an_error(
     page: Any, cluster: AdminCluster, long_named: str
 ) -> None:
-    """The log of the page stays empty, see the fixture: nothing is asked for that is not there."""
+    """The log of the page stays empty, see the fixture: the page requests only existing resources."""
     page.goto(f"{cluster.admin_url(1)}/#/groups")
     page.get_by_role("link", name=long_named).wait_for()
     with page.expect_response(lambda answer: f"{long_named}/lag" in answer.url):
@@ -325,7 +325,7 @@ def test_keys_search_move_and_explain(page: Any, cluster: AdminCluster, topic: s
 def test_screens_fit_narrow_and_wide_windows(
     page: Any, cluster: AdminCluster, topic: str, width: int, scheme: str
 ) -> None:
-    """Nothing sticks out to the side, and the colours follow the system's choice."""
+    """No element overflows the window, and the colours follow the system's choice."""
     page.set_viewport_size({"width": width, "height": 800})
     page.emulate_media(color_scheme=scheme)
     for path in ("", "topics", f"topics/{topic}", f"topics/{topic}/records", "groups", "why", "chaos"):
@@ -338,7 +338,7 @@ def test_screens_fit_narrow_and_wide_windows(
 
 
 def test_fault_is_injected_watched_and_healed(page: Any, cluster: AdminCluster) -> None:
-    """On this node and on another, with the load of the page itself, whose records wait the longer."""
+    """On this node and on another, under the load of the page itself: its records take longer."""
     page.goto(f"{cluster.admin_url(1)}/#/chaos")
     page.get_by_role("button", name="Begin the load").click()
     page.get_by_text(re.compile(r"^[1-9]\d* records? acknowledged")).wait_for()
@@ -381,7 +381,7 @@ def test_list_of_thousands_holds_few_elements(page: Any, cluster: AdminCluster) 
 def test_lines_begin_before_the_page_was_opened_and_move_by_one_stream(
     page: Any, cluster: AdminCluster
 ) -> None:
-    """The node has kept samples meanwhile; the page asks for them once, and is told the others."""
+    """The node has kept samples meanwhile; the page requests them once, and gets later samples from the stream."""
     node = Api(cluster.admin_url(1))
     until(lambda: len(node.get("/v1/samples").body["samples"]) >= 3, "samples are kept")
     asked: list[str] = []
@@ -455,7 +455,7 @@ def sign_in(page: Any, token: str) -> None:
 
 @pytest.mark.errors_expected
 def test_reader_sees_no_button_that_changes_anything(page: Any, guarded: AdminCluster) -> None:
-    """An operator does, on the same screens. A wrong token is told; none of them is kept beyond the tab."""
+    """An operator does, on the same screens. A wrong token is reported; the tab keeps no token after it closes."""
     url = guarded.admin_url(1)
     node = Api(url)
     operator = {"Authorization": f"Bearer {OPERATOR}"}
@@ -495,7 +495,7 @@ def test_reader_sees_no_button_that_changes_anything(page: Any, guarded: AdminCl
 
 @pytest.mark.errors_expected
 def test_killed_leader_is_seen_and_a_lost_node_comes_back(page: Any, browser: Any, tmp_path: Path) -> None:
-    """The grid changes within a second of the metadata; the page tells that its node is away, and goes on after."""
+    """The grid changes within a second of the metadata; the page shows that its node is away, and goes on after."""
     with AdminCluster(3) as cluster:
         url = cluster.admin_url(1)
         (found,) = Api(url).get("/v3/clusters").body["data"]

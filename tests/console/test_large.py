@@ -16,7 +16,7 @@ TOPIC = "large"
 PAINTED_MS = 1500
 LONGEST_TASK_MS = 100
 ROUNDS = 3
-"""Times are those of the best round: this machine may do something else in between."""
+"""Times are from the best round: this machine may be busy with other work in between."""
 WATCHED_MS = 8000
 MOST_ELEMENTS = 900
 MOST_BYTES = 300_000

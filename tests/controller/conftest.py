@@ -1,4 +1,4 @@
-"""The controllers of most tests; those that need another start have a fixture of the same name."""
+"""The controllers of most tests; tests that need another start have a fixture of the same name."""
 
 from __future__ import annotations
 

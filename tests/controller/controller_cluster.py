@@ -120,7 +120,7 @@ class ControllerCluster:
         return self.controllers[self.leader]
 
     def submit(self, request: Any, *, peer: int | None = None) -> list[Any]:
-        """Ask the leader's controller; the reply is in the list once there is one."""
+        """Ask the leader's controller; the reply is in the list once it has come."""
         replies: list[Any] = []
         self.active.submit(
             decode_request(encode(request)),
@@ -155,7 +155,7 @@ class ControllerCluster:
         rack: str | None = None,
         features: tuple[SupportedFeature, ...] = SUPPORTED_FEATURES,
     ) -> Any:
-        """Register a broker as a new incarnation on its old disk, or on a new one."""
+        """Register a broker as a new incarnation on its old disk, or on a new disk."""
         self.incarnations += 1
         if wiped or broker_id not in self.disks:
             self.disks[broker_id] = UUID(int=1_000 + self.incarnations)

@@ -1,4 +1,4 @@
-"""CreateAcls and DeleteAcls: each rule and each filter on its own, wrong ones by their field (KIP-140, KIP-290)."""
+"""CreateAcls and DeleteAcls: each rule and each filter on its own, errors by their field (KIP-140, KIP-290)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def create(cluster: ControllerCluster, *acls: Acl) -> list[int]:
 
 
 def test_rules_are_created_once(cluster: ControllerCluster) -> None:
-    """Creating what is there is no error, within a request or after it, and writes nothing. Source: Kafka."""
+    """Creating an existing ACL is no error, within a request or after it, and writes no record. Source: Kafka."""
     prefixed = replace(RULE, pattern_type=PatternType.PREFIXED)
     assert create(cluster, RULE, prefixed, RULE) == [0, 0, 0]
     assert set(cluster.image.acls) == {RULE, prefixed}

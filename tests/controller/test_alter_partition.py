@@ -1,4 +1,4 @@
-"""AlterPartition: who may change an ISR, and to what (KIP-497, KIP-841, KIP-903)."""
+"""AlterPartition: which brokers may change an ISR, and to what (KIP-497, KIP-841, KIP-903)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_unchanged_isr_writes_nothing(cluster: ControllerCluster) -> None:
 def test_change_is_fenced_by_every_epoch(
     cluster: ControllerCluster, overrides: dict[str, Any], error: type[KafkaError]
 ) -> None:
-    """Stale or foreign changes are refused and change nothing."""
+    """Stale or foreign changes are refused without effect."""
     cluster.die(1)
     cluster.come_back(1)
     state = cluster.partition("t")
@@ -82,7 +82,7 @@ def test_change_is_fenced_by_every_epoch(
 
 
 def test_broker_out_of_service_does_not_come_in(cluster: ControllerCluster) -> None:
-    """A fenced or leaving broker is ineligible; who is in already does not block others (KIP-841)."""
+    """A fenced or leaving broker is ineligible; a present member does not block others (KIP-841)."""
     cluster.die(3)
     assert cluster.alter("t", (1, 2, 3)).error_code == IneligibleReplica.code
     cluster.come_back(3)
@@ -92,7 +92,7 @@ def test_broker_out_of_service_does_not_come_in(cluster: ControllerCluster) -> N
 
 
 def test_replica_of_an_earlier_incarnation_does_not_come_in(cluster: ControllerCluster) -> None:
-    """The broker epoch that the leader saw fetch must be the current one (KIP-903)."""
+    """The broker epoch that the leader saw fetch must be current (KIP-903)."""
     seen = cluster.image.brokers[3].broker_epoch
     cluster.die(3)
     cluster.come_back(3, wiped=True)

@@ -38,7 +38,7 @@ def told(clocks: BrokerClocks, broker_id: int, stand: BrokerAvailability) -> Oth
 
 
 def test_a_broker_hears_of_the_others_and_not_of_itself() -> None:
-    """Readings of different moments are compared by the controller's loop; one that is away does not count."""
+    """Readings of different moments are compared by the controller's loop; an absent broker does not count."""
     clocks, stand = BrokerClocks(), availability(1, 2, leaving=frozenset({3}))
     clocks.note(1, WALL_MS + 100_000, BELIEVED, 100.0)
     clocks.note(2, WALL_MS + 150_000, BELIEVED, 150.0)
@@ -60,7 +60,7 @@ def test_a_broker_that_is_fenced_yet_is_compared_and_is_none_of_the_others() -> 
 
 
 def test_a_broker_of_an_older_release_tells_no_clock_and_hears_of_none() -> None:
-    """It is no one to wait for either."""
+    """The others do not wait for it either."""
     clocks, stand = BrokerClocks(), availability(1, 2, 3)
     clocks.note(1, WALL_MS, BELIEVED, 0.0)
     clocks.note(2, WALL_MS, BELIEVED, 0.0)

@@ -1,4 +1,4 @@
-"""Claims about how long the controller waits for whom."""
+"""Claims about how long the controller waits for each broker."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def heard(*, own_late_s: float = 0.0, late_s: float = 0.0, session_s: float = SE
 
 
 def test_a_broker_that_is_on_time_has_the_session_timeout() -> None:
-    """A dead one is found out as soon as the setting says."""
+    """A dead broker is found out as soon as the setting says."""
     assert heard() == SESSION_S
 
 
@@ -42,7 +42,7 @@ def test_patience_ends_where_apache_kafkas_does() -> None:
     [("refused", True), ("unreachable", True), ("silent", True), ("accepted", False), ("alive", False)],
 )
 def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, fenced: bool) -> None:
-    """It gave its heartbeat connection up, since nobody answered in time, and is too slow to answer a probe."""
+    """It closed its heartbeat connection after a timeout, and is too slow to answer a probe."""
     soft = BrokerLiveness(SESSION_S, Lateness())
     soft.on_heartbeat(1, 100.0)
     soft.on_disconnect(1, 100.1)
@@ -100,7 +100,9 @@ def test_a_broker_due_for_fencing_stays_so_until_its_next_heartbeat_or_fencing()
 
 
 def test_a_probe_is_due_once_for_each_doubt() -> None:
-    """A lost connection is probed at once; a new controller probes whom it waits for, its predecessor first."""
+    """A lost connection is probed at once; a new controller probes the brokers that it waits for, its predecessor
+    first.
+    """
     soft = BrokerLiveness(SESSION_S, Lateness())
     soft.start_sessions([1, 2, 3], 100.0, connected={1}, predecessor=2)
     assert soft.take_due_probes(100.0) == [2]

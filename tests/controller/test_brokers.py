@@ -34,7 +34,7 @@ def code(reply: object) -> int:
 
 
 def test_registration_starts_fenced_with_its_own_offset_as_epoch() -> None:
-    """The broker epoch is the metadata offset of the registration, and nothing is led before unfencing."""
+    """The broker epoch is the metadata offset of the registration, and it leads no partition before unfencing."""
     cluster = ControllerCluster()
     cluster.elect(1)
     offset = cluster.image.offset
@@ -43,7 +43,7 @@ def test_registration_starts_fenced_with_its_own_offset_as_epoch() -> None:
 
 
 def test_same_incarnation_registers_once() -> None:
-    """A retry whose answer was lost gets the same epoch and writes nothing."""
+    """A retry after a lost response gets the same epoch and writes no record."""
     cluster = ControllerCluster()
     cluster.elect(1)
     first = cluster.register(1, incarnation=7)
@@ -66,7 +66,7 @@ def test_new_incarnation_is_taken_once_the_connection_dropped(cluster: Controlle
 
 
 def test_new_incarnation_leaves_isr_and_leadership_in_the_same_batch(cluster: ControllerCluster) -> None:
-    """One batch holds both, so that no image shows the new incarnation as the old one's replica."""
+    """One batch holds both, so that no image shows the new incarnation as the old incarnation's replica."""
     cluster.assign("t", (2, 1, 3))
     cluster.active.peer_lost(2, cluster.now)
     batches = len(cluster.journal)
@@ -101,7 +101,7 @@ def test_broker_is_unfenced_once_it_has_seen_its_registration(cluster: Controlle
 
 
 def test_heartbeats_of_others_do_not_count(cluster: ControllerCluster) -> None:
-    """An old incarnation and an unknown broker are told so, and keep nobody's session alive."""
+    """An old incarnation and an unknown broker get errors, and extend no session."""
     assert code(cluster.heartbeat(2, broker_epoch=0)) == StaleBrokerEpoch.code
     assert code(cluster.ask(BrokerHeartbeat(9, 0, 0))) == BrokerIdNotRegistered.code
     for _ in range(7):
@@ -129,7 +129,7 @@ def test_broker_is_fenced_when_it_asks_or_its_disk_failed(cluster: ControllerClu
 
 
 def test_controlled_shutdown_moves_leaderships_first(cluster: ControllerCluster) -> None:
-    """The broker may stop once it leads nothing that another could lead; it is told in the same answer."""
+    """The broker may stop once it leads no partition that another could lead; the same response says so."""
     cluster.assign("t", (2, 1, 3), (1, 2, 3))
     cluster.assign("alone", (2,))
     assert cluster.heartbeat(2, want_shutdown=True) == BrokerHeartbeatReply(True, False, True)
@@ -164,7 +164,7 @@ def test_leaving_broker_is_not_placed_on_nor_elected(cluster: ControllerCluster)
 def test_an_unregistered_broker_leads_nothing_and_leaves_what_others_hold(
     cluster: ControllerCluster, running: bool
 ) -> None:
-    """Whether it runs or not, as with Apache Kafka; a running one is not heard any more until it registers anew."""
+    """Whether it runs or not, as with Apache Kafka; a running broker is ignored until it registers anew."""
     cluster.assign("t", (3, 1), (3, 2))
     cluster.assign("alone", (3,))
     assert code(cluster.ask(UnregisterBroker(9))) == BrokerIdNotRegistered.code
@@ -211,7 +211,7 @@ def test_broker_cannot_speak_for_another(cluster: ControllerCluster) -> None:
 
 
 def test_changed_endpoints_of_one_incarnation_are_registered_anew() -> None:
-    """Should an incarnation come with other addresses, the newer ones hold."""
+    """If an incarnation comes with other addresses, the newer addresses hold."""
     cluster = ControllerCluster()
     cluster.elect(1)
     cluster.register(1, incarnation=7)

@@ -1,4 +1,4 @@
-"""Client quotas in the controller: set, removed, bounded, told in the log; and the counting of mutations (KIP-599)."""
+"""Client quotas in the controller: set, removed, bounded, logged; and the counting of mutations (KIP-599)."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_nothing_is_named_twice(twice: str) -> None:
 
 
 def test_bytes_per_second_have_kafkas_limit() -> None:
-    """2**63, which is a double; the next larger one is refused."""
+    """2**63, which is a double; the next larger value is refused."""
     cluster = ControllerCluster()
     cluster.start(1)
     assert alter(cluster, AL, (PRODUCE, 2.0**63)) == 0
@@ -79,7 +79,7 @@ def charge(quotas: MutationQuotas, now: float, *sizes: int, strict: bool = True)
 
 
 def test_a_strict_client_is_refused_what_nothing_is_left_for() -> None:
-    """The last one may overdraw; parts without partitions always pass."""
+    """The last request may overdraw; parts without partitions always pass."""
     quotas = MutationQuotas(Windows(2, 1.0))
     assert charge(quotas, 10, 3) == MutationsCharged((True,)), "four saved up"
     assert charge(quotas, 10, 5, 1, 0) == MutationsCharged((True, False, True), 2_000)
@@ -95,7 +95,7 @@ def test_an_old_client_is_never_refused() -> None:
 
 
 def test_clients_without_a_quota_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And those that are do not grow without bound."""
+    """And the counted clients do not grow without bound."""
     monkeypatch.setattr(mutation_quotas, "MAX_KEPT", 3)
     quotas = MutationQuotas(Windows())
     assert quotas.charge({}, ChargeMutations("al", "app", (1_000,), True), 1.0) == MutationsCharged((True,))
@@ -107,7 +107,7 @@ def test_clients_without_a_quota_are_not_counted(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_active_controller_counts_by_the_quotas_of_its_tail() -> None:
-    """A new controller begins with nothing used, as Kafka's."""
+    """A new controller begins with zero usage, as Kafka's."""
     cluster = ControllerCluster()
     cluster.start(1)
     assert alter(cluster, AL, (MUTATION, 1.0)) == 0

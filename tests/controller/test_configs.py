@@ -73,7 +73,7 @@ def test_an_item_that_is_appended_twice_at_once_is_there_once(cluster: Controlle
 
 
 def test_append_and_subtract_start_from_what_holds(cluster: ControllerCluster) -> None:
-    """Lists grow from the default when nothing is set; items are not repeated (KIP-339)."""
+    """Lists grow from the default if unset; items are not repeated (KIP-339)."""
     offsets = ("topic", "__consumer_offsets")
     cluster.create("__consumer_offsets")
     assert alter(cluster, ConfigOp("cleanup.policy", "compact,delete", APPEND), resource=offsets) == 0
@@ -126,7 +126,7 @@ def test_unknown_resources_are_told_apart(
 
 
 def test_broker_configs_for_one_and_for_all(cluster: ControllerCluster) -> None:
-    """Dynamic broker configs are kept per broker and cluster-wide; read-only ones are refused."""
+    """Dynamic broker configs are kept per broker and cluster-wide; read-only configs are refused."""
     assert alter(cluster, ConfigOp("message.max.bytes", "1000"), resource=("broker", "")) == 0
     assert alter(cluster, ConfigOp("message.max.bytes", "2000"), resource=("broker", "1")) == 0
     assert alter(cluster, ConfigOp("node.id", "7"), resource=("broker", "1")) == InvalidConfig.code
@@ -135,7 +135,7 @@ def test_broker_configs_for_one_and_for_all(cluster: ControllerCluster) -> None:
 
 
 def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None:
-    """They are kept as those of topics are; what a group does not have is refused (KIP-1142)."""
+    """They are kept like topic configs; an unknown config is refused (KIP-1142)."""
     cluster = ControllerCluster(controllers=2)
     cluster.start(1)
     group = ("group", "to-come")
@@ -159,7 +159,7 @@ def test_group_configs_need_no_group_and_outlive_leaders_and_snapshots() -> None
 
 
 def test_named_twice_is_refused(cluster: ControllerCluster) -> None:
-    """A resource twice in a request, a key twice in a resource: which one would hold?"""
+    """A resource twice in a request, a key twice in a resource: it is unclear which holds."""
     op = ConfigOp("retention.ms", "1")
     assert alter(cluster, op, op) == InvalidRequest.code
     alteration = ConfigAlteration("topic", "t", (op,))
@@ -192,7 +192,7 @@ def test_allowing_unclean_elections_elects_at_once(
 
 
 def test_what_is_accepted_without_effect_is_warned_about_in_the_log(cluster: ControllerCluster) -> None:
-    """A tool that sets all of Kafka's settings succeeds, and an operator hears which of them nothing reads."""
+    """A tool that sets all of Kafka's settings succeeds, and the log names the settings without effect."""
     with capture_logs() as logs:
         resource = ("broker", "")
         assert alter(cluster, ConfigOp("num.io.threads", "9"), resource=resource) == 0
@@ -207,7 +207,7 @@ def test_what_is_accepted_without_effect_is_warned_about_in_the_log(cluster: Con
 def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(
     cluster: ControllerCluster,
 ) -> None:
-    """KIP-226, for whoever follows changes at run time."""
+    """KIP-226, for the subscribers to changes at run time."""
     node = load_config({"max.connections": "1", "max.connections.per.ip": "1"})
     alter(cluster, ConfigOp("max.connections", "5"), resource=("broker", ""))
     alter(cluster, ConfigOp("max.connections.per.ip", "5"), resource=("broker", ""))
@@ -220,7 +220,7 @@ def test_the_settings_in_force_are_the_brokers_own_over_those_of_all_brokers(
 
 
 def test_client_metrics_subscriptions_are_checked_and_bounded(cluster: ControllerCluster) -> None:
-    """KIP-714's three configs; expressions are cheap ones of RE2, and there are only so many subscriptions."""
+    """KIP-714's three configs; expressions are cheap expressions of RE2, and the number of subscriptions is bounded."""
     resource = ("client-metrics", "m")
     good = (
         ConfigOp("metrics", "org.apache.kafka.producer.,*"),

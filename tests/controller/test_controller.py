@@ -1,4 +1,4 @@
-"""The controller as a whole: who is active, what waits for commit, and who is fenced when."""
+"""The controller as a whole: which is active, which replies wait for commit, and when brokers are fenced."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from raftlog.metadata.metadata_records import (
 )
 from tests.controller.controller_cluster import ControllerCluster
 
-# --- who is active
+# --- the active controller
 
 
 def test_controller_is_active_once_its_election_is_committed() -> None:
-    """Before that it decides nothing: its image may lack what its predecessor committed."""
+    """Before that it decides no request: its image may lack changes that its predecessor committed."""
     cluster = ControllerCluster(commit_at_once=False)
     cluster.elect(1)
     assert not cluster.active.active
@@ -69,7 +69,7 @@ def test_refused_election_is_appended_again() -> None:
 
 
 def test_lost_tail_is_answered_with_not_controller() -> None:
-    """A decision that is not committed is void, and its sender is told to ask the new controller."""
+    """A decision that is not committed is void, and its sender gets NOT_CONTROLLER."""
     cluster = ControllerCluster(2, commit_at_once=False)
     cluster.elect(1)
     cluster.commit()
@@ -108,7 +108,7 @@ def test_kept_tail_is_neither_lost_nor_done_twice() -> None:
 
 
 def test_later_epoch_ends_a_controller_that_was_not_told() -> None:
-    """Seeing another's election committed is enough: what comes after is not for this one to decide."""
+    """Seeing another's election committed is enough: later requests are not for this controller to decide."""
     cluster = ControllerCluster()
     cluster.start(1)
     cluster.journal.append(encode_batch(Batch(9, 0, (ControllerElected(2, 9),))))
@@ -126,7 +126,7 @@ def test_leading_the_same_term_twice_changes_nothing(cluster: ControllerCluster)
 
 
 def test_reads_wait_for_the_tail_they_saw() -> None:
-    """A heartbeat that changes nothing is answered only when what it rests on is committed."""
+    """The response to a heartbeat without changes waits until the state that it rests on is committed."""
     cluster = ControllerCluster(commit_at_once=False)
     cluster.elect(1)
     cluster.commit()
@@ -188,7 +188,7 @@ def test_answering_broker_keeps_its_session(cluster: ControllerCluster) -> None:
 
 
 def test_heartbeat_overtakes_a_probe(cluster: ControllerCluster) -> None:
-    """A verdict that comes after the broker was heard of counts for nothing."""
+    """A verdict that comes after the broker's heartbeat is ignored."""
     cluster.active.peer_lost(2, cluster.now)
     cluster.heartbeat(2)
     cluster.active.on_probe_result(2, "refused", cluster.now)
@@ -207,7 +207,9 @@ def test_paused_broker_is_fenced_by_the_session_timeout(cluster: ControllerClust
 
 
 def test_new_controller_probes_who_has_not_come_within_200_ms() -> None:
-    """A dead broker is found at once, an absent one by its session; a dead one's partitions go to who came."""
+    """A dead broker is found at once, an absent broker by its session; a dead broker's partitions go to present
+    brokers.
+    """
     cluster = ControllerCluster(2)
     cluster.start(1, 2, 3)
     cluster.assign("t", (3, 2, 1))
@@ -308,7 +310,7 @@ def test_settling_that_the_quorum_refused_is_tried_again() -> None:
 
 
 def test_fencing_under_way_is_not_begun_again() -> None:
-    """While a fencing of several batches waits for commit, ticks and probes append nothing more."""
+    """While a fencing of several batches waits for commit, ticks and probes append no more."""
     cluster = ControllerCluster(commit_at_once=False)
     cluster.elect(1)
     cluster.commit()
@@ -331,7 +333,7 @@ def test_fencing_under_way_is_not_begun_again() -> None:
 
 
 def test_fenced_brokers_are_not_probed(cluster: ControllerCluster) -> None:
-    """A broker that leads nothing need not be found out about."""
+    """A broker that leads no partition need not be found out about."""
     cluster.die(2)
     cluster.probes.clear()
     cluster.active.peer_lost(2, cluster.now)
@@ -346,7 +348,7 @@ def events(logs: list[Any]) -> list[str]:
 
 
 def test_events_are_written_at_commit() -> None:
-    """A line on the timeline tells what is true, not what was hoped for."""
+    """A line on the timeline reports facts, not intentions."""
     cluster = ControllerCluster(2, commit_at_once=False)
     cluster.elect(1)
     cluster.commit()
@@ -409,7 +411,9 @@ def calls_of(work: Callable[[], object]) -> int:
 
 
 def test_the_tail_shares_its_parts_with_the_committed_image() -> None:
-    """Once nothing is under way: else each change of a leadership would be kept twice, and compared for ever."""
+    """Once there is no uncommitted change: each change of a leadership would otherwise be kept twice, and compared for
+    ever.
+    """
     cluster = ControllerCluster(3, commit_at_once=False)
     cluster.elect(1)
     cluster.commit()
@@ -460,7 +464,7 @@ def test_what_one_batch_cannot_hold_takes_several(
 
 
 def test_new_controller_settles_what_its_predecessor_left_half_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A tail lost between two batches of one change leaves leaderless partitions, until somebody leads again."""
+    """A tail lost between two batches of one change leaves leaderless partitions until the next controller."""
     cluster = ControllerCluster(2)
     cluster.start(1)
     cluster.create("t", 10, 1)

@@ -168,7 +168,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @rule()
     def commit_all(self) -> None:
-        """When nothing is under way, every partition has the leader and ISR that the brokers' availability allows."""
+        """With no uncommitted change, every partition has the leader and ISR that the brokers' availability allows."""
         self.cluster.refusals = 0
         self.cluster.commit()
         self.cluster.advance(0.1)
@@ -180,7 +180,7 @@ class ControllerMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_index_is_its_images(self) -> None:
-        """An index is what its image says, whoever led and whichever tails were lost."""
+        """An index agrees with its image, whichever controller led and whichever tails were lost."""
         controller = self.cluster.active
         image = controller._runner.tail if controller.active else self.cluster.image
         assert contents(controller._index.at(image)) == contents(PartitionIndex().at(image))
@@ -414,9 +414,9 @@ class ControllerMachine(RuleBasedStateMachine):
                 self.previous[topic.topic_id, index] = state
 
     def _check_leader_holds_everything(self, image: MetadataImage, topic: TopicState, index: int) -> None:
-        """A leader was in sync on the disk that it has now, since it came in sync, unless elected uncleanly.
+        """A leader was in sync on its current disk, since it came in sync, unless elected uncleanly.
 
-        A broker that leads for reading only vouches for nothing: an emptied disk that rots as well may do that.
+        A broker that leads for reading only is exempt: an emptied disk that rots as well may do that.
         """
         key, state = (topic.topic_id, index), topic.partitions[index]
         holders = self.holders.setdefault(key, {})
@@ -452,7 +452,7 @@ class ControllerMachine(RuleBasedStateMachine):
             self._check_move(was, state)
 
     def _check_move(self, was: PartitionState, state: PartitionState) -> None:
-        """KIP-455: replicas come as added ones; they go when all that stay are in sync, or when that is cancelled."""
+        """KIP-455: new replicas come as added; replicas go when all that stay are in sync, or on cancellation."""
         came = set(state.replicas) - set(was.replicas)
         gone = set(was.replicas) - set(state.replicas)
         assert came <= set(state.adding_replicas)
@@ -489,7 +489,7 @@ class ControllerMachine(RuleBasedStateMachine):
         assert controller._runner.tail == self._tail()
 
     def teardown(self) -> None:
-        """With the whole journal committed, everybody was answered, or told that the controller changed."""
+        """With the whole journal committed, every request was answered, some with NOT_CONTROLLER."""
         self.cluster.refusals = 0
         self.cluster.elect(1)
         self.cluster.commit()

@@ -51,14 +51,14 @@ def test_asked_for_all_only_what_needed_it_is_told(cluster: ControllerCluster) -
 
 
 def test_doubtful_broker_is_not_elected(cluster: ControllerCluster) -> None:
-    """A preferred leader whose connection dropped must be heard of first."""
+    """A preferred leader with a dropped connection must send a heartbeat first."""
     cluster.alter("t", (1, 2, 3))
     cluster.active.peer_lost(1, cluster.now)
     assert elect(cluster, PREFERRED, ("t", 0)) == [PreferredLeaderNotAvailable.code]
 
 
 def test_unclean_election_only_without_a_leader(cluster: ControllerCluster) -> None:
-    """By hand, where it is offline and somebody is alive; never where a leader stands."""
+    """By hand, where it is offline and a replica is alive; never where a leader stands."""
     cluster.assign("u", (3, 2))
     assert elect(cluster, UNCLEAN, ("u", 0)) == [ElectionNotNeeded.code]
     cluster.die(2)
@@ -70,7 +70,7 @@ def test_unclean_election_only_without_a_leader(cluster: ControllerCluster) -> N
 
 
 def test_unclean_election_ends_a_lost_isr(cluster: ControllerCluster) -> None:
-    """After the only replica came back with an empty disk somebody must decide."""
+    """After the only replica came back with an empty disk an operator must decide."""
     cluster.assign("u", (3,))
     cluster.die(3)
     cluster.come_back(3, wiped=True)

@@ -1,4 +1,4 @@
-"""Feature levels: who may raise and lower them (KIP-584, KIP-778, Apache Kafka 4's rule of all or none)."""
+"""Feature levels: the rules to raise and lower them (KIP-584, KIP-778, Apache Kafka 4's rule of all or none)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def levels(cluster: ControllerCluster) -> dict[str, int]:
 
 
 def test_levels_go_down_and_up_again(cluster: ControllerCluster) -> None:
-    """All nodes have them, through snapshots too; the epoch grows with each change and with nothing else."""
+    """All nodes have them, through snapshots too; the epoch grows with each change and with no other event."""
     initial = levels(cluster)
     assert update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE), (METADATA_VERSION, 27, UNSAFE_DOWNGRADE)) == [
         (0, None),
@@ -88,7 +88,7 @@ def test_levels_go_down_and_up_again(cluster: ControllerCluster) -> None:
 def test_faulty_updates_are_refused_with_the_reason(
     cluster: ControllerCluster, wanted: tuple[str, int, int], sentence: str
 ) -> None:
-    """INVALID_UPDATE_VERSION, and nothing changes."""
+    """INVALID_UPDATE_VERSION without effect."""
     before = cluster.image
     ((code, message),) = update(cluster, wanted)
     assert code == InvalidUpdateVersion.code
@@ -106,7 +106,7 @@ def test_a_downgrade_does_not_raise_a_level(cluster: ControllerCluster) -> None:
 
 
 def test_one_faulty_update_keeps_all_others_from_being_made(cluster: ControllerCluster) -> None:
-    """All or none; each is told its own error. validate_only changes nothing."""
+    """All or none; each has its own error. validate_only has no effect."""
     before = cluster.image
     results = update(cluster, (TRANSACTION_VERSION, 1, SAFE_DOWNGRADE), ("nonsense", 1, UPGRADE))
     assert [code for code, _ in results] == [0, InvalidUpdateVersion.code]
@@ -140,7 +140,7 @@ def test_a_release_of_kafkas_brings_no_features_that_are_not_there(cluster: Cont
 
 
 def test_every_registered_broker_must_support_a_level(cluster: ControllerCluster) -> None:
-    """One that is stopped too, until it is unregistered: it may come back."""
+    """A stopped broker too, until it is unregistered: it may come back."""
     update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
     assert cluster.register(4, features=OLDER).broker_epoch
     cluster.heartbeat(4)
@@ -159,7 +159,7 @@ def test_every_registered_broker_must_support_a_level(cluster: ControllerCluster
 def test_a_broker_registers_only_if_it_supports_the_levels_that_were_chosen(
     cluster: ControllerCluster,
 ) -> None:
-    """UNSUPPORTED_VERSION names the feature; before anybody chose one, brokers of older releases may come."""
+    """UNSUPPORTED_VERSION names the feature; before a level was chosen, brokers of older releases may come."""
     assert cluster.register(4, features=(OURS,)).broker_epoch
     cluster.ask(UnregisterBroker(4))
     update(cluster, (GROUP_VERSION, 0, SAFE_DOWNGRADE))
@@ -178,7 +178,7 @@ NEWEST = (RAFTLOG_METADATA_VERSION, NEWEST_METADATA_LEVEL, UPGRADE)
 
 @pytest.fixture
 def upgraded() -> ControllerCluster:
-    """A cluster that was made by 0.2.0, and whose active controller is of this release: broker 3 is not yet."""
+    """A cluster that was made by 0.2.0, with an active controller of this release: broker 3 is not yet."""
     made = ControllerCluster(authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer")
     for controller in made.controllers.values():
         controller.features = PREVIOUS
@@ -191,7 +191,7 @@ def upgraded() -> ControllerCluster:
 
 
 def test_a_new_cluster_begins_at_the_newest_level(cluster: ControllerCluster) -> None:
-    """Nothing in it is older than that."""
+    """All its brokers have this release."""
     assert levels(cluster)[RAFTLOG_METADATA_VERSION] == NEWEST_METADATA_LEVEL
 
 
@@ -241,7 +241,7 @@ def test_the_level_of_the_metadata_does_not_go_down(cluster: ControllerCluster) 
 def test_voters_that_are_no_brokers_must_support_the_level_too(
     upgraded: ControllerCluster, voters: dict[int, tuple[int, int] | None], sentence: str | None
 ) -> None:
-    """They do not register: their connections tell. For a broker that is away its registration speaks."""
+    """They do not register: their connections have their levels. For an absent broker its registration counts."""
     upgraded.die(3)
     upgraded.register(3)
     upgraded.active.levels_of_voters = lambda: voters

@@ -1,4 +1,4 @@
-"""A broker whose disk is full leads only what nobody else can lead, until it has room again."""
+"""A broker with a full disk leads only partitions that no other can lead, until it has room again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_leaderships_go_where_there_is_room(cluster: ControllerCluster) -> None:
 
 
 def test_it_is_said_once(cluster: ControllerCluster) -> None:
-    """Further heartbeats write nothing."""
+    """Further heartbeats write no record."""
     cluster.heartbeat(1, lacks_room=True)
     batches = len(cluster.journal)
     cluster.heartbeat(1, lacks_room=True)
@@ -51,7 +51,7 @@ def test_preferred_leaders_are_not_elected_before_they_have_room(cluster: Contro
 
 
 def test_a_new_controller_hears_of_it_with_the_next_heartbeat(cluster: ControllerCluster) -> None:
-    """The state is soft: nothing of it is in the metadata."""
+    """The state is soft: it is not in the metadata."""
     cluster.heartbeat(1, lacks_room=True)
     cluster.elect(2)
     for broker_id in (2, 3):

@@ -44,7 +44,7 @@ def settled(
 
 
 def test_settled_partition_needs_no_record() -> None:
-    """All alive, or doubtful members that are unfenced: nothing to do."""
+    """All alive, or doubtful members that are unfenced: no change is needed."""
     assert settled((1, 2, 3), 1, alive="123") is None
     assert settled((1, 2, 3), 1, alive="23", doubtful="1") is None
     assert settled((1, 2), 2, alive="1", doubtful="2") is None
@@ -69,21 +69,21 @@ def test_members_that_are_gone_leave_while_one_is_alive(
 
 
 def test_isr_stands_still_while_nobody_is_alive() -> None:
-    """All members hold all that was committed, so whoever comes back first may lead."""
+    """All members have every committed record, so the first to come back may lead."""
     assert settled((1, 2, 3), 1) == (-1, (1, 2, 3), False)
     assert settled((1, 2, 3), -1) is None
     assert settled((1, 2, 3), -1, alive="3") == (3, (3,), False)
 
 
 def test_doubtful_members_are_neither_trusted_nor_dropped() -> None:
-    """A doubtful member leads only where nobody is alive, and stays in the isr beside the living."""
+    """A doubtful member leads only if no member is alive, and stays in the isr beside the living."""
     assert settled((1, 2, 3), 1, alive="3", doubtful="2") == (3, (2, 3), False)
     assert settled((1, 2), 1, alive="3", doubtful="2") == (2, (1, 2), False)
     assert settled((1, 2), 2, alive="3", doubtful="2") is None
 
 
 def test_leaving_broker_leads_on_where_nobody_else_can() -> None:
-    """Controlled shutdown hands over to who is alive, and keeps what it alone has (KIP-631)."""
+    """Controlled shutdown hands over to live members, and keeps the partitions that it alone has (KIP-631)."""
     assert settled((1, 2, 3), 1, alive="23", leaving="1") == (2, (2, 3), False)
     assert settled((1, 2), 2, alive="23", leaving="1") == (2, (2,), False)
     assert settled((1,), 1, alive="23", leaving="1") is None
@@ -92,7 +92,7 @@ def test_leaving_broker_leads_on_where_nobody_else_can() -> None:
 
 
 def test_wiped_disk_is_never_taken_for_the_old_replica() -> None:
-    """Another disk leaves every isr that has another member, even a dead one; alone, it loses the isr."""
+    """Another disk leaves every isr that has another member, even a dead member; alone, it loses the isr."""
     assert settled((1, 2), -1, alive="3", wiped=1) == (-1, (2,), False)
     assert settled((1, 2, 3), 1, alive="23", wiped=1) == (2, (2, 3), False)
     assert settled((1,), -1, alive="23", wiped=1) == (-1, (1,), True)
@@ -100,7 +100,7 @@ def test_wiped_disk_is_never_taken_for_the_old_replica() -> None:
 
 
 def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
-    """The first live replica leads alone; one that is not the wiped one is preferred."""
+    """The first live replica leads alone; a replica that was not wiped is preferred."""
     assert settled((1,), -1, alive="23") is None
     assert settled((1,), -1, alive="23", unclean=True) == (2, (2,), False)
     assert settled((1, 2), 1, alive="23", unclean=True) == (2, (2,), False)
@@ -110,7 +110,7 @@ def test_unclean_election_only_where_it_is_allowed_and_needed() -> None:
 
 
 def test_last_replica_standing_stays_offline_until_it_returns() -> None:
-    """ISR down to one, that one dies, a stale replica comes: offline; the one returns: online, nothing lost."""
+    """ISR down to one, that broker dies, a stale replica comes: offline; the first returns: online, no record lost."""
     cluster = ControllerCluster()
     cluster.start(1, 2, 3)
     cluster.assign("t", (2, 3))
@@ -123,7 +123,7 @@ def test_last_replica_standing_stays_offline_until_it_returns() -> None:
 
 
 def test_last_replica_with_another_disk_needs_an_unclean_election() -> None:
-    """The sole isr member comes back wiped: offline, said in the image, until somebody decides (Architecture)."""
+    """The sole isr member comes back wiped: offline, shown in the image, until an operator decides (Architecture)."""
     cluster = ControllerCluster()
     cluster.start(1, 2, 3)
     cluster.assign("t", (2, 3))
@@ -136,7 +136,7 @@ def test_last_replica_with_another_disk_needs_an_unclean_election() -> None:
 
 
 def test_whole_cluster_killed_and_one_broker_never_returns() -> None:
-    """All brokers restart at once but one: what it led and followed is led by the others, with all it committed."""
+    """All brokers but one restart at once: the others lead its partitions, with all that it committed."""
     cluster = ControllerCluster()
     cluster.start(1, 2, 3)
     cluster.create("t", 6, 3)
@@ -152,7 +152,7 @@ def test_whole_cluster_killed_and_one_broker_never_returns() -> None:
 
 
 def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None:
-    """Followers of a partition whose leader stays go on fetching in the same epoch (KIP-497)."""
+    """Followers of a partition with a staying leader go on fetching in the same epoch (KIP-497)."""
     cluster = ControllerCluster()
     cluster.start(1, 2, 3)
     cluster.assign("t", (1, 2, 3), (2, 1, 3))
@@ -165,7 +165,7 @@ def test_leader_election_bumps_the_leader_epoch_and_isr_changes_do_not() -> None
 
 
 def report(cluster: ControllerCluster, broker_id: int, topic: str, partition: int = 0) -> None:
-    """Have a broker say in its heartbeat that one of its logs is damaged."""
+    """Have a broker report in its heartbeat that one log is damaged."""
     cluster.heartbeat(broker_id, damaged=((cluster.image.topics[topic].topic_id, partition),))
 
 
@@ -205,7 +205,7 @@ def test_first_to_come_back_does_not_lead_if_its_log_is_damaged() -> None:
 
 
 def test_damaged_last_isr_member_leads_for_reading_until_an_unclean_election() -> None:
-    """Nobody else has the records: what is sound of them stays readable, and somebody must decide (KIP-460)."""
+    """No other replica has the records: the sound part stays readable, and an operator must decide (KIP-460)."""
     cluster = ControllerCluster()
     cluster.start(1, 2, 3)
     cluster.assign("t", (1, 2))
@@ -237,7 +237,7 @@ def test_damaged_last_isr_member_is_elected_anew_where_unclean_elections_are_all
 
 
 def test_damaged_isr_member_that_comes_back_alone_is_elected_as_unclean() -> None:
-    """The member that has everything is still away: whoever lacks records must not be elected as if it had them."""
+    """The complete member is still away: a replica that lacks records must not be elected as if it had them."""
     cluster = ControllerCluster(broker_session_timeout_ms=1_000)
     cluster.start(1, 2)
     cluster.create("t", 1, 2, unclean_leader_election_enable="true")

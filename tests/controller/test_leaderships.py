@@ -48,7 +48,7 @@ def test_leadership_goes_to_the_named_replica(cluster: ControllerCluster) -> Non
 
 
 def test_only_an_in_sync_replica_is_made_leader(cluster: ControllerCluster) -> None:
-    """Not one that has no replica, is behind, or is not there."""
+    """Not a broker that has no replica, is behind, or is away."""
     cluster.start(4)
     cluster.alter("t", (1, 2))
     assert transfer(cluster, 0, 4) == InvalidReplicaAssignment.code
@@ -93,7 +93,7 @@ def test_drained_broker_leads_what_nobody_else_can_and_hands_over(cluster: Contr
 
 
 def test_drain_outlives_controller_and_restart(cluster: ControllerCluster) -> None:
-    """Most drains are there for a restart; it ends when somebody ends it."""
+    """Most drains are for a restart; a drain lasts until it is ended explicitly."""
     cluster.ask(DrainBroker(1))
     cluster.die(1)
     cluster.restart_from_snapshot(2)

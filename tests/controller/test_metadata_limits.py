@@ -110,7 +110,7 @@ def test_the_clusters_own_topics_are_never_refused() -> None:
 
 
 def test_configs_are_bounded_and_can_always_be_deleted() -> None:
-    """Entries of all resources count together, those of new topics too; changing a value takes no room."""
+    """Entries of all resources count together, entries of new topics too; changing a value takes no room."""
     cluster = limited_cluster(raftlog_configs_max=2)
     assert cluster.create("a", retention_ms="1").error_code == 0
     assert configure(cluster, "broker", "", "log.retention.ms", "5").error_code == 0
@@ -124,7 +124,7 @@ def test_configs_are_bounded_and_can_always_be_deleted() -> None:
 
 
 def test_groups_that_do_not_exist_have_configs_within_a_limit() -> None:
-    """Their number and their names' lengths are bounded: nothing else would remove such configs."""
+    """Their number and their names' lengths are bounded: such configs are never removed otherwise."""
     cluster = limited_cluster(raftlog_group_configs_max=2)
     key = "consumer.session.timeout.ms"
     long = "g" * (MAX_GROUP_NAME_LENGTH + 1)

@@ -32,7 +32,7 @@ def register(
     *previous: PreviousOpening,
     directories: tuple[UUID, ...] = DIRECTORIES,
 ) -> BrokerRegistration:
-    """Register broker 3 with its log directories, as a process that begins after the last one has ended."""
+    """Register broker 3 with its log directories, as a process that begins after the last process has ended."""
     cluster.active.peer_lost(3, cluster.now)
     request = RegisterBroker(
         3,
@@ -59,8 +59,7 @@ def test_a_directory_that_names_the_last_process_is_the_newest(cluster: Controll
 
 
 def test_a_process_that_was_killed_as_it_registered_is_named_too(cluster: ControllerCluster) -> None:
-    """Its name was written before: so nothing is lost between the registration and what the node does with its
-    answer."""
+    """Its name was written before: so there is no gap between the registration and the node's next step."""
     register(cluster, FIRST, named(), named())
     register(cluster, SECOND, named(FIRST), named(FIRST))
     assert register(cluster, THIRD, named(FIRST, SECOND), named(FIRST, SECOND)).went_back == ()
@@ -84,13 +83,13 @@ def test_each_directory_is_compared(cluster: ControllerCluster) -> None:
 
 
 def test_a_new_directory_is_no_older_copy(cluster: ControllerCluster) -> None:
-    """A disk was added: it names nobody, and the metadata does not know it."""
+    """A disk was added: it has no name of a process, and the metadata does not know it."""
     register(cluster, FIRST, named(), directories=DIRECTORIES[:1])
     assert register(cluster, SECOND, named(FIRST), named()).went_back == ()
 
 
 def test_a_clean_stop_of_an_older_release_is_compared_by_its_epoch(cluster: ControllerCluster) -> None:
-    """0.3.0 writes its epoch into the clean-shutdown marker, and nothing else: its crash cannot be told from a copy."""
+    """0.3.0 writes only its epoch into the clean-shutdown marker: its crash looks like a copy."""
     epoch = register(cluster, OLD).broker_epoch
     assert register(cluster, FIRST, named(clean_epoch=epoch), named()).went_back == ()
     epoch = register(cluster, OLD).broker_epoch
@@ -99,20 +98,20 @@ def test_a_clean_stop_of_an_older_release_is_compared_by_its_epoch(cluster: Cont
 
 
 def test_a_node_that_ran_an_older_release_meanwhile_is_trusted(cluster: ControllerCluster) -> None:
-    """It was upgraded, went back to 0.3.0, and was killed there: the names in its directories are those of before."""
+    """It was upgraded, went back to 0.3.0, and was killed there: the names in its directories are from before."""
     register(cluster, FIRST, named(), named())
     register(cluster, OLD)
     assert register(cluster, SECOND, named(FIRST), named(FIRST)).went_back == ()
 
 
 def test_a_copy_that_an_older_release_left_is_older_than_a_later_process(cluster: ControllerCluster) -> None:
-    """It names nobody, so that it was made before the release that does was installed."""
+    """It has no name of a process, so it was made before the release that writes names was installed."""
     register(cluster, FIRST, named(), named())
     assert register(cluster, SECOND, named(), named(FIRST)).went_back == DIRECTORIES[:1]
 
 
 def test_a_broker_of_an_older_release_is_not_compared(cluster: ControllerCluster) -> None:
-    """It says nothing of its directories; their ids alone count, as always."""
+    """It does not report its directories' processes; their ids alone count, as always."""
     register(cluster, FIRST, named(), named())
     assert register(cluster, OLD).went_back == ()
 
@@ -124,7 +123,7 @@ def test_a_directory_that_is_newer_than_the_metadata_is_trusted(cluster: Control
 
 
 def test_a_registration_speaks_of_all_its_directories_or_of_none(cluster: ControllerCluster) -> None:
-    """Else nobody knew which of them is meant."""
+    """It would otherwise be unknown which directory is meant."""
     reply = cluster.ask(
         RegisterBroker(
             3, FIRST, cluster.image.cluster_id, ENDPOINTS, directory_ids=DIRECTORIES, previous=(named(),)

@@ -48,14 +48,14 @@ def shape(cluster: ControllerCluster) -> tuple[tuple[int, ...], ...]:
 
 
 def test_replicas_are_target_and_leaving_ones_until_the_end(cluster: ControllerCluster) -> None:
-    """All that hold the partition go on holding it; those that it shall have come first."""
+    """All replicas go on holding the partition; the target replicas come first."""
     assert move(cluster, 4, 5) == 0
     assert shape(cluster) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (1, (1, 2, 3))
 
 
 def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(cluster: ControllerCluster) -> None:
-    """Replicas, ISR and leader change together, and the leader that asked is told to wait for the metadata."""
+    """Replicas, ISR and leader change together, and the leader's response says to wait for the metadata."""
     move(cluster, 4, 5)
     assert cluster.alter("t", (4, 1, 2, 3)).error_code == 0
     assert shape(cluster) == ((4, 5, 1, 2, 3), (4, 5), (1, 2, 3))
@@ -69,7 +69,7 @@ def test_it_ends_when_all_that_stay_are_in_sync_in_one_batch(cluster: Controller
 
 
 def test_leader_that_stays_goes_on_in_its_epoch(cluster: ControllerCluster) -> None:
-    """Nobody is elected for a move that the leader has no part in."""
+    """A move without the leader causes no election."""
     epoch = cluster.partition("t").leader_epoch
     move(cluster, 1, 2, 4)
     cluster.alter("t", (1, 2, 3, 4))
@@ -78,7 +78,7 @@ def test_leader_that_stays_goes_on_in_its_epoch(cluster: ControllerCluster) -> N
 
 
 def test_fewer_replicas_or_another_order_end_at_once(cluster: ControllerCluster) -> None:
-    """Nobody has to catch up for it."""
+    """No replica has to catch up for it."""
     assert move(cluster, 2, 1) == 0
     assert shape(cluster) == ((2, 1), (), ())
     assert move(cluster, 1, 2) == 0
@@ -87,7 +87,7 @@ def test_fewer_replicas_or_another_order_end_at_once(cluster: ControllerCluster)
 
 
 def test_replicas_are_removed_only_after_the_remaining_ones_are_in_sync(cluster: ControllerCluster) -> None:
-    """A replica in sync is not given up for one that is not."""
+    """A replica in sync is not given up for a replica out of sync."""
     cluster.alter("t", (1, 3))
     assert move(cluster, 1, 2) == 0
     assert shape(cluster) == ((1, 2, 3), (), (3,))
@@ -131,7 +131,9 @@ def test_cancelling_moves_the_leadership_back(cluster: ControllerCluster) -> Non
 
 
 def test_another_one_takes_its_place(cluster: ControllerCluster) -> None:
-    """The holder of the partition holds it until the end of the new one, and cancelling leads back to the beginning."""
+    """The original replicas hold the partition until the end of the new move, and cancelling leads back to the
+    beginning.
+    """
     move(cluster, 4, 5, 1)
     assert move(cluster, 5, 6) == 0
     assert shape(cluster) == ((5, 6, 4, 1, 2, 3), (5, 6, 4), (4, 1, 2, 3))
@@ -154,7 +156,7 @@ def test_asked_twice_it_is_done_once(cluster: ControllerCluster) -> None:
 def test_a_replica_that_is_being_added_is_the_last_choice_of_an_unclean_election(
     cluster: ControllerCluster,
 ) -> None:
-    """It may have next to nothing."""
+    """It may have hardly any records."""
     cluster.create("u", 1, 2, unclean_leader_election_enable="true")
     leader, behind = cluster.partition("u").replicas
     added = next(each for each in BROKERS if each not in (leader, behind))
@@ -166,7 +168,7 @@ def test_a_replica_that_is_being_added_is_the_last_choice_of_an_unclean_election
 
 
 def test_death_of_the_leader_elects_another_in_sync(cluster: ControllerCluster) -> None:
-    """Election rules are the usual ones: those that it shall have come first, if they are in sync."""
+    """Election rules are as usual: target replicas come first, if they are in sync."""
     move(cluster, 4, 5)
     cluster.die(1)
     assert cluster.partition("t").leader == 2
@@ -229,7 +231,7 @@ def test_list_tells_what_is_under_way(cluster: ControllerCluster) -> None:
 
 
 def test_it_survives_a_new_controller_and_a_snapshot() -> None:
-    """It is hard state: whoever is active next ends it."""
+    """It is hard state: any later active controller ends it."""
     cluster = ControllerCluster(controllers=2)
     cluster.start(*BROKERS)
     cluster.assign("t", (1, 2, 3))

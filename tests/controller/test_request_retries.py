@@ -65,7 +65,7 @@ def test_new_topics_get_ids_before_they_are_asked_for() -> None:
 
 
 def test_deleting_again_what_was_there_before_is_success() -> None:
-    """By name and by id; the answer is the one that was lost."""
+    """By name and by id; the response equals the lost response."""
     request = DeleteTopics((BY_NAME, BY_ID, UNSEEN))
     reply = TopicResults(
         (
@@ -81,7 +81,7 @@ def test_deleting_again_what_was_there_before_is_success() -> None:
 
 
 def test_cancelling_again_what_was_under_way_is_success() -> None:
-    """A listener that saw no reassignment is told that there is none."""
+    """A listener that saw no reassignment gets NO_REASSIGNMENT_IN_PROGRESS."""
     moving = PartitionState((1, 2), (1,), 1, adding_replicas=(2,))
     topic = TopicState("t", UUID(int=7), (moving, PartitionState((1,), (1,), 1)))
     seen = MetadataImage(topics={"t": topic}, topic_names={UUID(int=7): "t"})
@@ -92,7 +92,7 @@ def test_cancelling_again_what_was_under_way_is_success() -> None:
 
 
 def test_removing_again_a_rule_or_a_user_that_was_there_is_success() -> None:
-    """Rules that matched before are told, and gone; a user that was never there is still none."""
+    """ACLs that matched before are listed, and gone; a user that never existed is still an error."""
     rule = Acl(ResourceType.TOPIC, "t", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
     kept = ScramCredential(b"salt", 4096, b"stored", b"server")
     seen = MetadataImage(acls={rule: True}, scram={("a", "SCRAM-SHA-256"): kept})
@@ -109,7 +109,7 @@ def test_removing_again_a_rule_or_a_user_that_was_there_is_success() -> None:
 
 
 def test_other_failures_of_a_repeated_request_are_failures() -> None:
-    """Only that the topic is not there may be one's own doing."""
+    """Only a missing topic may be the first request's own work."""
     reply = TopicResults((TopicResult("t", None, TopicDeletionDisabled.code),))
     assert first_attempt_reply(DeleteTopics((BY_NAME,)), reply, SEEN) == reply
     created = TopicResults((TopicResult("t", None, UnknownTopicOrPartition.code),))
@@ -117,7 +117,7 @@ def test_other_failures_of_a_repeated_request_are_failures() -> None:
 
 
 def test_a_token_that_was_there_before_is_ended_once() -> None:
-    """The first asking removed it; one that was never there, or not to end at once, is still an error."""
+    """The first request removed it; a token that never existed, or was not to end at once, is still an error."""
     token = DelegationToken("id", "User:al", "User:al", (), 1, 2, 3)
     before = MetadataImage(tokens={"id": token})
     gone = ErrorReply(DelegationTokenNotFound.code, "gone")

@@ -31,7 +31,7 @@ def batches(cluster: ControllerCluster) -> list[Batch]:
 
 
 def test_requests_are_their_own_reasons() -> None:
-    """Of a heartbeat it is what it reports or wants; of who only asks for ids there is none worth telling."""
+    """A heartbeat has its reports or wishes as the reason; a request for ids alone has no reason worth a line."""
     told = {
         BrokerHeartbeat(1, 2, 3): "caught_up",
         BrokerHeartbeat(1, 2, 3, want_shutdown=True): "shutdown",

@@ -26,7 +26,7 @@ def alter(cluster: ControllerCluster, *alterations: ScramAlteration) -> list[int
 
 
 def test_credentials_are_set_replaced_and_removed(cluster: ControllerCluster) -> None:
-    """Results are by user; the log names users and mechanisms, and nothing secret."""
+    """Results are by user; the log names users and mechanisms, and no secret."""
     with capture_logs() as logs:
         assert alter(
             cluster,

@@ -1,7 +1,7 @@
-"""Values that an older version stored and this one refuses, for every config that can be set: they block nothing else.
+"""Values that an older version stored and this version refuses, for every config: they block no other change.
 
-A metadata log and its snapshots keep what was once accepted. A node starts with that, shows it, changes other configs
-of the same resource, and deletes it.
+A metadata log and its snapshots keep every value accepted once. A node starts with that, shows it, changes other
+configs of the same resource, and deletes it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FORGOTTEN = "a.config.that.is.gone"
 
 
 class Resource(NamedTuple):
-    """A kind of resource that has configs; `resource` is one of it."""
+    """A kind of resource with configs; `resource` is an instance."""
 
     resource: tuple[str, str]
     rows: Mapping[str, Setting]
@@ -140,7 +140,7 @@ LEAST = {"topic": 25, "broker": 100, "group": 2, "client-metrics": 2}
 
 
 def upgraded(each: Resource, stored: Mapping[str, str]) -> ControllerCluster:
-    """Return a cluster whose metadata an older version wrote, read back from its snapshot."""
+    """Return a cluster with metadata from an older version, read back from its snapshot."""
     cluster = ControllerCluster()
     cluster.start(1)
     cluster.create("t")
@@ -176,7 +176,7 @@ def test_most_configs_refuse_something(kind: Resource) -> None:
 
 
 def test_what_is_refused_today_is_passed_over_and_shown(kind: Resource) -> None:
-    """One by one and all at once: a default is in force, and DescribeConfigs shows what somebody stored."""
+    """One by one and all at once: a default is in force, and DescribeConfigs shows the stored value."""
     stored = kind.refused()
     for few in ({}, *({name: text} for name, text in stored.items()), {**stored, FORGOTTEN: "1"}):
         kind.in_force(few)
@@ -202,7 +202,7 @@ def test_every_other_config_is_changed_beside_those_that_are_refused_today(kind:
 
 
 def test_what_is_refused_today_is_deleted(kind: Resource) -> None:
-    """One after the other, until nothing is left."""
+    """One after the other, until all are gone."""
     left = {**kind.refused(), FORGOTTEN: "1"}
     cluster = upgraded(kind, left)
     for name in tuple(left):
@@ -237,7 +237,7 @@ TOPIC, GROUP = RESOURCES[0], RESOURCES[3]
 
 
 def test_configs_that_contradict_each_other_since_long_ago_block_no_third() -> None:
-    """To change one of them is judged."""
+    """A change of either is judged."""
     stored = {"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}
     cluster = upgraded(TOPIC, stored)
     assert alter(cluster, TOPIC, "retention.ms", "7", SET) == 0

@@ -97,7 +97,7 @@ def test_the_longest_lifetimes_do_not_overflow() -> None:
 
 
 def test_a_request_that_is_repeated_makes_one_token(cluster: ControllerCluster) -> None:
-    """A broker whose answer was lost asks again, with the id of its choice."""
+    """A broker that lost the response asks again, with the id of its choice."""
     first = create(cluster)
     cluster.advance(0.3)
     assert create(cluster) == first
@@ -127,7 +127,7 @@ def test_owner_and_renewers_renew_up_to_the_tokens_maximum(
 
 
 def test_owner_and_renewers_end_a_token_soon_or_at_once(cluster: ControllerCluster) -> None:
-    """A negative time removes it, also one that expired and was not looked at yet."""
+    """A negative time removes it, also an expired token that was not cleaned up yet."""
     began_ms = create(cluster).issued_ms
     assert cluster.ask(ExpireToken("id", RENEWER, 400)).expires_ms == began_ms + 400
     assert cluster.ask(ExpireToken("id", OWNER, 10**15)).expires_ms == began_ms + 25_000
@@ -137,7 +137,7 @@ def test_owner_and_renewers_end_a_token_soon_or_at_once(cluster: ControllerClust
 
 
 def test_strangers_neither_renew_nor_end_a_token(cluster: ControllerCluster) -> None:
-    """Not even who had it made for somebody else. Source: KIP-373."""
+    """Not even a requester that created it for another owner. Source: KIP-373."""
     create(cluster, requester="User:bob")
     before = cluster.image.tokens["id"]
     for principal in (STRANGER, "User:bob"):

@@ -176,7 +176,7 @@ def test_null_config_is_no_config(cluster: ControllerCluster) -> None:
 
 
 def test_given_assignment_is_taken_as_it_is(cluster: ControllerCluster) -> None:
-    """Replicas in the given order; who is out of service starts outside the isr and does not lead."""
+    """Replicas in the given order; an unavailable broker starts outside the isr and does not lead."""
     cluster.die(1)
     cluster.assign("t", (1, 2), (2, 3))
     assert cluster.partition("t", 0).replicas == (1, 2)
@@ -194,7 +194,7 @@ def test_dead_broker_does_not_hinder_creation(cluster: ControllerCluster) -> Non
 
 
 def test_nothing_is_created_while_no_broker_is_in_service() -> None:
-    """All fenced: no one could lead."""
+    """All fenced: there could be no leader."""
     cluster = ControllerCluster()
     cluster.elect(1)
     cluster.register(1)
@@ -202,7 +202,7 @@ def test_nothing_is_created_while_no_broker_is_in_service() -> None:
 
 
 def test_deleting_by_name_and_by_id(cluster: ControllerCluster) -> None:
-    """Each topic on its own; unknown names and ids have their own codes; one that is named twice stays."""
+    """Each topic on its own; unknown names and ids have their own codes; a topic named twice stays."""
     cluster.create("a")
     cluster.create("b")
     b = cluster.image.topics["b"].topic_id
@@ -238,7 +238,7 @@ def test_of_two_wrong_numbers_the_replication_factor_is_named(cluster: Controlle
 
 
 def test_topic_made_again_has_another_id(cluster: ControllerCluster) -> None:
-    """So that nobody takes the old topic's records for the new one's."""
+    """So that the old topic's records are not taken for the new topic's."""
     first = cluster.create("a").topic_id
     cluster.ask(DeleteTopics((TopicRef(name="a"),)))
     assert cluster.create("a").topic_id != first
@@ -253,7 +253,7 @@ def test_deletion_can_be_forbidden() -> None:
 
 
 def test_growing_adds_partitions_with_the_same_replication(cluster: ControllerCluster) -> None:
-    """Old partitions stay as they were, new ones are numbered on, evenly spread over the whole topic."""
+    """Old partitions stay as they were, new partitions are numbered on, evenly spread over the whole topic."""
     cluster.create("t", 2, 2)
     before = cluster.image.topics["t"].partitions
     (result,) = cluster.ask(CreatePartitions((NewPartitions("t", 6),))).results
@@ -282,7 +282,7 @@ def test_growing_adds_partitions_with_the_same_replication(cluster: ControllerCl
 def test_impossible_growth_is_refused(
     cluster: ControllerCluster, wanted: NewPartitions, error: type[KafkaError]
 ) -> None:
-    """Each with its own code, nothing changes."""
+    """Each with its own code, without effect."""
     for topic in ("t", *INTERNAL_TOPICS):
         cluster.create(topic, 2, 2)
     batches = len(cluster.journal)
@@ -292,7 +292,7 @@ def test_impossible_growth_is_refused(
 
 
 def test_growth_may_be_only_validated_or_assigned(cluster: ControllerCluster) -> None:
-    """validate_only writes nothing; given assignments are taken."""
+    """validate_only writes no record; given assignments are taken."""
     cluster.create("t", 1, 2)
     wanted = (NewPartitions("t", 2, ((3, 1),)),)
     assert cluster.ask(CreatePartitions(wanted, validate_only=True)).results[0].error_code == 0
@@ -310,7 +310,9 @@ def test_topic_ids_are_random_and_never_look_like_a_flag() -> None:
 
 
 def test_a_creation_that_is_asked_again_is_answered_again() -> None:
-    """The controller died after its batch was replicated, before it answered; the next one is asked the same."""
+    """The controller died after its batch was replicated, before it answered; the next controller gets the same
+    request.
+    """
     cluster = ControllerCluster(controllers=2)
     cluster.start(1, 2, 3)
     cluster.commit_at_once = False
@@ -327,7 +329,7 @@ def test_a_creation_that_is_asked_again_is_answered_again() -> None:
 
 
 def test_only_the_very_same_creation_is_answered_again(cluster: ControllerCluster) -> None:
-    """Another request for that name finds it taken; an id that is another topic's is nobody's to choose."""
+    """Another request for that name finds it taken; the id of another topic cannot be chosen."""
     cluster.ask(CreateTopics((NewTopic("t", 1, 1, topic_id=UUID(int=77)),)))
     assert codes(cluster, NewTopic("t", 1, 1, topic_id=UUID(int=78))) == [TopicAlreadyExists.code]
     assert codes(cluster, NewTopic("t", 1, 1)) == [TopicAlreadyExists.code]

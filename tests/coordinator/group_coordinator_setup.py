@@ -35,7 +35,7 @@ SMALL_ENOUGH = 1_000
 SUBSCRIPTION = b"subscription"
 
 OFFSETS = itertools.count(1)
-"""Of metadata records: every image of topics is a later one."""
+"""Of metadata records: every image of topics is later than the last."""
 
 
 def topic_id(name: str) -> UUID:
@@ -112,7 +112,7 @@ class GroupCoordinatorSetup:
         self._check_memory()
 
     def _check_memory(self) -> None:
-        """The counted bytes are the kept ones, whatever a test did."""
+        """The counted bytes are the kept bytes, whatever a test did."""
         tails = [each.runner.tail for each in self.coordinator._groups]
         if sum(each.offset_count for each in tails) > SMALL_ENOUGH:
             return
@@ -154,7 +154,7 @@ class GroupCoordinatorSetup:
         return answers[0] if answers else "waits"
 
     def consumer_group_heartbeat(self, member_id: str, epoch: int, **fields: Any) -> Any:
-        """A heartbeat of the consumer protocol; who joins says all there is to say, unless told otherwise."""
+        """A heartbeat of the consumer protocol; by default a joining member sends all fields."""
         if epoch == 0:
             fields = {"topics": ("t",), "rebalance_timeout_ms": 60_000, "owned": {}, **fields}
         group_id = fields.pop("group_id", "g")
@@ -180,7 +180,7 @@ class GroupCoordinatorSetup:
         return self.ask(self.coordinator.read, group_id)
 
     def begin_join(self, member_id: str = "", **changes: Any) -> Answers:
-        """Join; the answer is there as soon as there is one."""
+        """Join; the response is there as soon as it is ready."""
         answers = Answers()
         request = join_request(member_id, **changes)
         self.coordinator.join(request, answers, at=self.moment)
@@ -209,7 +209,7 @@ class GroupCoordinatorSetup:
         self.coordinator.sweep(self.moment, most=GROUPS_PER_SWEEP)
 
     def run_deletions(self) -> None:
-        """Let time pass until nothing has to go any longer."""
+        """Let time pass until there is no more to delete."""
         for _ in range(100):
             self.now += PAUSE_S
             self.tick()

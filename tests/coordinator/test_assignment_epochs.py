@@ -47,7 +47,7 @@ def test_a_partition_keeps_the_epoch_in_which_it_was_assigned() -> None:
 
 
 def test_a_partition_that_is_being_revoked_keeps_its_epoch_until_it_is_given_up() -> None:
-    """And has another one when it comes back."""
+    """And has another epoch when it comes back."""
     revoking = step(HAD, 0, epoch=5)
     assert revoking.epoch == 3 and epochs(revoking) == {0: 3, 1: 3}
     done = step(revoking, 0, epoch=5, owned=(0,))
@@ -97,7 +97,7 @@ def commit(current: CurrentAssignment, epoch: int, *indexes: int, is_classic: bo
 
 @pytest.mark.parametrize("is_classic", [False, True])
 def test_a_member_commits_in_an_epoch_before_what_it_has_since_then(is_classic: bool) -> None:
-    """Assignment epoch <= the client's epoch <= the member's epoch; else nothing is committed."""
+    """Assignment epoch <= the client's epoch <= the member's epoch; otherwise the commit is refused."""
     current = step(HAD, 0, 1, 2, epoch=5)
     for epoch, indexes in ((5, (0, 1, 2, 8)), (4, (0, 1)), (3, (0,))):
         commit(current, epoch, *indexes, is_classic=is_classic)

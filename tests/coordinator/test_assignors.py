@@ -58,7 +58,7 @@ def readers(shares: GroupAssignment) -> Counter[tuple[UUID, int]]:
 def test_every_partition_that_is_read_has_one_reader(
     name: str, found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
-    """Nobody gets what it does not read or what is not there, whatever it had before."""
+    """A member gets no partition of topics that it does not read or that do not exist, whatever it had before."""
     shares = ASSIGNORS[name](found, numbers)
     wanted = [
         numbers[each] for each in {topic for it in found.values() for topic in it.topics} & numbers.keys()
@@ -83,7 +83,7 @@ def test_uniform_shares_differ_by_one_at_most(
 def test_uniform_moves_nothing_that_is_even_already(
     found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
 ):
-    """Assigning again changes nothing."""
+    """Assigning again has no effect."""
     shares = assign_uniform(found, numbers)
     again = {name: each._replace(before=shares[name]) for name, each in found.items()}
     assert assign_uniform(again, numbers) == shares
@@ -141,7 +141,7 @@ def test_a_newcomer_gets_its_share_from_who_has_most():
 
 
 def test_a_newcomer_among_members_that_read_different_topics_takes_no_more_than_its_share():
-    """Each of ten reads all of a hundred topics but one of its own; the eleventh reads all."""
+    """Each of ten reads all of a hundred topics and one of its own; the eleventh reads all."""
     numbers = {f"t{each:02}": TopicMetadata(UUID(int=each), 1) for each in range(100)}
     found = {f"m{each}": MemberSubscription(frozenset(numbers) - {f"t{each:02}"}) for each in range(10)}
     shares = assign_uniform(found, numbers)
@@ -153,7 +153,7 @@ def test_a_newcomer_among_members_that_read_different_topics_takes_no_more_than_
 
 
 class CountedNames(frozenset[str]):
-    """Counts how often its topics are gone through, or it is asked for one."""
+    """Counts how often its topics are iterated or looked up."""
 
     looks = 0
 

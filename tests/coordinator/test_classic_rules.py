@@ -51,7 +51,7 @@ def test_a_member_joins_in_two_steps_syncs_and_is_stable() -> None:
 
 
 def test_an_old_client_joins_in_one_step() -> None:
-    """Before JoinGroup v4 nobody is asked to come again."""
+    """Before JoinGroup v4 no member has to join again."""
     joined = GroupCoordinatorSetup().join(may_require_member_id=False)
     assert (type(joined), joined.generation) == (JoinGroupResult, 1)
 
@@ -70,7 +70,7 @@ def test_a_member_beyond_the_maximum_gets_group_max_size_reached() -> None:
 
 
 def test_a_repeated_join_gets_the_same_answer_and_a_rejoin_a_new_generation() -> None:
-    """A retry before the sync changes nothing; a stable leader that joins again starts a generation."""
+    """A retry before the sync has no effect; a stable leader that joins again starts a generation."""
     bench = GroupCoordinatorSetup()
     member_id = bench.join().member_id
     first = bench.join(member_id)
@@ -97,7 +97,7 @@ def test_the_group_is_free_again_after_a_leave() -> None:
 
 
 def test_strangers_and_the_past_are_told_so() -> None:
-    """UNKNOWN_MEMBER_ID for ids nobody gave out, ILLEGAL_GENERATION for another generation."""
+    """UNKNOWN_MEMBER_ID for unknown ids, ILLEGAL_GENERATION for another generation."""
     bench = GroupCoordinatorSetup()
     assert isinstance(bench.join("invented"), UnknownMemberId)
     assert isinstance(bench.heartbeat("invented", 1), UnknownMemberId)
@@ -111,7 +111,7 @@ def test_strangers_and_the_past_are_told_so() -> None:
 
 
 def test_a_static_id_alone_does_not_speak_for_its_holder() -> None:
-    """FENCED_INSTANCE_ID, as in Apache Kafka's validateMember; only who leaves may name the static id alone."""
+    """FENCED_INSTANCE_ID, as in Apache Kafka's validateMember; only a leaving member may name the static id alone."""
     bench = GroupCoordinatorSetup()
     _, generation = bench.stable_group("a")
     assert isinstance(bench.heartbeat("", generation, "a"), FencedInstanceId)
@@ -134,7 +134,7 @@ def test_a_static_id_alone_does_not_speak_for_its_holder() -> None:
     ],
 )
 def test_a_join_that_makes_no_sense_is_refused(changes: dict[str, Any], error: type[KafkaError]) -> None:
-    """Session timeout bounds, at least one protocol, names that a record can hold; nothing is written."""
+    """Session timeout bounds, at least one protocol, names that a record can hold; no record is written."""
     bench = GroupCoordinatorSetup()
     assert isinstance(bench.join(**changes), error)
     assert bench.batches == []
@@ -193,7 +193,7 @@ def test_an_expiry_that_cannot_be_written_is_tried_again() -> None:
 
 
 def test_ids_given_out_and_not_used_expire_and_are_bounded() -> None:
-    """A client that never comes again leaves nothing behind, and cannot fill the memory."""
+    """A client that never comes again leaves no state behind, and cannot fill the memory."""
     bench = GroupCoordinatorSetup()
     unused = bench.join().member_id
     bench.now += 11
@@ -207,7 +207,7 @@ def test_ids_given_out_and_not_used_expire_and_are_bounded() -> None:
 
 
 def test_ids_given_out_by_all_groups_together_are_bounded() -> None:
-    """Retriable, since it will pass; who has an id may use it, and what was used or given back counts no longer."""
+    """Retriable, since it will pass; a client with an id may use it, and used or returned ids no longer count."""
     bench = GroupCoordinatorSetup()
     given = [bench.join(group_id="g0", client_id="c" * 200)]
     most = 3 * bench.coordinator.pending_join_bytes + 1
@@ -275,7 +275,7 @@ def test_a_failed_append_changes_nothing() -> None:
 
 
 def test_losing_the_partition_answers_everybody() -> None:
-    """Waiting requests and later ones get NOT_COORDINATOR, once each."""
+    """Waiting requests and later requests get NOT_COORDINATOR, once each."""
     bench = GroupCoordinatorSetup(autocommit=False)
     waiting, later = Answers(), Answers()
     request = join_request(may_require_member_id=False)

@@ -108,7 +108,7 @@ def test_the_old_record_of_topics_is_passed_over() -> None:
 
 @given(st.lists(records, max_size=20))
 def test_tombstones_end_all_of_a_group(found: list[ConsumerRecord]) -> None:
-    """The rest of the group has no epoch, and nothing in its maps either."""
+    """The rest of the group has no epoch, and its maps are empty."""
     membership = apply_consumer(None, [GroupEpochChanged("g", 1), *found, GroupEpochChanged("g", 2)])
     assert membership is not None
     ended = consumer_group_tombstones("g", membership)

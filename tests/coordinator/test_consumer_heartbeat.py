@@ -64,7 +64,7 @@ def share(heard: ConsumerGroupHeartbeatResult) -> set[int]:
 
 
 def settled(made: GroupCoordinatorSetup, *member_ids: str) -> dict[str, set[int]]:
-    """Let members beat, each giving up at once what it is told to, until nothing changes; returns who has what."""
+    """Let members send heartbeats, each revoking at once, until the assignment is stable; return it."""
     has = {each: set(group(made).current_assignment_of(each).assigned.get(T, ())) for each in member_ids}
     for _ in range(10):
         for each in member_ids:
@@ -80,7 +80,7 @@ def settled(made: GroupCoordinatorSetup, *member_ids: str) -> dict[str, set[int]
 
 
 def test_a_first_member_gets_everything():
-    """It joins with epoch 0 and is told its epoch and all partitions at once."""
+    """It joins with epoch 0 and gets its epoch and all partitions at once."""
     made = bench()
     assert made.consumer_group_heartbeat("a", 0) == ConsumerGroupHeartbeatResult(
         "a", 1, {T: frozenset({0, 1, 2, 3})}
@@ -89,7 +89,7 @@ def test_a_first_member_gets_everything():
 
 
 def test_a_heartbeat_that_changes_nothing_writes_nothing():
-    """Only what is new is told, and only what changes is recorded."""
+    """A response has only news, and only changes are recorded."""
     made = bench()
     told = made.consumer_group_heartbeat("a", 0).assignment
     batches = len(made.batches)
@@ -99,7 +99,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing():
 
 
 def test_a_full_heartbeat_is_told_all_again():
-    """So asks who lost an answer: everything that can be said is said."""
+    """A member that lost a response asks so: every field is returned."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     heard = made.consumer_group_heartbeat("a", 1, topics=("t",), rebalance_timeout_ms=60_000, owned={})
@@ -124,7 +124,7 @@ def test_a_partition_is_assigned_only_after_its_former_owner_revoked_it():
 
 
 def test_healthy_members_keep_theirs_when_one_goes():
-    """The sticky assignor gives what the one had to the others, and takes nothing from them."""
+    """The sticky assignor gives its partitions to the others, and takes none from them."""
     made = bench({"t": 6})
     for each in "abc":
         made.consumer_group_heartbeat(each, 0)
@@ -139,7 +139,7 @@ def test_healthy_members_keep_theirs_when_one_goes():
 
 
 def test_a_member_that_says_another_epoch_is_fenced():
-    """FENCED_MEMBER_EPOCH: greater than known, or smaller than the one before."""
+    """FENCED_MEMBER_EPOCH: greater than known, or smaller than the previous epoch."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("b", 0)
@@ -150,7 +150,9 @@ def test_a_member_that_says_another_epoch_is_fenced():
 
 
 def test_a_lost_answer_does_not_fence():
-    """A member that comes with the epoch before and no more than it has is told the newest again, with what it has."""
+    """A member with the previous epoch and no more than its partitions gets the newest epoch again, with its
+    partitions.
+    """
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("b", 0)
@@ -165,8 +167,8 @@ def test_a_lost_answer_does_not_fence():
 
 
 def test_each_response_repeats_the_partitions_to_revoke_until_they_are_revoked():
-    """A member that lost that response and says nothing of it (librdkafka) would keep all, and let the others wait
-    for ever.
+    """A member that lost that response and reports no partitions (librdkafka) would keep all, and block the others for
+    ever.
     """
     made = bench()
     made.consumer_group_heartbeat("a", 0)
@@ -268,7 +270,7 @@ def test_a_broker_has_so_many_groups_at_most():
 
 
 def test_an_empty_group_of_very_many_offsets_is_deleted_in_several_batches():
-    """Nobody joins by either protocol before the last batch is committed; then nothing is left of it."""
+    """No member joins by either protocol before the last batch is committed; then the group is gone."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("a", -1)
@@ -376,7 +378,7 @@ def test_a_group_has_a_session_timeout_of_its_own_from_the_next_heartbeat_on():
 
 
 def test_each_revocation_has_its_whole_time():
-    """A member that gave up in time what it was told to, and is told to give up more, is not out for the sum."""
+    """A member that revoked in time, and has to revoke more, is not removed for the sum."""
     made = bench({"t": 8})
     made.consumer_group_heartbeat("a", 0, rebalance_timeout_ms=20_000)
     everything = group(made).current_assignment_of("a").assigned
@@ -401,9 +403,7 @@ def test_each_revocation_has_its_whole_time():
 
 
 def test_a_refused_heartbeat_is_no_sign_of_life():
-    """A member that says a wrong epoch for ever holds its partitions for a session, and one that left for a while its
-    place.
-    """
+    """With a wrong epoch a member holds its partitions, and a departed static member its place, for one session."""
     made = bench(group_consumer_session_timeout_ms=5_000)
     made.consumer_group_heartbeat("a", 0)
     made.consumer_group_heartbeat("i", 0, instance_id="one")
@@ -446,7 +446,7 @@ def test_members_of_long_ids_are_out_together_too():
 
 
 def test_a_member_that_does_not_revoke_in_time_is_removed():
-    """The rebalance timeout is each member's own, and runs from when it is told, whatever it says meanwhile."""
+    """The rebalance timeout is each member's own, and runs from its response, whatever it sends meanwhile."""
     made = bench()
     made.consumer_group_heartbeat("a", 0, rebalance_timeout_ms=3_000)
     made.consumer_group_heartbeat("b", 0)
@@ -470,7 +470,7 @@ def test_a_members_end_that_cannot_be_recorded_is_tried_again():
 
 
 def test_a_heartbeat_that_cannot_be_recorded_changes_nothing():
-    """It is answered with the journal's error, and the next one does it."""
+    """It gets the journal's error, and the next heartbeat does it."""
     made = bench()
     made.refuses = CoordinatorNotAvailable()
     assert isinstance(made.consumer_group_heartbeat("a", 0), CoordinatorNotAvailable)
@@ -557,7 +557,7 @@ def many_topics(count: int) -> dict[str, int]:
 
 
 def test_a_group_that_reads_more_than_a_batch_holds_goes_on_with_what_it_had():
-    """The expression matches so much at once that nothing of it can be recorded: nobody settled is told so."""
+    """The expression matches so much at once that its record is too large: settled members get no error."""
     made = bench(many_topics(100), message_max_bytes=32_000)
     for each in "ab":
         made.consumer_group_heartbeat(each, 0, topics=(), regex=".*x")
@@ -617,7 +617,7 @@ def test_a_member_is_given_in_two_batches_what_one_cannot_hold_and_keeps_its_own
 
 
 def test_members_go_however_much_they_read():
-    """A member's end writes nothing about topics: it leaves, or is out, also when all else is too large."""
+    """A member's end writes no record about topics: it leaves, or is removed, even if all else is too large."""
     made = bench(many_topics(100), message_max_bytes=32_000, group_consumer_session_timeout_ms=5_000)
     for each in "ab":
         made.consumer_group_heartbeat(each, 0, topics=(), regex=".*x")
@@ -628,7 +628,7 @@ def test_members_go_however_much_they_read():
 
 
 def test_an_assignor_is_chosen_by_most_members():
-    """Of those that the broker offers; the first of them if nobody asks."""
+    """Among the broker's assignors; the first of them by default."""
     made = bench({"t": 2, "u": 2})
     for each in "ab":
         made.consumer_group_heartbeat(each, 0, topics=("t", "u"), assignor="range")
@@ -652,7 +652,7 @@ def test_a_new_coordinator_knows_all_of_it():
 
 
 def test_a_new_coordinator_gives_everybody_a_whole_session_and_ends_it():
-    """Sessions are soft; who is silent under the new one as well is out."""
+    """Sessions are soft; a member that is silent under the new coordinator as well is removed."""
     made = bench(group_consumer_session_timeout_ms=5_000)
     made.consumer_group_heartbeat("a", 0)
     made.pass_time(4)
@@ -684,7 +684,7 @@ def test_members_commit_in_their_own_epoch():
 
 
 def test_only_a_group_without_members_can_be_deleted():
-    """NON_EMPTY_GROUP; its end leaves nothing of it."""
+    """NON_EMPTY_GROUP; its end removes every record."""
     made = bench()
     made.consumer_group_heartbeat("a", 0, regex="t.*")
     commit(made, "a", 1)

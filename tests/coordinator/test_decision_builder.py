@@ -37,7 +37,7 @@ def joined(builder: DecisionBuilder, member_id: str, **reads: Any) -> ConsumerMe
 
 
 def test_the_records_of_a_draft_make_its_state() -> None:
-    """The result rests on records alone: a reader who replays them knows all of it."""
+    """The result rests on records alone: a reader that replays them knows all of it."""
     builder = draft_of(None, {"t": 4})
     state = joined(builder, "a", topics=("t",))
     assert apply_consumer(None, builder.records) == state
@@ -76,7 +76,7 @@ def test_a_draft_without_room_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_most_members_choose_the_assignor() -> None:
-    """Of those that are offered; the first of them where nobody asks for one."""
+    """Among the offered assignors; the first of them by default."""
     members = {
         str(number): MemberMetadata(assignor=each)
         for number, each in enumerate(["range", "range", "uniform", None])

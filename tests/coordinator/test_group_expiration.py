@@ -92,7 +92,7 @@ def test_a_slice_looks_at_no_more_than_it_takes():
 
 
 def test_groups_are_listed_while_one_of_them_is_deleted():
-    """It is as good as gone, and no reason to tell of none."""
+    """It is as good as gone, and no reason to list no groups."""
     bench, answers = GroupCoordinatorSetup(), Answers()
     commit_many(bench, 3, 1_000, "large")
     commit_many(bench, 1, 1, "small")
@@ -105,7 +105,7 @@ def test_groups_are_listed_while_one_of_them_is_deleted():
 
 
 class FailingGroupWrites(GroupCoordinatorSetup):
-    """A bench whose journal cannot encode anything of groups that are called bad."""
+    """A setup with a journal that cannot encode records of groups called bad."""
 
     is_broken = True
 
@@ -139,7 +139,9 @@ def test_a_group_whose_offsets_cannot_expire_stops_no_other_group() -> None:
 
 
 def test_a_group_that_cannot_go_stops_no_other_group() -> None:
-    """Neither offsets of deleted topics nor whole groups wait for it, and whoever deleted others hears of it."""
+    """Neither offsets of deleted topics nor whole groups wait for it, and a client that deleted others gets its
+    response.
+    """
     bench, answers = FailingGroupWrites(), Answers()
     bench.is_broken = False
     for group_id in ("bad", "large", "other"):
@@ -183,7 +185,7 @@ def test_a_journal_that_refuses_one_groups_slice_is_offered_anothers_next() -> N
 
 
 def test_a_group_whose_members_cannot_go_stops_no_other_group() -> None:
-    """Sessions that end together are ended for the others, and once more for that one."""
+    """Sessions that end together are ended for the others, and once more for that group."""
     bench = FailingGroupWrites()
     bench.is_broken = False
     for group_id in ("bad", "good"):

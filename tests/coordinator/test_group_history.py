@@ -176,7 +176,7 @@ def test_members_of_a_consumer_group_that_fall_silent_or_keep_partitions_are_tol
 
 
 class Watched(dict[str, MemberMetadata]):
-    """Members that nobody may go through one by one."""
+    """Members that fail when they are iterated."""
 
     def items(self) -> Any:
         raise AssertionError("each member was looked at")
@@ -220,7 +220,7 @@ def test_group_that_changes_its_type_says_so_and_nobody_joins_twice() -> None:
 def test_offsets_set_and_deleted_from_outside_are_told_with_whom_and_what(
     setup: GroupCoordinatorSetup,
 ) -> None:
-    """Commits of members are none, nor are those of consumers that assign partitions themselves."""
+    """Commits of members are no events, nor are commits of consumers that assign partitions themselves."""
     setup.commit_offset(5, group_id="simple")
     setup.commit_offset(6, group_id="simple")
     assert kinds(setup, "simple") == ["group_created"]
@@ -251,7 +251,7 @@ def test_offsets_that_expire_and_the_group_with_them(setup: GroupCoordinatorSetu
 
 
 def test_new_coordinator_begins_with_nothing_and_the_old_one_forgets(setup: GroupCoordinatorSetup) -> None:
-    """Events are soft: who asks hears since when they are known."""
+    """Events are soft: the response says since when they are known."""
     setup.stable_member()
     former = setup.coordinator
     assert former.events_of("g")[0]
@@ -261,7 +261,7 @@ def test_new_coordinator_begins_with_nothing_and_the_old_one_forgets(setup: Grou
 
 
 def test_groups_own_bound_counts_what_went(setup: GroupCoordinatorSetup) -> None:
-    """The oldest go, and how many is told."""
+    """The oldest go, and their number is reported."""
     for _ in range(KEPT_OF_GROUP):
         setup.stable_member()
         setup.now += 60
@@ -299,7 +299,7 @@ def test_broker_keeps_so_many_bytes_whatever_names_clients_choose() -> None:
 
 
 def test_groups_for_which_there_was_no_room_are_known_from_then_on() -> None:
-    """Of a group that was quiet for longer nothing is kept: who asks is not told that nothing happened."""
+    """A group without events for longer keeps none: the response does not claim that no events happened."""
     memory = HistoryMemory(max_bytes=3000)
     history = GroupHistory(memory)
     for number in range(20):

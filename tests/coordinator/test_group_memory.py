@@ -21,7 +21,7 @@ LIMIT = 20_000
 
 
 def bench(**settings: int) -> GroupCoordinatorSetup:
-    """A broker with room for twenty thousand bytes, all of whose groups are in one partition."""
+    """A broker with room for twenty thousand bytes, and all groups in one partition."""
     made = GroupCoordinatorSetup(raftlog_group_max_bytes=LIMIT, **settings)
     made.coordinator._groups.memory.has_memory_for = lambda growth, most: (
         made.coordinator.memory_bytes + growth <= most
@@ -34,7 +34,7 @@ def commits(*partitions: int, metadata: str = "") -> tuple[OffsetCommit, ...]:
 
 
 def fill(made: GroupCoordinatorSetup, member_id: str = "", generation: int = -1) -> int:
-    """Commit offsets of one partition after the other until one is refused; returns how many were let in."""
+    """Commit offsets of one partition in sequence until a commit is refused; return how many were admitted."""
     for partition in range(LIMIT):
         reply = made.commit_offset(1, member_id=member_id, generation=generation, commits=commits(partition))
         if reply != (0,):
@@ -56,7 +56,7 @@ def test_offsets_too_many_are_refused_and_those_that_are_there_go_on() -> None:
 
 
 def test_a_group_that_is_deleted_makes_room() -> None:
-    """The count goes down with what is kept, to nothing."""
+    """The count goes down with the kept bytes, to zero."""
     made = bench()
     fill(made)
     assert made.ask(made.coordinator.delete, DeleteGroup("g"), at=made.moment) is None
@@ -80,7 +80,7 @@ def test_a_coordinator_takes_over_more_than_its_limit() -> None:
 
 
 def test_members_of_a_group_that_exists_come_and_go_beyond_the_limit() -> None:
-    """The limit is for what is new: a group whose consumers are restarted must not stand still."""
+    """The limit is for new groups: a group whose consumers are restarted must not stand still."""
     made = bench()
     member_id, generation = made.stable_member()
     fill(made, member_id, generation)
@@ -128,7 +128,7 @@ def test_large_assignments_count() -> None:
 
 
 def test_all_protocols_of_a_member_count() -> None:
-    """A record holds one of them, memory all: a hundred large ones once went in as one."""
+    """A record holds one of them, memory all: a hundred large protocols once counted as one."""
     made = bench()
     protocols = tuple((f"p{number}", bytes(3_000)) for number in range(20))
     (refused,) = made.begin_join(may_require_member_id=False, protocols=protocols)
@@ -157,7 +157,7 @@ def test_what_members_of_a_consumer_group_are_assigned_counts() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_offsets_of_open_transactions_count(commit: bool) -> None:
-    """They take the same room; they are the group's once it commits, nobody's once it aborts."""
+    """They take the same room; they belong to the group once it commits, and are released once it aborts."""
     made = TransactionalCoordinatorSetup()
     for _ in range(2):
         made.commit_in_transaction(1, metadata="text")

@@ -131,7 +131,7 @@ def test_older_and_newer_offset_values_are_read(value: str, expected: CommittedO
 
 
 def test_a_topic_id_of_another_length_is_corrupt() -> None:
-    """And nothing else is raised."""
+    """And no other error is raised."""
     key, _ = encode(OffsetCommitted("g", "t", 0, None))
     with pytest.raises(CorruptMessage):
         decode(key, bytes.fromhex(f"{V4}01000101"))

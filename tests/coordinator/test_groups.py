@@ -1,4 +1,4 @@
-"""The groups of a partition: what one commit costs those that wait for another."""
+"""The groups of a partition: the cost of a commit for requests that wait for another commit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_commit_looks_at_those_alone_that_wait_for_it(monkeypatch: pytest.Monk
 
 
 def test_several_decisions_of_a_group_are_answered_each_with_its_commit() -> None:
-    """In their order, also those that came while the first waited already."""
+    """In their order, also decisions that came while the first waited already."""
     made = GroupCoordinatorSetup(autocommit=False)
     waiting: list[Answers] = []
     for group_id in ("a", "b", "a", "b"):

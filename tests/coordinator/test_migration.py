@@ -110,7 +110,7 @@ def test_a_consumer_member_makes_a_consumer_group_of_a_classic_one():
 
 
 def walk(made: GroupCoordinatorSetup, classic: str, modern: str) -> tuple[frozenset[int], frozenset[int]]:
-    """Let a classic and a consumer member do what they are told until both are settled; returns what they have."""
+    """Let a classic and a consumer member follow their responses until both are settled; return their partitions."""
     mine = consumer(made).current_assignment_of(classic).assigned.get(T, frozenset())
     theirs = consumer(made).current_assignment_of(modern).assigned.get(T, frozenset())
     for _ in range(8):
@@ -152,7 +152,7 @@ def test_a_group_is_classic_again_when_its_last_consumer_member_has_gone():
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_classic_members_keep_theirs_when_the_last_consumer_member_goes(fails_over: bool):
-    """They are told to join again in the generation they know, and commit in it: nobody is told that all is lost."""
+    """They get a rebalance in the generation that they know, and commit in it: no member loses all its partitions."""
     made = bench()
     (old,), _ = assigned(made, None)
     made.consumer_group_heartbeat("new", 0)
@@ -177,7 +177,7 @@ def shares(**members: set[int]) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_what_a_member_has_yet_to_give_up_is_not_forgotten_when_the_group_changes_its_type(fails_over: bool):
-    """A member was told to keep two of four, and still reads all: the last consumer member restarts, and waits."""
+    """A member had to keep two of four, and still reads all: the last consumer member restarts, and waits."""
     made = bench()
     old = made.join(may_require_member_id=False, **cooperative()).member_id
     made.sync(old, 1, assignments=shares(**{old: {0, 1, 2, 3}}))
@@ -198,7 +198,7 @@ def test_what_a_member_has_yet_to_give_up_is_not_forgotten_when_the_group_change
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_what_a_cooperative_leader_took_away_is_given_out_when_it_was_given_up(fails_over: bool):
-    """Between the two phases of a cooperative rebalance nobody is assigned what a member still reads."""
+    """Between the two phases of a cooperative rebalance no member is assigned a partition that another still reads."""
     made = bench()
     first = made.join(may_require_member_id=False, **cooperative()).member_id
     made.sync(first, 1, assignments=shares(**{first: {0, 1, 2, 3}}))
@@ -293,7 +293,7 @@ def test_a_group_that_speaks_of_no_topics_does_not_change():
 
 
 def test_a_group_whose_members_wait_for_their_assignments_changes_later():
-    """COORDINATOR_NOT_AVAILABLE is tried again: until then nobody knows who has what."""
+    """COORDINATOR_NOT_AVAILABLE is retried: until then the assignment is unknown."""
     made = bench()
     joined = made.join(may_require_member_id=False, **protocols())
     assert isinstance(made.consumer_group_heartbeat("new", 0), CoordinatorNotAvailable)
@@ -318,7 +318,7 @@ def test_an_empty_group_takes_either_type_whatever_the_policy():
 
 
 def test_a_classic_member_that_waits_in_a_rebalance_gets_rebalance_in_progress():
-    """A classic member whose JoinGroup waits for others hears REBALANCE_IN_PROGRESS, and joins the consumer group."""
+    """A classic member with a waiting JoinGroup gets REBALANCE_IN_PROGRESS, and joins the consumer group."""
     made = bench()
     (old,), _ = assigned(made, None)
     waiting = made.begin_join(may_require_member_id=False, **protocols())
@@ -352,7 +352,7 @@ def test_classic_members_of_a_consumer_group_are_checked_as_in_a_classic_one():
 
 
 def test_a_static_classic_member_takes_the_place_of_its_former_life():
-    """As in a classic group; the former one is fenced."""
+    """As in a classic group; the former incarnation is fenced."""
     made = bench()
     (old,), _ = assigned(made, "one")
     made.consumer_group_heartbeat("new", 0)
@@ -363,7 +363,7 @@ def test_a_static_classic_member_takes_the_place_of_its_former_life():
 
 
 def test_a_static_members_consumer_life_may_be_followed_by_a_classic_one_and_back():
-    """A rolling restart with another setting: the last one of the other type changes the group."""
+    """A rolling restart with another setting: the last member of the other type changes the group."""
     made = bench()
     made.consumer_group_heartbeat("a", 0, instance_id="one")
     joined = made.join(instance="one", **protocols())
@@ -381,7 +381,7 @@ def test_a_static_members_consumer_life_may_be_followed_by_a_classic_one_and_bac
 
 
 def test_classic_members_that_do_not_join_again_in_time_are_out():
-    """The rebalance timeout runs from when a member was told, and a sync timeout from its join."""
+    """The rebalance timeout runs from a member's response, and a sync timeout from its join."""
     made = bench()
     (old,), generation = assigned(made, None)
     made.consumer_group_heartbeat("new", 0)
@@ -403,7 +403,7 @@ def test_a_member_that_left_during_a_rebalance_is_not_in_the_upgraded_group():
 
 
 def test_a_static_member_that_came_back_in_a_rebalance_has_its_place_after_an_upgrade():
-    """Its next life waits in the rebalance, is told to join again, and takes over what the one before had."""
+    """Its next incarnation waits in the rebalance, has to join again, and takes over its predecessor's partitions."""
     made = bench()
     ids, _ = assigned(made, "one", "two")
     made.begin_join(may_require_member_id=False, **protocols())
@@ -432,8 +432,8 @@ def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
 
 
 def test_a_refused_join_is_no_sign_of_life():
-    """A stranger who names a member's id, and offers protocols that the others cannot speak, does not keep that
-    member in the group.
+    """A stranger that names a member's id, and offers protocols that the others cannot use, does not extend its
+    session.
     """
     made = bench()
     ids, generation = assigned(made, None, None)
@@ -460,7 +460,7 @@ def test_classic_members_live_on_through_a_failover():
 
 @pytest.mark.parametrize("way", ["deleted", "expired"])
 def test_a_consumer_group_whose_end_is_not_committed_takes_classic_requests(way: str):
-    """It is none any longer for whoever decides: a member is let in, a stranger is told that it is one."""
+    """For decisions it no longer is one: a member is admitted, a stranger learns its type."""
     made = bench()
     made.consumer_group_heartbeat("new", 0)
     made.commit_offset(5, member_id="new", generation=1)

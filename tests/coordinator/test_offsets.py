@@ -1,4 +1,4 @@
-"""Committed offsets: who may commit, what is kept, and what a new coordinator knows."""
+"""Committed offsets: the right to commit, the kept fields, and the state of a new coordinator."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_assign_only_consumers_commit_with_generation_minus_one() -> None:
 
 
 def test_only_members_of_the_current_generation_may_commit() -> None:
-    """The errors of Apache Kafka's validateOffsetCommit, and nothing is written."""
+    """The errors of Apache Kafka's validateOffsetCommit, and no record is written."""
     bench = GroupCoordinatorSetup()
     assert isinstance(bench.commit_offset(1, member_id="x", generation=1), GroupIdNotFound)
     before_epochs = bench.commit_offset(1, member_id="x", generation=1, may_name_epoch=False)
@@ -73,7 +73,7 @@ def test_only_members_of_the_current_generation_may_commit() -> None:
 
 
 def test_only_a_commit_that_is_let_in_is_a_sign_of_life() -> None:
-    """Commits renew the session of 10 s, those of a generation that is over do not."""
+    """Commits renew the session of 10 s, commits of a past generation do not."""
     bench = GroupCoordinatorSetup()
     member_id, generation = bench.stable_member()
     bench.pass_time(6)
@@ -109,7 +109,7 @@ def test_no_text_is_longer_than_a_record_can_hold() -> None:
 
 
 def test_a_group_nobody_wrote_about_is_dead_and_not_remembered() -> None:
-    """Reading an unknown group answers at once and leaves nothing behind."""
+    """Reading an unknown group answers at once and leaves no state behind."""
     bench = GroupCoordinatorSetup()
     assert (bench.read("unknown").exists, bench.read("unknown").state) == (False, DEAD)
     assert bench.ask(bench.coordinator.read_some, bench.coordinator.group_ids()) == ()
@@ -129,7 +129,7 @@ def test_offsets_of_deleted_topics_go() -> None:
 
 @pytest.mark.parametrize("next_comes", ["a tick", "a commit"])
 def test_offsets_of_deleted_topics_go_as_soon_as_that_can_be_written(next_comes: str) -> None:
-    """Below min.insync.replicas nothing can; what is committed for the topic's successor stays."""
+    """Below min.insync.replicas no record can be written; offsets committed for the topic's successor stay."""
     bench = GroupCoordinatorSetup()
     bench.commit_offset(7, commits=at_places("gone", "kept"))
     bench.refuses = NotEnoughReplicas()
@@ -311,7 +311,7 @@ def test_a_look_for_expired_offsets_reads_each_subscription_once() -> None:
 
 
 def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() -> None:
-    """The topics that Connect's workers read are unknown, so nothing of them is forgotten."""
+    """The topics of Connect's workers are unknown, so none of their offsets is removed."""
     bench = GroupCoordinatorSetup()
     member_id = bench.join(may_require_member_id=False, protocol_type="connect").member_id
     bench.sync(member_id, 1)
@@ -323,7 +323,7 @@ def test_a_group_of_another_protocol_keeps_its_offsets_while_it_has_members() ->
 
 
 def test_an_old_clients_own_retention_is_kept_to() -> None:
-    """OffsetCommit v2 to v4 could name one; it survives the failover."""
+    """OffsetCommit v2 to v4 could set it; it survives the failover."""
     bench = GroupCoordinatorSetup()
     expiring = CommittedOffset(1, -1, "text", bench.now_ms, bench.now_ms + 60_000)
     bench.commit_offset(0, commits=(OffsetCommit("t", 0, expiring),))
@@ -358,7 +358,7 @@ def committed_by(bench: GroupCoordinatorSetup, topic: str, count: int) -> None:
 
 
 def test_a_group_of_very_many_offsets_is_deleted_in_several_batches() -> None:
-    """No batch holds 30,000 tombstones; nobody joins or commits before the last of them is committed."""
+    """No batch holds 30,000 tombstones; no member joins or commits before the last of them is committed."""
     bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 30_000)
     answers, written = Answers(), len(bench.batches)

@@ -32,7 +32,7 @@ def change(offsets: Any, changes: list[Any]) -> None:
 
 @given(first=CHANGES, second=CHANGES, third=CHANGES)
 def test_copies_are_maps_of_their_own(first: Any, second: Any, third: Any):
-    """A change in a copy, or in the copy of a copy, leaves the one before as it was."""
+    """A change in a copy, or in the copy of a copy, leaves the original as it was."""
     plain: list[dict[Any, int]] = [{}]
     maps: list[PartitionMap[int]] = [PartitionMap()]
     for changes in (first, second, third):

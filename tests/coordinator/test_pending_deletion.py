@@ -45,7 +45,7 @@ def test_topics_go_with_what_pends_and_nothing_else_does() -> None:
 
 
 def test_a_group_ends_with_its_last_slice() -> None:
-    """Each slice fits into a batch; until the last one the group is there."""
+    """Each slice fits into a batch; until the last slice the group is there."""
     topic_partitions = [("t", index) for index in range(2 * TOMBSTONES_PER_BATCH + 5)]
     left, slices = worked_off(
         PendingDeletion(deletes_group=True), group_of(*topic_partitions, pending=(("p", 0), ("t", 0)))
@@ -64,7 +64,7 @@ def test_offsets_that_await_deletion_are_not_listed() -> None:
 
 
 def test_a_refused_end_leaves_what_else_has_to_go() -> None:
-    """The client that wanted the end is told, once; the deleted topics' offsets still go."""
+    """The client that wanted the end gets the error, once; the deleted topics' offsets still go."""
     told: list[object] = []
     chore = PendingDeletion(topics=named("t"), deletes_group=True, answers=[told.append])
     chore.cancel_group_deletion().answer("refused")

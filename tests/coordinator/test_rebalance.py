@@ -1,4 +1,4 @@
-"""Groups of several members: who waits for whom, for how long, and what survives the coordinator. Time is virtual."""
+"""Groups of several members: which members wait, for how long, and what survives the coordinator. Time is virtual."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_is_not_in_the_table_is_a_bug(state: str, event: ClassicGroupEvent)
 
 
 def test_a_newcomer_waits_until_the_others_have_joined_again() -> None:
-    """Two members: the second join is answered together with the first one's rejoin, in one generation."""
+    """Two members: the second join is answered together with the rejoin of the first, in one generation."""
     bench = GroupCoordinatorSetup()
     first, generation = bench.stable_member()
     newcomer = bench.begin_join(may_require_member_id=False)
@@ -146,7 +146,7 @@ def test_a_group_has_so_many_generations_on_their_way_and_no_more() -> None:
 
 
 def test_a_rebalance_makes_waiting_followers_join_again() -> None:
-    """A member that waits for assignments when somebody else comes hears REBALANCE_IN_PROGRESS."""
+    """A member that waits for assignments when another joins gets REBALANCE_IN_PROGRESS."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.begin_join(ids[1], protocols=(("range", b"changed"),))
@@ -168,7 +168,7 @@ def test_a_stable_follower_that_asks_again_disturbs_nobody() -> None:
 
 
 def test_two_join_requests_of_one_member_each_get_one_response() -> None:
-    """A retry takes the place of the request before it, which is told to come again."""
+    """A retry replaces the earlier request, which gets a retriable error."""
     bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None)
     before = bench.begin_join(ids[0])
@@ -180,7 +180,7 @@ def test_two_join_requests_of_one_member_each_get_one_response() -> None:
 
 
 def test_an_id_that_was_given_out_is_waited_for() -> None:
-    """As in Apache Kafka: who was told to come again with an id is part of the rebalance until its session ends."""
+    """As in Apache Kafka: a member that got an id is part of the rebalance until its session ends."""
     bench = GroupCoordinatorSetup()
     first, _ = bench.stable_member()
     required = bench.join()
@@ -206,7 +206,7 @@ def test_the_protocol_is_the_one_that_most_prefer_and_all_have() -> None:
 
 
 def test_a_newcomer_must_share_type_and_protocol() -> None:
-    """INCONSISTENT_GROUP_PROTOCOL, and nobody is disturbed. Any type will do if it is the first."""
+    """INCONSISTENT_GROUP_PROTOCOL, without effect on the others. Any type will do if it is the first."""
     bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None, protocol_type="connect", protocols=(("compatible", b"x"),))
     refused = bench.join(protocol_type="consumer", protocols=(("compatible", b""),))
@@ -251,7 +251,7 @@ def test_the_initial_delay_ends_with_the_rebalance_timeout() -> None:
 
 
 def test_a_newcomer_that_leaves_an_empty_group_leaves_nothing() -> None:
-    """Nothing was recorded, so nothing remains to be deleted."""
+    """No record was written, so there is none to delete."""
     bench = GroupCoordinatorSetup(group_initial_rebalance_delay_ms=3_000)
     required = bench.join()
     gone = bench.begin_join(required.member_id)
@@ -309,7 +309,7 @@ def test_a_leader_that_leaves_before_it_assigned_gives_its_place_to_a_former_mem
 
 
 def test_a_member_that_falls_silent_costs_the_others_one_rebalance() -> None:
-    """After its session; those that beat are told, and share what it had."""
+    """After its session; live members get the rebalance, and share its partitions."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.pass_time(8)
@@ -321,7 +321,9 @@ def test_a_member_that_falls_silent_costs_the_others_one_rebalance() -> None:
 
 
 def test_a_member_whose_join_waits_for_others_does_not_time_out() -> None:
-    """A member whose JoinGroup waits cannot beat, and is not to blame; a newcomer waits five minutes at most."""
+    """A member with a waiting JoinGroup cannot send heartbeats, and is not to blame; a newcomer waits five minutes at
+    most.
+    """
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None, rebalance_timeout_ms=600_000)
     waiting = bench.begin_join(ids[0])
@@ -353,7 +355,7 @@ def test_a_member_that_never_syncs_is_removed() -> None:
 @pytest.mark.parametrize("may_skip", [False, True])
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_static_member_that_restarts_costs_no_rebalance(index: int, may_skip: bool) -> None:
-    """KIP-345: same generation and assignment. A leader is told to assign nothing (KIP-814), or that it follows."""
+    """KIP-345: same generation and assignment. A leader skips the assignment (KIP-814), or becomes a follower."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group("a", "b")
     instance = bench.instance_of(ids[index])
@@ -396,7 +398,7 @@ def test_a_rebalance_without_time_waits_for_late_static_members_in_peace() -> No
 
 
 def test_an_empty_static_id_is_one_too() -> None:
-    """Two members never hold the same static id, not even the empty one."""
+    """Two members never hold the same static id, not even the empty id."""
     bench = GroupCoordinatorSetup()
     first, _ = bench.stable_group("")
     successor = bench.join(instance="")
@@ -419,7 +421,7 @@ def test_a_static_member_that_waits_twice_fences_its_former_self() -> None:
 
 
 def test_an_id_that_was_given_out_takes_no_static_place() -> None:
-    """A dynamic newcomer that comes again under another's static id is fenced: two never share one."""
+    """A dynamic newcomer that comes again under another's static id is fenced: two members never share it."""
     bench = GroupCoordinatorSetup()
     bench.stable_group("a", "b")
     required = bench.join()
@@ -451,7 +453,7 @@ def test_places_in_a_rebalance_go_to_those_who_come_first() -> None:
 
 
 def test_a_static_member_that_comes_back_too_late_counts_as_well() -> None:
-    """group.max.size holds for who has a static id too; who waits already may be replaced by its next life."""
+    """group.max.size holds for static members too; a waiting member may be replaced by its next incarnation."""
     bench = GroupCoordinatorSetup(group_max_size=2)
     ids, _ = bench.stable_group(None, "static")
     dynamic = next(each for each in ids if bench.instance_of(each) is None)
@@ -500,7 +502,7 @@ def test_a_group_too_many_is_refused() -> None:
 
 
 def test_a_generation_that_cannot_be_recorded_is_nobodys() -> None:
-    """Below min.insync.replicas everybody who joined is told, and may come again with its id."""
+    """Below min.insync.replicas every joined member gets an error, and may come again with its id."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     newcomer = bench.join().member_id
@@ -514,7 +516,7 @@ def test_a_generation_that_cannot_be_recorded_is_nobodys() -> None:
 
 
 def test_assignments_that_cannot_be_recorded_are_brought_again() -> None:
-    """Leader and followers are told; the generation stands, so they sync again."""
+    """Leader and followers get an error; the generation stands, so they sync again."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     bench.begin_join(ids[1], protocols=(("range", b"n"),))
@@ -530,7 +532,7 @@ def test_assignments_that_cannot_be_recorded_are_brought_again() -> None:
 
 @pytest.mark.parametrize("step", ["gathering", "gathered", "follower synced", "assigned"])
 def test_a_coordinator_that_fails_over_in_a_rebalance_costs_at_most_another(step: str) -> None:
-    """Gathering is begun anew; a generation that was told goes on where it was, without a rebalance."""
+    """Gathering is begun anew; a generation that was sent goes on where it was, without a rebalance."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
     waiting = [bench.begin_join(ids[0])]

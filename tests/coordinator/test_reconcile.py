@@ -1,4 +1,4 @@
-"""A member's next step to its target: no partition has two owners, whoever is asked in whatever order (KIP-848)."""
+"""A member's next step to its target: no partition has two owners, in any order of heartbeats (KIP-848)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def targets_of(owners: list[str]) -> dict[str, Partitions]:
 def test_no_partition_has_two_owners_and_every_assignment_is_reached(
     rounds: list[tuple[list[str], list[tuple[str, bool]]]],
 ) -> None:
-    """Members come in any order, and give up at once or later what they are told to."""
+    """Members come in any order, and revoke at once or later."""
     currents = dict.fromkeys("abc", CurrentAssignment())
     owned: dict[str, Partitions] = {"a": {}, "b": {}, "c": {}}
 
@@ -69,7 +69,7 @@ def test_no_partition_has_two_owners_and_every_assignment_is_reached(
 
 
 def test_a_heartbeat_without_partitions_means_that_the_member_still_owns_all() -> None:
-    """Most heartbeats say nothing of partitions: what is to be given up is not taken for given up."""
+    """Most heartbeats have no partitions: that does not confirm a revocation."""
     current = CurrentAssignment(1, 0, MemberState.STABLE, share(0, 1))
     told = next_assignment(current, share(0), target_epoch=2, owned=None, held=lambda _: {})
     assert (told.state, told.epoch, told.revoking) == (MemberState.UNREVOKED_PARTITIONS, 1, share(1))

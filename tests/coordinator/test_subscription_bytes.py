@@ -16,7 +16,7 @@ from tests.coordinator.group_coordinator_setup import GroupCoordinatorSetup, ima
 
 
 def test_the_sum_is_that_of_all_members():
-    """The sum is right whoever comes, goes, or says something else; asking for it changes nothing."""
+    """The sum is right whichever members come, go, or change; reading it has no effect."""
     sums = SubscriptionBytes()
     a, b = MemberMetadata(topics=("t", "uu")), MemberMetadata(regex="x.*")
     c = MemberMetadata(classic=ClassicProtocols(1, (("range", b"12345"),)))

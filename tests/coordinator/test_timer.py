@@ -8,9 +8,7 @@ A_MONTH_S = 30 * 24 * 3600.0
 
 
 def test_ended_sessions_take_no_memory_until_their_deadline() -> None:
-    """A client that has ids given out and gives them back, or rebalances all day, fills no heap; one that stays still
-    expires.
-    """
+    """A client that returns unused ids, or rebalances all day, fills no heap; a client that stays still expires."""
     sessions = CoordinatorTimer()
     sessions.schedule(TimerKey("g", "stays"), 10.0)
     for number in range(3 * MIN_STALE_ENTRIES):

@@ -1,4 +1,4 @@
-"""Expressions are matched against very many topics: nothing takes long, nothing is looked at twice."""
+"""Expressions are matched against very many topics: no slice takes long, no topic is matched twice."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TopicMatcher:
         return self.topics.resolve(regex, self.now, viewer)
 
     def work_off(self) -> int:
-        """Look until nothing is left to look at; returns in how many slices."""
+        """Run slices until the work is done; return their number."""
         slices = 0
         while self.topics.has_work:
             assert self.topics.due_at <= self.now, "others have had the loop for long enough"
@@ -78,7 +78,7 @@ def test_a_large_expression_sees_fewer_names_at_a_time():
 
 
 def test_between_two_slices_others_have_the_loop():
-    """A slice that is asked for at once after the last one is not looked at."""
+    """A slice that is requested right after the last does no work."""
     matcher = TopicMatcher(MANY)
     matcher.resolve(".*x")
     matcher.topics.run_slice(5.0)
@@ -88,7 +88,7 @@ def test_between_two_slices_others_have_the_loop():
 
 
 def test_only_new_names_are_looked_at():
-    """A topic that came to very many is looked at alone, and one that went is not matched any longer."""
+    """A topic that is added to very many is matched alone, and a removed topic is not matched any longer."""
     matcher = TopicMatcher(MANY)
     matcher.resolve(".*[05]-log")
     matcher.work_off()
@@ -117,7 +117,7 @@ def test_more_expressions_than_are_remembered_all_come_to_an_end(monkeypatch: py
 
 
 def test_matches_that_no_group_asks_for_are_evicted():
-    """As many groups as are remembered have gone: others are looked at once it is clear that nobody asks again."""
+    """As many groups as are remembered have gone: others are matched once it is clear that they stay away."""
     matcher = TopicMatcher(dict(list(MANY.items())[:4_100]))
     gone = [f"gone{number}" for number in range(MAX_CACHED_REGEXES)]
     assert not any(map(matcher.resolve, gone))
@@ -131,7 +131,7 @@ def test_matches_that_no_group_asks_for_are_evicted():
 
 
 def test_small_expressions_share_one_evaluation_budget():
-    """Fifty expressions of one heartbeat take no longer than one that is large: the rest waits."""
+    """Fifty expressions in a heartbeat take no longer than a large expression: the rest waits."""
     matcher = TopicMatcher(dict(list(MANY.items())[:1_000]))
     found = [matcher.resolve(f"{number}0.*") for number in range(50)]
     most = STEPS_AT_ONCE // (TEXT_STEPS * 1_000)
@@ -141,7 +141,7 @@ def test_small_expressions_share_one_evaluation_budget():
 
 
 def test_an_expression_that_waits_takes_no_memory_for_names():
-    """A hundred thousand names for each of those that wait would be very much, and a topic's end would take long."""
+    """A hundred thousand names for each waiting expression would be very much, and slow down a topic's end."""
     matcher = TopicMatcher(MANY)
     for number in range(MAX_CACHED_REGEXES):
         matcher.resolve(f"{number}.*")
@@ -229,7 +229,7 @@ def until_matched(made: GroupCoordinatorSetup, topics: TopicRegexResolver) -> No
 
 
 def test_heartbeats_go_on_while_names_are_looked_at():
-    """A member has nothing of an expression until that was looked at, then all with its next heartbeat."""
+    """A member reads no topic of an expression until it was matched, then all with its next heartbeat."""
     made, topics = bench(MANY)
     first = made.consumer_group_heartbeat("a", 0, topics=(), regex="0000[0-4]-log")
     assert first.assignment == {}
@@ -241,7 +241,7 @@ def test_heartbeats_go_on_while_names_are_looked_at():
 
 
 def test_what_was_matched_stands_while_a_new_coordinator_looks():
-    """It knows nothing of the names yet, but what is recorded."""
+    """It knows the recorded matches, but not the names yet."""
     made, topics = bench(MANY)
     heard = made.consumer_group_heartbeat("a", 0, topics=(), regex="00000-log")
     until_matched(made, topics)
@@ -271,7 +271,7 @@ def test_a_member_whose_expression_matches_too_many_topics_gets_an_error():
 
 
 def test_a_member_that_tries_again_once_there_are_fewer_topics_is_let_in():
-    """A refused expression is no longer known once nobody has it."""
+    """A refused expression is no longer known once no member has it."""
     made, topics = bench(MANY)
     made.consumer_group_heartbeat("b", 0, topics=())
     heard = made.consumer_group_heartbeat("a", 0, topics=(), regex=".*")
@@ -285,7 +285,7 @@ def test_a_member_that_tries_again_once_there_are_fewer_topics_is_let_in():
 
 
 def test_expressions_whose_matches_fit_into_one_batch_each_are_all_read():
-    """Together they do not: they are noted one after the other, and a topic that comes is read as well."""
+    """Together they do not: they are recorded in sequence, and a new topic is read as well."""
     names = {f"{number:05}-prod.payments.orders": 1 for number in range(2_000)}
     made, _ = bench(names, message_max_bytes=100_000)
     epochs = {f"m{number}": 0 for number in range(4)}
@@ -315,7 +315,7 @@ def test_expressions_whose_matches_fit_into_one_batch_each_are_all_read():
 
 
 def test_a_group_has_so_many_expressions_at_most():
-    """Each is looked at whenever a topic comes; who shares one is let in."""
+    """Each is matched whenever a topic comes; a member with a known expression is admitted."""
     made, _ = bench({"t": 1})
     for number in range(MAX_REGEXES):
         assert isinstance(
@@ -338,7 +338,7 @@ def test_what_is_recorded_already_is_not_asked_for_again():
 
 
 def test_changes_of_leaders_and_replicas_are_no_reason_to_look():
-    """A rolling restart changes each topic's state many times, and nothing that a group reads."""
+    """A rolling restart changes each topic's state many times, without effect on a group's topics."""
     made, topics = bench({"t": 2, "u": 1})
     heard = made.consumer_group_heartbeat("a", 0, topics=("u",), regex="t")
     asked = topics.asked

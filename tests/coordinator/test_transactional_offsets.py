@@ -1,4 +1,4 @@
-"""Offsets in transactions: when they count, who must wait for them, and what a new coordinator knows (KIP-98, 447)."""
+"""Offsets in transactions: when they count, when readers wait for them, and a new coordinator's state (KIP-98, 447)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PRODUCER = 7
 
 
 class TransactionalCoordinatorSetup(GroupCoordinatorSetup):
-    """A coordinator whose journal takes transactions; whose they may be is the partition's business."""
+    """A coordinator with a journal that takes transactions; the partition checks the producer."""
 
     def new_coordinator(self) -> GroupCoordinator:
         return GroupCoordinator(self.config, self.append, new_uuid=self._uuid, transactions=self)
@@ -112,7 +112,7 @@ class TransactionalCoordinatorSetup(GroupCoordinatorSetup):
 @pytest.mark.parametrize(("commit", "found"), [(True, 42), (False, 3)])
 @pytest.mark.parametrize("fails_over", [True, False])
 def test_offsets_count_when_their_transaction_commits(commit: bool, found: int, fails_over: bool) -> None:
-    """Before the marker nothing has changed, and a new coordinator reads the same out of the journal."""
+    """Before the marker the offsets are unchanged, and a new coordinator reads the same from the journal."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_offset(3)
     assert bench.commit_in_transaction(42) == (0,)
@@ -140,7 +140,7 @@ def test_one_marker_ends_what_a_producer_wrote_of_several_groups_and_nothing_of_
 
 
 def test_nothing_of_a_marker_is_shown_before_it_is_committed() -> None:
-    """Nobody is told what a lost tail could take back; the response to the marker waits as well."""
+    """No response may contain state of a tail that can still be lost; the response to the marker waits as well."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
     bench.autocommit = False
@@ -153,7 +153,7 @@ def test_nothing_of_a_marker_is_shown_before_it_is_committed() -> None:
 
 
 def test_a_group_whose_only_offsets_were_aborted_is_gone() -> None:
-    """Nothing is left that would have to be remembered."""
+    """It has no state that would have to be remembered."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
     assert bench.read().state == EMPTY
@@ -163,7 +163,7 @@ def test_a_group_whose_only_offsets_were_aborted_is_gone() -> None:
 
 
 def test_a_marker_that_cannot_be_written_changes_nothing() -> None:
-    """The transaction coordinator is told and asks again."""
+    """The transaction coordinator gets an error and asks again."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
     bench.refuses = NotEnoughReplicas()
@@ -187,7 +187,7 @@ def test_a_coordinator_that_lost_its_partition_ends_no_transaction() -> None:
 
 
 def test_zombies_of_an_older_generation_may_not_commit_in_a_transaction() -> None:
-    """KIP-447; who names no member at all is a producer of before, and may."""
+    """KIP-447; a producer without a member id is from before, and may."""
     bench = TransactionalCoordinatorSetup()
     member_id, generation = bench.stable_member()
     assert bench.commit_in_transaction(1, member_id=member_id, generation=generation) == (0,)
@@ -215,7 +215,7 @@ def test_a_static_member_that_was_replaced_is_fenced() -> None:
 
 
 def test_a_text_that_is_too_long_is_refused_alone() -> None:
-    """offset.metadata.max.bytes holds in transactions as well; nothing is written for it."""
+    """offset.metadata.max.bytes holds in transactions as well; no record is written for it."""
     bench = TransactionalCoordinatorSetup()
     assert bench.commit_in_transaction(1, metadata="é" * 4097) == (OffsetMetadataTooLarge.code,)
     assert bench.batches == []
@@ -223,7 +223,7 @@ def test_a_text_that_is_too_long_is_refused_alone() -> None:
 
 
 def test_deleting_a_group_deletes_what_pends() -> None:
-    """A marker that comes after brings nothing back, for a new coordinator neither."""
+    """A later marker brings no offset back, for a new coordinator neither."""
     bench = TransactionalCoordinatorSetup()
     bench.commit_in_transaction(42)
     assert bench.ask(bench.coordinator.delete, DeleteGroup("g"), at=bench.moment) is None
@@ -261,7 +261,7 @@ def test_what_pends_of_a_deleted_topic_goes_before_anything_is_committed_for_its
 
 
 def test_a_group_with_very_many_offsets_that_pend_is_deleted_in_several_batches() -> None:
-    """Nothing is committed meanwhile, and a marker that comes brings nothing back."""
+    """No offset is committed meanwhile, and a later marker brings none back."""
     bench = TransactionalCoordinatorSetup()
     for first in range(0, 5_000, 1_000):
         assert set(bench.commit_in_transaction(1, partitions=range(first, first + 1_000))) == {0}
@@ -322,7 +322,7 @@ def test_the_commit_whose_record_came_last_stands(steps: list[Step]) -> None:
 
 
 class Model:
-    """Apache Kafka's rule, said plainly: each commit has the number of its record, the largest one that counts wins."""
+    """Apache Kafka's rule, in plain terms: each commit has the number of its record, the largest that counts wins."""
 
     def __init__(self) -> None:
         self.pending: dict[int, int] = {}
@@ -342,7 +342,9 @@ class Model:
 
 
 def test_members_of_consumer_groups_commit_in_their_epoch() -> None:
-    """ILLEGAL_GENERATION for another, as producers know it (KIP-447, 848); who names no member may, as before."""
+    """ILLEGAL_GENERATION for another, as producers know it (KIP-447, 848); a producer without a member id may, as
+    before.
+    """
     bench = TransactionalCoordinatorSetup()
     epoch = bench.consumer_group_heartbeat("a", 0).epoch
     assert bench.commit_in_transaction(5, member_id="a", generation=epoch) == (0,)

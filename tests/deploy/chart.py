@@ -19,7 +19,7 @@ BUILT: Final = ROOT / "build" / "bin"
 """The folder that has the tools of `make helm-test`."""
 
 KUBERNETES: Final = "1.34.0"
-"""The version whose rules the objects are held against."""
+"""The Kubernetes version that the objects are validated against."""
 
 OFFLINE: Final = ("--kube-version", KUBERNETES)
 

@@ -100,7 +100,7 @@ def test_the_rules_refuse_what_kubernetes_would(right: str, wrong: str, words: s
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_pod_has_a_config_that_its_node_starts_with(name: str) -> None:
-    """Each setting is one of raftlog's. Voters are the first nodes, by the names of their pods."""
+    """Each setting is a setting of raftlog. Voters are the first nodes, by the names of their pods."""
     release = Release(render(CASES[name]))
     voters = CASES[name].get("voters", 3)
     for number, pod in enumerate(release.pods):
@@ -119,7 +119,7 @@ def test_every_pod_has_a_config_that_its_node_starts_with(name: str) -> None:
 
 
 def test_the_defaults_are_these_objects() -> None:
-    """Nothing for outside, and nothing of other operators, unless it is asked for."""
+    """By default there is no external Service, and no object of other operators."""
     release = Release(render({}))
     assert release.kinds == OBJECTS
     assert release.one("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
@@ -127,7 +127,7 @@ def test_the_defaults_are_these_objects() -> None:
 
 
 def test_a_pod_has_no_rights_and_writes_only_its_disk() -> None:
-    """No root, no capability, no token of Kubernetes, nothing to write but /var/lib/raftlog and /tmp."""
+    """No root, no capability, no token of Kubernetes, no writable path but /var/lib/raftlog and /tmp."""
     release = Release(render({}))
     assert release.template["securityContext"]["runAsNonRoot"]
     assert release.template["automountServiceAccountToken"] is False
@@ -159,7 +159,7 @@ def test_probes_ask_the_admin_api_as_it_speaks() -> None:
 
 
 def test_a_pod_is_stopped_only_when_it_is_safe() -> None:
-    """Whoever stops it waits: a rolling update, an eviction, a person. The grace period covers the wait as well."""
+    """Each stop waits: a rolling update, an eviction, a manual stop. The grace period covers the wait as well."""
     for values, scheme in (({}, "http"), ({"tls": TLS}, "https")):
         release = Release(render(values))
         command = release.container["lifecycle"]["preStop"]["exec"]["command"]
@@ -171,7 +171,7 @@ def test_a_pod_is_stopped_only_when_it_is_safe() -> None:
 
 
 def test_the_rack_is_the_pods_zone() -> None:
-    """A pod whose machine has no zone has no rack."""
+    """On a machine without a zone the pod has no rack."""
     release = Release(render({}))
     assert config_of(release, "raftlog-0").broker_rack == "a"
     assert release.environment("raftlog-0", {})["RAFTLOG_BROKER_RACK"] == ""
@@ -180,7 +180,7 @@ def test_the_rack_is_the_pods_zone() -> None:
 
 
 def test_each_broker_is_reached_from_outside_at_what_it_advertises() -> None:
-    """A Service that has one pod only, under the name and port that clients are told."""
+    """A Service with a single pod, under the advertised name and port."""
     for kind, port in (("LoadBalancer", lambda _: 9094), ("NodePort", lambda number: 31090 + number)):
         release = Release(render({"external": EXTERNAL | {"type": kind}}))
         for number, pod in enumerate(release.pods):
@@ -214,7 +214,7 @@ def test_a_shared_setting_restarts_pods_and_a_further_node_does_not() -> None:
 
 
 def test_numbers_and_lists_are_settings_as_raftlog_reads_them() -> None:
-    """Helm takes every number for a float; a large one is not to come out as 1.073741824e+09."""
+    """Helm parses every number as a float; a large number must not come out as 1.073741824e+09."""
     settings = {
         "log.segment.bytes": 1073741824,
         "log.cleaner.min.cleanable.ratio": 0.25,

@@ -174,7 +174,9 @@ def test_pods_form_a_cluster_that_keeps_three_copies_and_stops_in_order(tmp_path
 
 @pytest.mark.parametrize("combined", ["", "tls-combined.pem"])
 def test_pods_with_tls_and_logins_serve_clients_outside(tmp_path: Path, combined: str) -> None:
-    """All listeners and the probes speak TLS, with a certificate in two files or in one; a wrong password stays out."""
+    """All listeners and the probes speak TLS, with a certificate in two files or in one file; a wrong password stays
+    out.
+    """
     from confluent_kafka.admin import AdminClient
 
     authority = Authority(tmp_path)

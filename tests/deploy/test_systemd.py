@@ -48,7 +48,7 @@ def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @needs_systemd
 def test_systemd_understands_each_line_of_the_unit(tmp_path: Path) -> None:
-    """`systemd-analyze verify` says nothing of it, and names a line that is wrong."""
+    """`systemd-analyze verify` has no complaints, and names an invalid line."""
     unit = tmp_path / UNIT.name
     right = UNIT.read_text().replace("/opt/raftlog/bin/raftlog", sys.executable)
     unit.write_text(right)
@@ -69,7 +69,7 @@ def test_the_unit_is_exposed_no_more_than_it_must_be(tmp_path: Path) -> None:
 
 
 def test_the_example_is_a_config_without_warnings() -> None:
-    """The unit's variable gives the secret, and the folder is the one that the unit lets it write."""
+    """The unit's variable gives the secret, and the unit lets it write its folder."""
     text = (SYSTEMD / "raftlog.properties").read_text()
     config = load_config(
         parse_file(text, name="raftlog.properties"), environment={"RAFTLOG_CLUSTER_SECRET": "s" * 32}
@@ -90,7 +90,7 @@ def test_a_stop_has_time_for_a_controlled_shutdown_and_a_wrong_config_is_not_tri
 
 
 def test_a_node_whose_network_comes_late_is_not_given_up() -> None:
-    """systemd stops trying after five failures by default, and then the node is away until somebody looks."""
+    """systemd stops trying after five failures by default, and then the node is away until an operator looks."""
     assert settings("StartLimitIntervalSec") == ["0"]
     assert settings("Restart") == ["on-failure"]
 

@@ -36,7 +36,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 class Reader:
-    """Someone who does what pages say, in a folder of their own. The block must show what is printed."""
+    """Follows the instructions of pages, in a folder of its own. The block must print the page's output."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +45,7 @@ class Reader:
         self.printed = ""
 
     def close(self) -> None:
-        """End the cluster, if a page started one."""
+        """End the cluster, if a page started it."""
         if self._dev is not None:
             self._dev.terminate()
             ended(self._dev)
@@ -168,7 +168,7 @@ def _without_numbers(text: str) -> str:
 
 @contextmanager
 def reading(folder: Path) -> Iterator[Reader]:
-    """Give a reader, whose cluster ends with the block."""
+    """Yield a reader; its cluster ends with the block."""
     reader = Reader(folder)
     try:
         yield reader

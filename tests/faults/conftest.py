@@ -1,4 +1,4 @@
-"""These tests keep their files in memory if possible, where a sync costs nothing."""
+"""These tests keep their files in memory if possible, where a sync is free."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class ModelFile:
-    """A file's bytes, those that are durable, and what happened since: (position, bytes) or (size, None) for a cut."""
+    """A file's bytes, the durable bytes, and the changes since: (position, bytes) or (size, None) for a cut."""
 
     def __init__(self) -> None:
         self.content = b""

@@ -1,4 +1,4 @@
-"""A node does to its own disk and clock what it is told in lines, and says which faults are in force."""
+"""A node applies faults to its own disk and clock by lines of text, and reports the faults in force."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_each_fault_of_the_disk_is_in_force_until_it_is_healed(faults: NodeFault
 
 
 def test_the_wall_clock_jumps_and_comes_back(faults: NodeFaults) -> None:
-    """By the offset told, forwards or backwards; a new jump replaces the old one."""
+    """By the given offset, forwards or backwards; a new jump replaces the old."""
 
     def off_by_ms() -> float:
         return faults.wall_clock_ms() - time.time() * 1_000
@@ -92,7 +92,7 @@ def test_a_disks_trouble_is_made_of_faults_by_name() -> None:
 
 
 def test_a_node_that_is_not_to_be_hurt_loads_nothing_of_this() -> None:
-    """Without --enable-faults a node's disk is the real one, and its start pays for no proof."""
+    """Without --enable-faults a node's disk is the real disk, and its start costs no more."""
     code = "import sys, raftlog.cli.server, raftlog.process; print([m for m in sys.modules if 'raftlog_chaos' in m])"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.strip() == "[]"

@@ -131,7 +131,7 @@ class Story:
 
 
 def test_after_any_story_a_power_cut_leaves_only_what_it_may(folder: Path) -> None:
-    """Synced bytes are there; names are those of some moment since the last sync of their folder."""
+    """Synced bytes are there; names are from some moment since the last sync of their folder."""
     for seed in range(150):
         scenario = Story(folder / str(seed), seed)
         scenario.run(40)
@@ -172,7 +172,7 @@ def test_what_is_written_while_a_sync_is_under_way_is_not_durable_by_it(data: st
 
 
 def test_a_power_cut_after_everything_was_synced_changes_nothing(folder: Path) -> None:
-    """Nothing at risk, nothing lost: contents and names are all those of the last moment."""
+    """No change is at risk: contents and names are as in the last moment."""
     for seed in range(20):
         scenario = Story(folder / str(seed), seed)
         scenario.run(60)
@@ -191,7 +191,7 @@ def test_a_power_cut_after_everything_was_synced_changes_nothing(folder: Path) -
 
 
 def test_unsynced_bytes_are_lost_torn_or_kept(data: str) -> None:
-    """All of them, none, a prefix, a later sector without an earlier one, and garbage in between, all happen."""
+    """All of them, none, a prefix, a later sector without an earlier sector, and garbage in between, all happen."""
     outcomes = set()
     for seed in range(150):
         disk = ForgetfulDisk([data])
@@ -212,7 +212,7 @@ def test_unsynced_bytes_are_lost_torn_or_kept(data: str) -> None:
 
 
 def test_names_without_a_synced_folder_come_back_or_go(data: str) -> None:
-    """A removed file has its old bytes again, a replaced one too, a new one is gone; or none of it."""
+    """A removed file has its old bytes again, a replaced file too, a new file is gone; or no change is undone."""
     outcomes = set()
     for seed in range(60):
         disk = ForgetfulDisk([data])
@@ -236,7 +236,7 @@ def test_names_without_a_synced_folder_come_back_or_go(data: str) -> None:
 
 
 def test_what_a_failed_sync_was_to_keep_is_lost_whatever_comes_later(data: str) -> None:
-    """After EIO from fsync the pages count as clean: a second sync succeeds and means nothing for them."""
+    """After EIO from fsync the pages count as clean: a second sync succeeds without effect on them."""
     for seed in range(20):
         disk = ForgetfulDisk([data])
         disk.write_file(f"{data}/a", b"old")
@@ -269,7 +269,7 @@ def test_changes_that_were_written_down_but_never_made_undo_to_nothing(data: str
 
 
 def test_a_journal_does_not_grow_with_what_was_synced(data: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node may run for days: the journal is written anew, and nothing that is unsynced is forgotten by that."""
+    """A node may run for days: the journal is written anew, and keeps all unsynced changes."""
     monkeypatch.setattr(unsynced, "COMPACT_BYTES", 2_000)
     disk = ForgetfulDisk([data])
     file = disk.open(f"{data}/a", create=True)

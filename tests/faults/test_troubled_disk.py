@@ -1,4 +1,4 @@
-"""A troubled disk is slow, full or failing for as long as it is told, and well otherwise."""
+"""A troubled disk is slow, full or failing as long as the trouble lasts, and well otherwise."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_failing_disk_fails_operations_of_one_kind(disk: TroubledDisk, data: s
 def test_a_sync_that_failed_loses_its_data_though_the_disk_is_well_again(
     disk: TroubledDisk, data: str
 ) -> None:
-    """The kernel took the pages for clean: the next sync means nothing for them (fsyncgate)."""
+    """The kernel took the pages for clean: the next sync does not write them (fsyncgate)."""
     disk.write_file(f"{data}/a", b"kept")
     file = disk.open(f"{data}/a")
     file.pwritev([b"doomed"], 4)
@@ -79,7 +79,7 @@ def test_a_sync_that_failed_loses_its_data_though_the_disk_is_well_again(
 
 
 def test_a_slow_sync_ends_when_the_disk_is_healed(disk: TroubledDisk, data: str) -> None:
-    """It takes the time it was told, unless the trouble ends before."""
+    """It takes the set time, or less if the trouble ends before."""
     disk.write_file(f"{data}/a", b"a")
     file = disk.open(f"{data}/a")
     disk.trouble = DiskTrouble(slow_s=0.05)

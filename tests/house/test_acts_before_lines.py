@@ -13,7 +13,7 @@ from itertools import chain, pairwise
 from tests.house.source import PACKAGE, modules_under, nodes_of
 
 ROOMS_LEFT_OUT = ("cli", "pipeline", "testing")
-"""Commands, jobs and tests: they print to whoever waits for them."""
+"""Commands, jobs and tests: they print for their user."""
 
 LEVELS = frozenset({"debug", "info", "warning", "error", "critical", "exception"})
 WITH_BLOCKS: tuple[type[ast.AST], ...] = (

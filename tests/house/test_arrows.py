@@ -85,7 +85,7 @@ PORTS = frozenset(
         for port in ("audit_file", "disk", "env", "forks", "kernel_syncs", "log", "log_output", "turns")
     }
 )
-"""The places where base touches the world, so that nobody else in the core has to."""
+"""The modules of base that touch the world, so that the rest of the core does not have to."""
 WORLD = frozenset({"asyncio", "os", "random", "socket", "threading", "time"})
 
 HOMES: dict[str, frozenset[str]] = {
@@ -131,14 +131,14 @@ def _room(imported: str) -> str | None:
 
 
 def test_every_room_has_its_arrows_in_the_table_and_every_line_its_room():
-    """A room that nobody placed has no law, and a law without a room is a leftover."""
+    """A room without a place in the order has no rule, and a rule without a room is a leftover."""
     rooms = {module.room for module in every_module()}
     assert rooms <= set(ARROWS)
     assert set(ARROWS) <= rooms
 
 
 def test_the_command_line_has_only_the_quorums_files():
-    """It opens no journal and speaks to no voter: it has a module that reads, and one that renames a copy."""
+    """It opens no journal and speaks to no voter: it has a module that reads, and a module that renames a copy."""
     found = {
         ".".join(each.module.split(".")[:3])
         for module in every_module()

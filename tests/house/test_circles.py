@@ -32,6 +32,6 @@ def test_no_function_inside_another_calls_itself() -> None:
 
 
 def test_a_function_that_calls_itself_is_seen() -> None:
-    """And neither one at the top level nor one that calls another."""
+    """It reports neither a cycle at the top level nor a cycle through a call."""
     source = "def top():\n  def circle():\n    return circle()\n  def other():\n    return top()\n"
     assert [each.name for each in circles_in(ast.parse(source))] == ["circle"]

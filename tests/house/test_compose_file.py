@@ -16,7 +16,7 @@ from tests.house.source import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 ONLOOKERS = ("grafana", "prometheus")
-"""The services of the profile `monitoring`, whose images are others'."""
+"""The services of the profile `monitoring`, with images of other projects."""
 NODES = sorted(set(SERVICES) - {"secrets", *ONLOOKERS})
 SECURE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/secure.yml").read_text())["services"]
 """The services as deploy/secure.env changes them."""
@@ -24,7 +24,7 @@ SECURE: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "deploy/secure.yml").
 
 @pytest.mark.parametrize("name", [*SERVICES, "users"])
 def test_every_container_has_limits_of_memory_processes_and_logs(name: str) -> None:
-    """One that leaks, forks or talks for ever takes its own share of the machine, and no other's."""
+    """A service that leaks memory, forks or logs without end uses up its own share of the machine, and no more."""
     service = SERVICES.get(name) or SECURE[name]
     assert service["mem_limit"] == service["memswap_limit"]
     assert 0 < service["pids_limit"] <= 256
@@ -96,7 +96,7 @@ def test_an_onlooker_is_given_files_that_exist(name: str) -> None:
 
 
 def test_the_secrets_group_may_read_the_readers_token() -> None:
-    """`secrets` runs as the image's user, whose group Prometheus has; the folder is the volume's first content."""
+    """`secrets` runs as the user of the image. Prometheus is in its group; the folder is the volume's first content."""
     dockerfile = (ROOT / "deploy/Dockerfile").read_text()
     (gid,) = re.findall(r"--gid (\d+) raftlog", dockerfile)
     assert SERVICES["prometheus"]["user"] == f"65534:{gid}"
@@ -108,7 +108,7 @@ def test_the_secrets_group_may_read_the_readers_token() -> None:
 
 
 def _environment(settings: dict[str, str]) -> dict[str, str]:
-    """Return a node's variables as compose gives them where nobody sets any."""
+    """Return a node's environment variables as compose sets them by default."""
     return {
         key: value.partition(":-")[2].rstrip("}") if value.startswith("${") else value
         for key, value in settings.items()

@@ -23,7 +23,7 @@ PUBLIC_ALL_THE_SAME: frozenset[str] = frozenset(
 
 
 def leaky_comparisons(tree: ast.Module) -> Iterator[str]:
-    """Yield the comparisons of secrets whose time tells where they differ. A constant is no secret to compare with."""
+    """Yield comparisons of secrets that take longer the more bytes agree. A constant is no secret to compare with."""
     for node in nodes_of(tree, ast.Compare):
         operands = (node.left, *node.comparators)
         exact = any(isinstance(each, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for each in node.ops)
@@ -59,7 +59,7 @@ def _is_secret(node: ast.expr) -> bool:
 
 
 def test_secrets_are_compared_in_constant_time() -> None:
-    """CVE-2021-38153: with `==` the time of an answer tells how much of a guess is right."""
+    """CVE-2021-38153: with `==` the response time reveals how much of a guess is right."""
     found = {
         f"{module.name}: {comparison}"
         for module in every_module()
@@ -100,5 +100,5 @@ def test_the_rule_sees_comparisons_of_secrets(line: str) -> None:
     ],
 )
 def test_the_rule_lets_other_comparisons_be(line: str) -> None:
-    """Lengths, constants and identity tell nothing of the bytes."""
+    """Lengths, constants and identity reveal no byte of a secret."""
     assert not list(leaky_comparisons(ast.parse(line)))

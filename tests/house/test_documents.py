@@ -118,7 +118,7 @@ def _resolves(name: str, folder: Path) -> bool:
 
 
 def _module_exists(parts: list[str]) -> bool:
-    """Return whether a dotted name is a module, or stands in one: `raftlog_chaos.simulate`."""
+    """Return whether a dotted name is a module, or a name in a module: `raftlog_chaos.simulate`."""
     tops = (ROOT, ROOT / "chaos")
     for length in range(len(parts), 0, -1):
         for top in tops:
@@ -148,7 +148,7 @@ def test_code_in_documents_is_no_prose() -> None:
 
 
 def test_the_rules_can_fail() -> None:
-    """A path, a module and a folder that are not there are found, and what only looks like one is not."""
+    """It finds a path, a module and a folder that do not exist, and ignores text that only resembles a name."""
     text = "`no/such.py` `raftlog.no_such` `raftlog/nowhere` `nowhere/` `raftlog.testing.cluster` `GET /metrics` `a/b`"
     assert [name for name in _names(text) if not _resolves(name, ROOT)] == [
         "no/such.py",

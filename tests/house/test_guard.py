@@ -98,7 +98,7 @@ OURS = {
     "raftlog/quorum/journal_writer.py: partial(self._done, job, stage)": "our own journal: see `Driver._guarded`",
     "raftlog/quorum/journal_writer.py: self._to_thread": "our own journal",
 }
-"""Callbacks outside a guard whose failure ends the node on purpose: a broken invariant of ours."""
+"""Callbacks outside a guard. Their failure ends the node on purpose: our own invariant is broken."""
 
 TASKS = {
     "raftlog/admin/server.py: self._sweep()": "closes each connection under a guard",
@@ -135,7 +135,7 @@ def faces_others() -> Iterator[Module]:
 
 
 def test_callbacks_and_tasks_run_under_a_guard_or_stand_in_a_table() -> None:
-    """One client ended a node by one: a cold read answered a fetch whose answer could not be encoded."""
+    """One bad response ended node after node: a cold read answered a fetch, and the response could not be encoded."""
     found = {
         f"{module.name}: {ast.unparse(given)}"
         for module in faces_others()
@@ -160,7 +160,7 @@ def test_protocol_methods_run_under_a_guard_or_stand_in_a_table() -> None:
 
 
 def test_the_rule_sees_what_it_is_for() -> None:
-    """A callback without a guard and a method whose last statement is outside of it are found."""
+    """It finds a callback without a guard, and a method with its last statement outside of the guard."""
     tree = ast.parse(
         "loop.call_later(1, self._tick)\nloop.call_soon(self.guarded(f))\ntask.add_done_callback(tasks.discard)"
     )
@@ -188,7 +188,7 @@ def _is_protocol(owner: ast.ClassDef) -> bool:
 
 
 def _outside_of_guards(node: ast.AST) -> bool:
-    """Whether something is called there that is no guard, nor inside a `try` whose handler is one."""
+    """Return whether it contains a call that is neither a guard nor inside a `try` with a guard as its handler."""
     if isinstance(node, ast.Call):
         return _name(node.func) not in GUARDS | HARMLESS
     if isinstance(node, ast.Try) and _is_guard(node):

@@ -49,8 +49,8 @@ OTHERS = frozenset(
 
 
 def sources() -> tuple[Module, ...]:
-    """Return the modules whose names count: those of the repository, and of its documents' tools."""
-    tests = (each for each in modules_under(TESTS) if each.room != "house")
+    """Return the modules with names that count: the repository's, and the tools of its documents."""
+    tests = (each for each in modules_under(TESTS) if each.room != "tests/house")
     return (*every_module(), *tests, *modules_under(ROOT / "pyspark_raftlog"))
 
 
@@ -71,7 +71,9 @@ def code_words() -> frozenset[str]:
 
 @cache
 def members() -> Mapping[str, frozenset[str]]:
-    """Return the attributes of each class by its name; classes of one name count as one, with their bases'."""
+    """Return the attributes of each class by its name. Classes with the same name are merged, and base classes
+    included.
+    """
     own: defaultdict[str, set[str]] = defaultdict(set)
     bases: defaultdict[str, set[str]] = defaultdict(set)
     for module in sources():
@@ -117,7 +119,7 @@ def unresolved(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _is_constant(name: str, words: frozenset[str]) -> bool:
-    """Return whether a name in capitals is one of the code, an error of Kafka, or an environment variable."""
+    """Return whether a name in capitals is in the code, an error of Kafka, or an environment variable."""
     error = "".join(part.capitalize() for part in name.split("_"))
     return name in words or error in words or name in OTHERS or name.startswith("RAFTLOG_")
 
@@ -137,6 +139,6 @@ def test_names_in_docstrings_and_comments_exist() -> None:
 
 
 def test_a_stale_name_is_seen() -> None:
-    """Names that were renamed are found; those of files, settings and shells are not looked up."""
+    """Names that were renamed are found; names of files, settings and shells are not looked up."""
     text = "`no_such_name`, `Log.no_such`, `Log.read`, NO_SUCH_NAME. Raise NoSuchError or KeyError. `raftlog log`"
     assert list(unresolved([text])) == ["no_such_name", "Log.no_such", "NO_SUCH_NAME", "NoSuchError"]

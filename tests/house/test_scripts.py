@@ -21,7 +21,7 @@ def files() -> list[Path]:
 
 
 def test_every_file_that_names_an_interpreter_can_be_run() -> None:
-    """The scripts of `.ci/run` call each other by path: one without the right to be executed ends the run."""
+    """The scripts of `.ci/run` call each other by path: a script that is not executable ends the run."""
     kept = files()
     if not kept:
         pytest.skip("not a git clone")

@@ -24,8 +24,8 @@ COMPUTED: frozenset[str] = frozenset(
 def words_in_code() -> set[str]:
     """Return every attribute that code reads and every text in it, but for the tables themselves.
 
-    `config.resolve` works on a draft, whose values it asks for by attribute, as texts; its dotted names are of faults
-    and laws, which act on nothing.
+    `config.resolve` works on a draft, whose values it asks for by attribute, as texts; its dotted names are faults and
+    laws, which have no effect.
     """
     found: set[str] = set()
     for module in modules_under(PACKAGE):
@@ -39,14 +39,14 @@ def words_in_code() -> set[str]:
 
 
 def rows() -> list[tuple[str, Setting]]:
-    """Return (attribute, row) of all tables, without those that only say a default of another table's row."""
+    """Return (attribute, row) of all tables, without rows that only give a default for another table's row."""
     all_rows = [each for table in TABLES for each in settings_of(table).values()]
     defaults = {name for _, row in all_rows for name, _ in row.synonyms}
     return [(attribute, row) for attribute, row in all_rows if row.name not in defaults]
 
 
 def test_every_setting_is_read_or_marked_as_accepted_without_effect() -> None:
-    """DescribeConfigs and `raftlog config` show them all; an operator who changes one expects that it matters."""
+    """DescribeConfigs and `raftlog config` show all settings; an operator expects that a change has an effect."""
     words = words_in_code()
     unread = {
         row.name
@@ -57,7 +57,7 @@ def test_every_setting_is_read_or_marked_as_accepted_without_effect() -> None:
 
 
 def test_no_setting_that_is_read_is_marked_as_without_effect() -> None:
-    """The mark is told to users, who would leave the setting alone."""
+    """Users see the mark and would leave the setting alone."""
     words = words_in_code()
     read = {row.name for attribute, row in rows() if not row.applied and {attribute, row.name} & words}
     assert not read

@@ -54,7 +54,7 @@ def test_no_function_takes_more_than_six_parameters():
 
 
 def _is_command(function: Function) -> bool:
-    """Whether typer reads its parameters: it is decorated as a command, or named as one in the tree."""
+    """Return whether typer reads its parameters: it is decorated as a command, or named as a command in the tree."""
     is_listed = function.label.startswith("raftlog/cli/dev.py:")
     return function.label.startswith("raftlog/cli/") and bool(function.node.decorator_list or is_listed)
 

@@ -24,7 +24,7 @@ WRITERS = {
     "raftlog/cli/server.py:_open_standard_descriptors": "opens the null device",
     "raftlog/base/disk.py:put_in_place": "is half of the function, for files that a library wrote",
     "raftlog/base/disk.py:write_file": "is the function",
-    # what grows, is large, or holds nothing
+    # files that grow, are large, or are empty
     "chaos/raftlog_chaos/compare/processes.py:Child.__init__": "another system's log grows line by line",
     "chaos/raftlog_chaos/history.py:HistoryFile.__init__": "grows line by line, and is read up to its last whole line",
     "chaos/raftlog_chaos/runs/folder.py:new_folder": "must be a new folder; a run begins anew after a power cut",
@@ -44,7 +44,7 @@ WRITERS = {
     "chaos/raftlog_chaos/power_cut/inside.py:SerialLine.__init__": "a serial line",
     "chaos/raftlog_chaos/power_cut/inside.py:prepare": "mount points in memory",
     "chaos/raftlog_chaos/power_cut/kernel.py:Guest.__init__": "the guest kernel's log grows line by line",
-    # no disk, or nothing that outlives the process
+    # no disk, or no file that outlives the process
     "chaos/raftlog_chaos/bench/measure.py:fdatasync_latency": "measures syncs",
     "chaos/raftlog_chaos/growth/counted/sitecustomize.py:_end": "a count for the process beside it; needs no raftlog",
     "raftlog/broker/links/tls.py:_in_memory": "a key that shall be on no disk",
@@ -54,7 +54,7 @@ WRITERS = {
     "raftlog/cli/spark_log.py:SparkLog.__init__": "what Spark says, deleted where all goes well",
     "raftlog/cli/spark_log.py:SparkLog.inherited": "as above",
     "raftlog/cli/tree.py:Tree.invoke": "/dev/null",
-    # what plays power cuts and rot to nodes made for it, and does not survive a true one
+    # simulates power cuts and rot for nodes made for it, and does not survive a real power cut
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk.__init__": "keeps what a played power cut brings back",
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk._remove": "as above",
     "raftlog/faults/forgetful_disk.py:ForgetfulDisk.mkdir": "the port; see RealDisk",
@@ -96,7 +96,9 @@ def modules() -> Iterator[Module]:
 
 
 def writes(call: ast.Call) -> bool:
-    """Whether a call writes a file, names one, or makes a folder, by other means than a `Disk` or `write_file`."""
+    """Return whether a call writes a file, names a file, or makes a folder, by other means than a `Disk` or
+    `write_file`.
+    """
     function = call.func
     if isinstance(function, ast.Name):
         return (function.id == "open" and _mode_writes(call, 1)) or function.id in OF_TEMPFILE
@@ -112,7 +114,7 @@ def writes(call: ast.Call) -> bool:
     if name in (
         "rename",
         "replace",
-    ):  # of a Path: a Disk and a str take two arguments, a journal's file one
+    ):  # of a Path: a Disk and a str take two arguments, a journal's file takes one argument
         return len(call.args) == 1 and not call.keywords and owner.split(".")[-1] not in ("self", "_wal")
     if name in ("mkdir", "touch"):  # of a Path: a Disk's and a broker's take what it is about
         return not any(isinstance(each, ast.Name | ast.Attribute | ast.JoinedStr) for each in call.args)
@@ -150,7 +152,7 @@ def test_every_small_file_is_written_by_the_one_function() -> None:
 
 
 def test_syncs_are_left_out_for_a_reason() -> None:
-    """A name that replaces a good file may, after a power cut, be that of an empty one."""
+    """After a power cut, the new name of a replaced file may be an empty file."""
     found = {label for module in modules() for label, call in places(module) if leaves_out_syncs(call)}
     judge(found, frozenset(UNSYNCED))
 
@@ -195,5 +197,5 @@ def test_the_rule_sees_what_it_is_for(line: str) -> None:
     ),
 )
 def test_the_rule_lets_reading_and_the_disks_port_be(line: str) -> None:
-    """The storage of nodes is judged by the simulator, whose disk forgets what was not synced."""
+    """The simulator judges the storage of nodes: its disk forgets unsynced writes."""
     assert [writes(each) for each in ast.walk(ast.parse(line)) if isinstance(each, ast.Call)] == [False]

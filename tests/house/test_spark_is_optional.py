@@ -1,4 +1,4 @@
-"""House rule: whoever has not installed raftlog[spark] can still collect, and so run, the tests."""
+"""House rule: without raftlog[spark] installed, the tests can still be collected and run."""
 
 from __future__ import annotations
 

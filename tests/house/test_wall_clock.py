@@ -1,4 +1,4 @@
-"""The wall clock may be wrong, so nothing is deleted by it: each file that reads it is listed, with what for."""
+"""The wall clock may be wrong and must not decide what is deleted: each reader is listed, with its purpose."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ READERS = {
 
 
 def test_each_reader_of_the_wall_clock_is_listed() -> None:
-    """One that is new might delete by a clock that is wrong."""
+    """A new reader might delete by a clock that is wrong."""
     found = {
         module.name
         for module in modules_under(PACKAGE)

@@ -53,8 +53,8 @@ def test_every_module_says_its_duty():
 
 
 def test_every_public_function_says_what_it_does():
-    """A docstring says what the signature cannot: units, bounds, errors, source. Methods whose name says it all may
-    do without, and so may `handle`, which is what every handler's module is about.
+    """A docstring says what the signature cannot: units, bounds, errors, source. Methods with a clear name need none,
+    nor does `handle`: the handler's module describes it.
     """
     missing = [
         function.label
@@ -89,7 +89,7 @@ def test_every_test_states_its_claim():
 
 
 def test_no_test_sleeps_and_none_mocks():
-    """Time is waited for by condition or passes virtually; a mock agrees with whatever it is told."""
+    """A test waits for a condition, or its time is virtual; a mock agrees with every call."""
     found = []
     for module in modules_under(TESTS):
         polling = _inside_condition_loops(module.tree)

@@ -54,7 +54,7 @@ class Rates(NamedTuple):
 
 @cache
 def prose_of(module: Module) -> tuple[str, ...]:
-    """Return the docstrings of a module, those of constants too, and its comments; without pragmas."""
+    """Return the docstrings of a module, including the docstrings of constants, and its comments; without pragmas."""
     return (*docstrings_of(module.tree), *comments_of(module))
 
 
@@ -71,16 +71,17 @@ def comments_of(module: Module) -> Iterator[str]:
 
     A `#` begins one unless it is inside a string, which the syntax tree shows faster than a tokenizer.
     """
-    strings = [
-        ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
-        for kind in (ast.Constant, ast.JoinedStr)
-        for node in nodes_of(module.tree, kind)
-        if kind is ast.JoinedStr or isinstance(getattr(node, "value", None), str)
-    ]
+    strings: defaultdict[int, list[Any]] = defaultdict(list)
+    for kind in (ast.Constant, ast.JoinedStr):
+        for node in nodes_of(module.tree, kind):
+            if kind is ast.JoinedStr or isinstance(getattr(node, "value", None), str):
+                place = ((node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset))
+                for number in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                    strings[number].append(place)
     block: list[str] = []
     last = 0
     for number, line in enumerate(module.text.split("\n"), 1):
-        comment = _comment_of(line, number, strings) if "#" in line else ""
+        comment = _comment_of(line, number, strings.get(number, [])) if "#" in line else ""
         if not comment or PRAGMA.match(comment):
             continue
         if block and number != last + 1:

@@ -1,8 +1,8 @@
 """A program: consume, transform, produce, `copier.py LIBRARY MODE BOOTSTRAP TOPIC GROUP ASSIGNOR`.
 
 Each value goes to the topic GROUP, exactly once, by way of a transaction that commits the group's offsets as well. It
-tells what a Member tells (`read` once the transaction is committed), and ends when its input does. MODE is `commits`,
-or `holds`: then it tells `holds` where it should commit its first transaction, and does nothing more.
+prints a Member's lines (`read` once the transaction is committed), and ends when its input does. MODE is `commits`, or
+`holds`: then it prints `holds` instead of its first commit, and stops there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TRANSACTION_MS = 5_000
 
 
 def kafka_python(mode: str, bootstrap: str, topic: str, group: str, assignor: str) -> None:
-    """KIP-447: an id of its own, and the group's metadata fence whoever lost its partitions."""
+    """KIP-447: an id of its own; the group's metadata fences a producer that lost its partitions."""
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
     from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
     from kafka.errors import KafkaError
@@ -84,7 +84,7 @@ def kafka_python(mode: str, bootstrap: str, topic: str, group: str, assignor: st
 
 
 class Aiokafka:
-    """It cannot name its generation: an id for each partition fences whoever had that before."""
+    """It cannot name its generation: an id for each partition fences the previous owner."""
 
     def __init__(self, mode: str, bootstrap: str, topic: str, group: str, assignor: str) -> None:
         from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -93,7 +93,7 @@ class Aiokafka:
         assert assignor == "roundrobin"
         self.mode, self.group = mode, group
         self.reached: dict[Any, tuple[Any, int]] = {}
-        """By partition, its producer and the offset that this one's transactions have reached."""
+        """By partition, its producer and the offset that its transactions have reached."""
         self.new_producer = partial(
             AIOKafkaProducer, bootstrap_servers=bootstrap, transaction_timeout_ms=TRANSACTION_MS
         )

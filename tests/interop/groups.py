@@ -1,4 +1,4 @@
-"""The partitions that the groups of these tests read, and their committed offsets, as a stock admin client is told."""
+"""The partitions that the groups of these tests read, and their committed offsets, from a stock admin client."""
 
 from __future__ import annotations
 

@@ -143,9 +143,9 @@ def writers(*commands: tuple[str, ...]) -> Iterator[list[Writer]]:
 
 
 def go_writer(library: str, cluster: Cluster, topic: str, *, partitions: int, rate: int) -> tuple[str, ...]:
-    """Return the command of a writer whose values begin with the library's name.
+    """Return the command of a writer with values that begin with the library's name.
 
-    Sarama 1.43 is not to be idempotent: after a failover it gives other records the sequence numbers of stored ones.
+    Sarama 1.43 is not to be idempotent: after a failover it gives other records the sequence numbers of stored records.
     """
     where = (cluster.bootstrap_servers, topic, library, str(partitions), str(rate))
     return go_command(library, "plain-writer" if library == "sarama-1.43" else "writer", *where)

@@ -38,7 +38,7 @@ def go_maker(library: str) -> TransactorKind:
 
 
 def java_command(main: str, *options: str) -> tuple[str, ...]:
-    """Return what starts a class with the stock client on its path: one of ours, or one of Kafka's tools."""
+    """Return the command that starts a class with the stock client on its path: our own class, or a tool of Kafka's."""
     jars = JAVA / "target" / "classpath"
     path = f"{JAVA / 'target' / 'classes'}:{jars.read_text().strip() if jars.is_file() else ''}"
     return ("java", *JVM, *options, "-cp", path, main)
@@ -49,7 +49,7 @@ def java_kind(assignor: str) -> MemberKind:
 
 
 class TransactorKind(NamedTuple):
-    """A library whose transactional producers keep to transactor.py's lines."""
+    """A library with transactional producers that print transactor.py's lines."""
 
     name: str
     command: tuple[str, ...]
@@ -71,7 +71,7 @@ def java_maker() -> TransactorKind:
 
 
 def copier_kinds(library: str) -> tuple[MemberKind, MemberKind]:
-    """Return members that copy what they read in transactions: one that does not get to commit, and one that does."""
+    """Return members that copy in transactions: the first never commits, the second does."""
     if library in GO_LIBRARIES:
         command = go_command(library, "copier")
     elif library == "kafkajs":
@@ -82,7 +82,7 @@ def copier_kinds(library: str) -> tuple[MemberKind, MemberKind]:
 
 
 def case(*kinds: MemberKind | TransactorKind) -> Any:
-    """Libraries as a parameter, with the marks of those that are not always there."""
+    """Libraries as a parameter, with the marks of optional libraries."""
     names = {"go" if kind.name in GO_LIBRARIES else kind.name for kind in kinds} & {"go", "java", "kafkajs"}
     return pytest.param(
         *kinds, marks=[getattr(pytest.mark, name) for name in sorted(names)], id="-".join(map(str, kinds))

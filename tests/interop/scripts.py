@@ -1,4 +1,4 @@
-"""Apache Kafka's own scripts, by the classes that they start, one after the other on one JVM."""
+"""Apache Kafka's own scripts, by the classes that they start, in sequence on one JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class KafkaScripts:
     """A JVM that runs what the scripts start."""
 
     def __init__(self, *options: str) -> None:
-        """`options` of the JVM, beside those that all have."""
+        """`options` of the JVM, beside the options that all have."""
         self._process = subprocess.Popen(
             java_command("raftlog.Tools", *options), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -1,4 +1,4 @@
-"""Apache Kafka 4.3 itself keeps all of its card, in the newest versions and in old ones."""
+"""Apache Kafka 4.3 itself passes its whole card, in the newest versions and in old versions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_apache_kafka_keeps_every_history(host: Host) -> None:
 
 
 def test_apache_kafka_asked_in_old_versions_differs_in_nothing(host: Host) -> None:
-    """An older broker is compared with what Kafka answers in its versions; a version that is missing is told."""
+    """An older broker is compared with Kafka's responses in its versions; a missing version is reported."""
     ranges = {
         key: (first, min(last, OLD.get(ApiKey(key), last)) if key in set(OLD) else last)
         for key, (first, last) in host.versions.ranges.items()

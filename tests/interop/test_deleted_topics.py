@@ -23,8 +23,8 @@ async def assigned(members: list[AIOKafkaConsumer], topics: set[str]) -> None:
 def test_members_give_up_a_deleted_topic_at_once(cluster: Cluster) -> None:
     """They commit what they read of it before they join again, and repeated that until their session was over.
 
-    Apache Kafka answers such a commit with an error that aiokafka, kafka-python and Java's classic consumer take for
-    one that will pass (KAFKA-20959).
+    Apache Kafka answers such a commit with an error that aiokafka, kafka-python and Java's classic consumer take for a
+    transient error (KAFKA-20959).
     """
     servers = cluster.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})

@@ -43,7 +43,7 @@ def test_a_crash_leaves_duplicates_losses_or_neither_as_the_semantics_says(
 
 @pytest.mark.parametrize("program", OUTCOMES)
 def test_each_example_runs_by_itself(cluster: Cluster, client: Confluent, topic: str, program: str) -> None:
-    """One command, nobody dies: a receipt for each order, and it ends by itself."""
+    """One command, no kills: a receipt for each order, and it ends by itself."""
     client.create_topic(topic, 1, 3)
     where = ("-b", cluster.bootstrap_servers, "--orders", topic)
     assert run("orders.py", *where).returncode == 0
@@ -65,7 +65,7 @@ def test_without_a_cluster_there_is_one_line_and_code_6(
 
 
 def test_topics_that_are_not_there_are_an_error_and_not_made(cluster: Cluster, topic: str) -> None:
-    """Nothing compared with nothing lacks nothing."""
+    """A comparison of two empty topics finds no missing record."""
     ended = run("compare.py", f"{topic}-r", "-b", cluster.bootstrap_servers, "--orders", f"{topic}-o")
     assert (ended.returncode, ended.stderr) == (1, f"there is no topic {topic}-o, {topic}-r\n")
     ended = run("at_least_once.py", "-b", cluster.bootstrap_servers, "--orders", f"{topic}-o")

@@ -136,7 +136,7 @@ def test_a_compacted_topic_is_read_to_its_end_once(
 def test_a_group_is_listed_described_and_deleted(
     cluster: Cluster, client: Confluent, topic: str, library: str
 ) -> None:
-    """Its committed offsets are those of the records that it read; it can be deleted once it is empty."""
+    """Its committed offsets equal the offsets of the records that it read; it can be deleted once it is empty."""
     group_id = f"of-{topic}"
     client.create_topic(topic, 2, 3)
     for index in range(2):

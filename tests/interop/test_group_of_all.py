@@ -24,7 +24,7 @@ GO_READERS = [each for each in GO_LIBRARIES if each != "kafka-go"]
 def test_one_group_of_four_libraries_processes_every_record(
     cluster: Cluster, client: Confluent, topic: str, stranger: MemberKind
 ) -> None:
-    """One is killed, one leaves, one comes, the coordinator is killed: all is read, and the end is committed."""
+    """Members are killed, leave and join, the coordinator is killed: all is read, and the end is committed."""
     orders = Orders(client, topic, partitions=PARTITIONS)
 
     with group_members(
@@ -54,7 +54,7 @@ def test_one_group_of_four_libraries_processes_every_record(
 def test_classic_members_of_every_library_go_on_in_a_group_that_goes_over(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """A member of KIP-848 joins those of four libraries: the coordinator assigns to all, one dies, one leaves."""
+    """A member of KIP-848 joins members of four libraries: the coordinator assigns to all; members die and leave."""
     orders = Orders(client, topic, partitions=PARTITIONS)
     modern = python_kind("confluent", "consumer")
 

@@ -12,7 +12,7 @@ from tests.interop.member_kinds import case, java_kind, kafkajs_kind
 from tests.kit.waits import until
 
 SHARES = {1: [4], 2: [2, 2], 3: [1, 1, 2], 4: [1, 1, 1, 1], 5: [0, 1, 1, 1, 1]}
-"""How four partitions are shared by so many consumers: the fifth has nothing to do."""
+"""How four partitions are shared by so many consumers: the fifth is idle."""
 
 
 EVERY_KIND = [
@@ -31,7 +31,7 @@ STEADY_KINDS = [
     case(python_kind("confluent", "consumer")),
     case(java_kind("consumer")),
 ]
-"""Those that promise the healthy members of a group that they keep what they have."""
+"""Assignors that promise the healthy members of a group that they keep their partitions."""
 
 
 @pytest.mark.taste
@@ -81,7 +81,7 @@ def test_two_groups_each_get_everything_and_store_the_next_offset(
 def test_one_of_three_consumers_dies_and_the_healthy_ones_keep_theirs(
     cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
-    """Nothing is taken from the two that live, they get the rest, and every record is read (KIP-429, KIP-848)."""
+    """The two live consumers keep theirs, they get the rest, and every record is read (KIP-429, KIP-848)."""
     orders = Orders(client, topic)
     with group_members(
         cluster.bootstrap_servers, topic, f"of-{topic}", *[kind] * 3, partitions=PARTITIONS

@@ -50,7 +50,7 @@ def test_the_list_of_kafkas_broker_settings_is_what_kafka_prints(scripts: KafkaS
 def test_the_stock_tool_changes_settings_of_brokers_that_raftlog_has_and_lacks(
     scripts: KafkaScripts, two: AdminCluster
 ) -> None:
-    """Carried out, kept without effect, and refused in a sentence: for all brokers and for one."""
+    """Applied, kept without effect, and refused with a reason: for all brokers and for a single broker."""
     tool = Tool(scripts, two, CONFIGS)
 
     def of_all(*words: str) -> str:

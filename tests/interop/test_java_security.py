@@ -108,7 +108,7 @@ def test_the_stock_tool_makes_renews_and_ends_tokens(
 def test_kafka_configs_sets_shows_and_removes_quotas(
     scripts: KafkaScripts, closed: ClosedCluster, tmp_path: Path
 ) -> None:
-    """Of users, of client ids, of both together, of addresses, and their defaults; a bad one is refused by name."""
+    """Of users, of client ids, of both together, of addresses, and their defaults; an invalid one is named."""
     admin = login(tmp_path, "admin", "PLAIN", "plain.PlainLoginModule")
 
     def say(*words: str) -> str:

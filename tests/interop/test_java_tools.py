@@ -81,7 +81,7 @@ def test_the_stock_tool_describes_resets_and_deletes_a_group(
 def test_the_stock_tools_find_groups_by_state_and_type(
     scripts: KafkaScripts, cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """KIP-518, 848 and 1043: a classic group, a consumer group and an empty one, each listed where it belongs."""
+    """KIP-518, 848 and 1043: a classic group, a consumer group and an empty group, each listed in its place."""
     client.create_topic(topic, PARTITIONS, 3)
     client.produce(topic, [b"x"], partition=0)
     tool = Groups(scripts, cluster)
@@ -182,7 +182,7 @@ def test_the_stock_tool_shows_and_changes_the_levels_of_features(
 ) -> None:
     """group.version 1 is KIP-848, transaction.version 2 is KIP-890, metadata.version 30 is Apache Kafka 4.3.
 
-    They go down and up again, and all stay as they are where one of them cannot.
+    They go down and up again, and all stay as they are if a single change is invalid.
     """
     tool = Tool(scripts, cluster, "org.apache.kafka.tools.FeatureCommand")
     initial = {"group.version": "1", "transaction.version": "2", "metadata.version": "4.3-IV0"}

@@ -29,7 +29,7 @@ def patient_cluster() -> Iterator[Cluster]:
 def test_with_an_eager_assignor_everybody_gives_up_everything(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """The other half of the promise: what cooperative consumers are spared is what eager ones do."""
+    """The other half of the promise: eager consumers do what cooperative consumers are spared."""
     Orders(client, topic)
     kind = python_kind("confluent")
     with group_members(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
@@ -52,9 +52,9 @@ def test_with_an_eager_assignor_everybody_gives_up_everything(
 def test_a_static_member_that_restarts_disturbs_nobody(
     patient_cluster: Cluster, topic: str, kind: MemberKind
 ) -> None:
-    """KIP-345: back within its session, it has what it had, and the other gave up nothing.
+    """KIP-345: back within its session, it keeps its partitions, and the other gave up none.
 
-    In the classic protocol also after a kill; KIP-848 does not let go of a name that nobody gave back.
+    In the classic protocol also after a kill; KIP-848 does not release the id of a member that never left.
     """
     servers = patient_cluster.bootstrap_servers
     with (
@@ -91,10 +91,10 @@ def test_a_static_member_that_restarts_disturbs_nobody(
 def test_a_member_that_stood_still_is_replaced_and_comes_back(
     cluster: Cluster, client: Confluent, topic: str, kind: MemberKind
 ) -> None:
-    """Silent for longer than its session: the other reads everything; awake again, it gets a share.
+    """Silent for longer than its session: the other reads all records; awake again, it gets a share.
 
-    Both have read before, so that the sleeper is not about to ask where to begin: told then that it is
-    unknown, Java's consumer of KIP-848 throws that at whoever polls.
+    Both have read before, so that the sleeper does not ask where to begin: as an unknown member, Java's consumer of
+    KIP-848 would throw then.
     """
     orders = Orders(client, topic)
     with group_members(
@@ -119,7 +119,9 @@ def test_a_member_that_stood_still_is_replaced_and_comes_back(
 def test_a_member_that_stood_still_before_it_read_hears_of_it_and_comes_back(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """Put out while it asks where to begin, Java's consumer of KIP-848 throws that; who polls on is a member again."""
+    """Removed while it asks where to begin, Java's consumer of KIP-848 throws; after a further poll it is a member
+    again.
+    """
     orders = Orders(client, topic)
     kind = java_kind("consumer")
     with group_members(cluster.bootstrap_servers, topic, f"of-{topic}", kind, partitions=PARTITIONS) as group:
@@ -155,7 +157,7 @@ def test_a_group_goes_over_to_the_new_protocol_and_back_while_it_reads(
 def test_a_group_of_two_libraries_goes_over_to_the_new_protocol_and_back(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """Java and librdkafka side by side, in the classic protocol, in both at once, in the new one, and back."""
+    """Java and librdkafka side by side, in the classic protocol, in both at once, in the new protocol, and back."""
     classic, modern = [LIBRDKAFKA[0], JAVA[0]], [LIBRDKAFKA[1], JAVA[1]]
     replace_members(cluster, client, topic, classic, modern[::-1], classic[::-1])
 
@@ -201,7 +203,7 @@ def test_a_pattern_finds_topics_that_come_later(
 def test_members_without_a_common_assignor_are_told_so(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """INCONSISTENT_GROUP_PROTOCOL to the one that comes second; the first is not disturbed."""
+    """The second member gets INCONSISTENT_GROUP_PROTOCOL; the first is not disturbed."""
     Orders(client, topic)
     with group_members(
         cluster.bootstrap_servers, topic, f"of-{topic}", python_kind("confluent"), partitions=PARTITIONS
@@ -219,7 +221,7 @@ def test_members_without_a_common_assignor_are_told_so(
 def test_a_commit_with_a_text_too_long_is_refused_alone(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
-    """offset.metadata.max.bytes is 4096: OFFSET_METADATA_TOO_LARGE for that partition, the other one is committed."""
+    """offset.metadata.max.bytes is 4096: OFFSET_METADATA_TOO_LARGE for that partition, the other is committed."""
     client.create_topic(topic, 2, 3)
     consumer = Consumer(settings(cluster, f"of-{topic}"))
     texts = [

@@ -14,7 +14,7 @@ from tests.clients.nodes import run_checked
 
 PATIENCE_S = 60.0
 AWAY_S = 8.0
-"""Longer than a broker may be silent, shorter than a fenced one is listed."""
+"""Longer than a broker may be silent, shorter than a fenced broker is listed."""
 
 
 def coordinator_of(cluster: Cluster, group: str) -> int:
@@ -30,9 +30,9 @@ def coordinator_of(cluster: Cluster, group: str) -> int:
 
 
 def test_an_exactly_once_program_goes_on_after_a_restart_of_its_groups_coordinator() -> None:
-    """librdkafka 2.10 and later waits for ever for a coordinator that was missing in a Metadata answer.
+    """librdkafka 2.10 and later waits for ever for a coordinator that was missing in a Metadata response.
 
-    The client asks for metadata all the while, for the leader of a topic whose only replica is on the dead node.
+    The client keeps asking for metadata, for the leader of a topic with its only replica on the dead node.
     """
     with run_checked(3) as cluster:
         here = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}

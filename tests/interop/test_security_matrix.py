@@ -45,7 +45,7 @@ def kafkajs() -> Iterator[subprocess.Popen[str]]:
 def test_kafkajs_gets_in_with_the_right_credentials_only(
     here: FiveListeners, kafkajs: subprocess.Popen[str], way: Way
 ) -> None:
-    """It takes the challenge of a refused token for success, and is served nothing all the same."""
+    """It takes the challenge of a refused token for success, and is still refused."""
 
     def attempt(bootstrap: str, hand: Hand, topic: str) -> str | None:
         assert kafkajs.stdin is not None and kafkajs.stdout is not None

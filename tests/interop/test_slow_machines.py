@@ -1,7 +1,7 @@
-"""Claims about a quiet cluster of real processes that get a tenth of the time: nothing of it moves.
+"""Claims about an idle cluster of real processes that get a tenth of the time: no leadership moves.
 
 Each node is stopped and continued in a rhythm of its own, by signals to the processes that this test started. Events
-are read from the nodes' logs, so that nobody is kept busy with questions.
+are read from the nodes' logs, so that no node is kept busy with requests.
 """
 
 from __future__ import annotations

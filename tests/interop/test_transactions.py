@@ -1,4 +1,4 @@
-"""Transactions of every library: what readers see, who is fenced, what a death at any step leaves behind."""
+"""Transactions of every library: visibility, fencing, and the state after a death at any step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FENCED = {
     "sarama": "Error code = 90",
     "franz-go": "PRODUCER_FENCED",
 }
-"""How each says that another producer has its id, or that its transaction took too long: it can do nothing more."""
+"""How each reports that another producer has its id, or that its transaction took too long: it cannot go on."""
 
 
 @every_library
@@ -54,7 +54,9 @@ FENCED = {
 def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
     cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
-    """read_committed: nothing of an open transaction, all of a committed one, never an aborted one (KIP-98)."""
+    """read_committed: no record of an open transaction, all of a committed transaction, never an aborted record
+    (KIP-98).
+    """
     client.create_topic(topic, 1, 3)
     with transactors(library, cluster, f"tx-{topic}") as (producer,):
         producer.take("init", "begin", f"send {topic} 0 committed", "flush")
@@ -78,7 +80,7 @@ def test_what_is_committed_is_seen_and_what_is_aborted_is_not(
 def test_a_successor_fences_its_predecessor(
     cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
-    """A producer that initialises with an id ends what its former holder left open; that one can do nothing more."""
+    """A producer that initialises with an id aborts its predecessor's open transaction and fences it."""
     client.create_topic(topic, 1, 3)
     with transactors(library, cluster, f"tx-{topic}", f"tx-{topic}") as (former, successor):
         former.take("init", "begin", f"send {topic} 0 former")
@@ -93,7 +95,7 @@ def test_a_successor_fences_its_predecessor(
 def test_a_producer_that_took_too_long_is_told_so_and_may_begin_anew(
     cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
-    """After transaction.timeout.ms its commit is refused as a fenced producer's; readers see the next one's."""
+    """After transaction.timeout.ms its commit is refused as a fenced producer's; readers see the next transaction."""
     client.create_topic(topic, 1, 3)
     with transactors(library, cluster, f"tx-{topic}", timeout_ms=SHORT_MS) as (slow,):
         slow.take("init", "begin", f"send {topic} 0 late", "flush")
@@ -264,7 +266,7 @@ COPIERS = ("kafka-python", "aiokafka", "kafkajs", "sarama", "franz-go")
 def test_a_successor_of_a_copier_that_died_before_its_commit_copies_each_record_once(
     cluster: Cluster, client: Confluent, topic: str, holder: MemberKind, kind: MemberKind
 ) -> None:
-    """Nobody sees the dead one's records; each record is there once (KIP-447, or an id for each partition)."""
+    """The dead copier's records stay invisible; each record is there once (KIP-447, or an id for each partition)."""
     copies = f"copies-of-{topic}"
     orders = Orders(client, topic)
     client.create_topic(copies, PARTITIONS, 3)

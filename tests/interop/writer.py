@@ -1,7 +1,7 @@
 """A program: a producer that writes until its input ends, `writer.py LIBRARY BOOTSTRAP TOPIC NAME PARTITIONS RATE`.
 
-It writes NAME-0 to partition 0, NAME-1 to the next, at most RATE in a second, and tells `wrote VALUE` for each that is
-acknowledged, `lost VALUE` and why for one that it gave up. The programs of tests/interop/go keep to the same lines.
+It writes NAME-0 to partition 0, NAME-1 to the next, at most RATE in a second, and prints `wrote VALUE` after each
+acknowledgement, `lost VALUE` and the reason after a failure. The programs of tests/interop/go print the same lines.
 """
 
 from __future__ import annotations

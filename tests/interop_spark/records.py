@@ -1,4 +1,4 @@
-"""Topics and records for the tests of the connector: made with a stock client, told apart by their values."""
+"""Topics and records for the tests of the connector: made with a stock client, with distinct values."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_mirror_that_is_killed_amid_a_batch_loses_and_doubles_nothing(
 
 
 def test_an_audit_is_sound_until_something_is_wrong(spark: Any, topics: Topics, topic: str) -> None:
-    """Doubles and disorder by a header, keys that stray: told as by raftlog's own source."""
+    """Doubles and disorder by a header, keys that stray: reported as by raftlog's own source."""
     topics.make(topic, 2)
     for n in range(40):
         topics.fill(topic, [b"{}"], partition=n % 2, key=b"%d" % (n % 4), headers=[("n", b"%d" % n)])

@@ -56,7 +56,7 @@ def test_a_stream_logs_in_as_a_user_who_may_read_and_writes_as_one_who_may_write
 
 
 def test_a_refused_login_or_right_is_reported(spark: Any, secured: Secured, topic: str) -> None:
-    """By Java's client; a right that is missing is told as Kafka does."""
+    """By Java's client; a missing right is reported as by Kafka."""
     secured.make(topic)
     right = secured.java_options("reader")
     wrong = right | {

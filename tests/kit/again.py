@@ -1,9 +1,9 @@
 """A pytest plugin: a test of real nodes that fails is run once more. If it passes then, it is reported as FLAKY.
 
-A test has real nodes if it, or a fixture that it uses, started a process that is a node or starts nodes. All others,
-unit tests and those of the simulator, give the same result each time, and are never run again. The second run gets new
-fixtures of every scope. The first failure is printed in full at the end, so that it can be mended. A fixture that fails
-when it is taken down (nodes that logged errors, say) fails the run: it judges several tests.
+A test has real nodes if it, or a fixture that it uses, started a process that is a node or starts nodes. Unit tests and
+simulations give the same result each time, and are never run again. The second run gets new fixtures of every scope.
+The first failure is printed in full at the end, so that it can be mended. A fixture that fails when it is taken down
+(nodes that logged errors, say) fails the run: it judges several tests.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Again:
         reports: list[pytest.TestReport],
         failed: pytest.TestReport,
     ) -> list[pytest.TestReport]:
-        """Run a test once more; returns the reports that count: the first ones if it fails again."""
+        """Run a test once more. Return the first reports if it fails again."""
         told = failed.longreprtext
         try:
             item.session._setupstate.teardown_exact(None)
@@ -121,7 +121,7 @@ class Again:
                 each.user_properties.append((FLAKY, told))
         return second
 
-    # --- telling
+    # --- reporting
 
     def pytest_keyboard_interrupt(self) -> None:
         """Print the first failure of a test that is interrupted as it runs again."""
@@ -151,6 +151,6 @@ def _told(report: Any) -> str | None:
 
 
 def stretch_timeout(config: pytest.Config) -> None:
-    """Multiply the limit of one test by RAFTLOG_PATIENCE, unless the command line names one."""
+    """Multiply the time limit of a test by RAFTLOG_PATIENCE, unless the command line sets a limit."""
     if config.option.timeout is None:
         config.option.timeout = patient(float(config.getini("timeout")))

@@ -17,7 +17,7 @@ HOST = "127.0.0.1"
 
 
 class Authority:
-    """An authority that a test makes; nobody believes it but who is told to."""
+    """A certificate authority made for a test; only clients that are given its certificate trust it."""
 
     def __init__(self, folder: Path, name: str = "ca") -> None:
         self._ca = trustme.CA()
@@ -32,7 +32,7 @@ class Authority:
         return path
 
     def renew(self, path: Path, *hosts: str, **names: Any) -> None:
-        """Put another certificate in a file's place, at once, as whoever renews them does."""
+        """Replace a certificate file atomically, as a renewal does."""
         made = self._ca.issue_cert(*(hosts or (HOST, "localhost")), **names)
         fresh = path.with_suffix(".new")
         made.private_key_and_cert_chain_pem.write_to_path(str(fresh))

@@ -8,7 +8,7 @@ from raftlog.base.config import ConfigFaults
 
 
 def raises_errno(number: int, filename: object = None) -> pytest.RaisesExc[OSError]:
-    """Expect an OSError with this number, and about this file if one is given."""
+    """Expect an OSError with this number and, if given, this file name."""
 
     def matches(error: OSError) -> bool:
         return error.errno == number and (filename is None or str(error.filename) == str(filename))

@@ -50,7 +50,7 @@ def sign(key: Key, algorithm: str, claims: dict[str, Any], **header: Any) -> str
 
 
 class IdentityProvider:
-    """It has one key at a time. `jwks` is what it shows; `fetches` counts who asked for it."""
+    """It has one key at a time. `jwks` is the published key set; `fetches` counts the requests for it."""
 
     def __init__(self, algorithm: str = "ES256") -> None:
         self.algorithm = algorithm
@@ -72,7 +72,7 @@ class IdentityProvider:
         self.keys = [make_key(self.algorithm, key_id)]
 
     def token(self, user: str, *, now_s: int | None = None, lasts_s: int = 600, **claims: Any) -> str:
-        """Return a token of a user, whose claims may be others than usual."""
+        """Return a token for a user; `claims` override the usual claims."""
         issued_at = int(time.time()) if now_s is None else now_s
         usual = {"iss": ISSUER, "aud": AUDIENCE, "sub": user, "iat": issued_at, "exp": issued_at + lasts_s}
         return sign(self.keys[-1], self.algorithm, usual | claims)
@@ -98,7 +98,7 @@ class IdentityProvider:
                     for part in provider.body():
                         self.wfile.write(part)
                 except OSError:
-                    pass  # whoever asked has heard enough
+                    pass  # the client has read enough and closed the connection
 
             def do_POST(self) -> None:
                 """Give a token to alice's program."""
@@ -116,7 +116,7 @@ class IdentityProvider:
                 self.wfile.write(text)
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Nobody reads it."""
+                """Discard the log line."""
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         if tls is not None:

@@ -14,6 +14,6 @@ def nightly(*each: Any, id: str | None = None) -> Any:
 
 
 def taste(chosen: Iterable[Any], among: Iterable[Any]) -> list[Any]:
-    """Return all parameters, of which those that were not chosen are for `make nightly`."""
+    """Return all parameters. Parameters that were not chosen are marked for `make nightly`."""
     kept = list(chosen)
     return [each if each in kept else nightly(each) for each in among]

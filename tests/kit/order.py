@@ -1,8 +1,8 @@
-"""The order in which processes of pytest-xdist take modules, and how long a cluster lives that modules share.
+"""The order in which processes of pytest-xdist take modules, and the lifetime of a cluster that modules share.
 
-Modules whose tests wait for real nodes come first: they are long and leave the processor to others, so the many short
-ones of units fill up the rest evenly. Of them, those that share a cluster come one after the other. It ends before the
-first module that has no use for it: three idle nodes take some hundredths of a processor, in each of the processes.
+Modules that wait for real nodes come first: they are long and leave the processor to others. The many short modules of
+unit tests then fill up the rest evenly. Modules that share a cluster run in a row. The cluster ends before the first
+module without a test that uses it: three idle nodes cost some hundredths of a processor in each process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SHARED = "shared_cluster"
 """The fixture of a cluster that folders share, or the modules of one folder; it is of the session."""
 
 TOGETHER = ("tests/admin/", "tests/clients/failover/", "tests/house/")
-"""Folders whose modules go to one process: to share a cluster, or the syntax trees of all files."""
+"""Folders with modules that run in one process, to share a cluster or the syntax trees of all files."""
 
 
 class LongestFirst:
@@ -63,6 +63,6 @@ def _is_of_nodes(item: pytest.Item) -> bool:
 
 
 def _shared_cluster_of(item: pytest.Item) -> Any:
-    """Return the definition of the fixture; a folder's own. None: the test does not use one."""
+    """Return the definition of the shared cluster's fixture, the folder's own first. None: the test does not use it."""
     used = getattr(item, "_fixtureinfo", None)
     return None if used is None else next(reversed(used.name2fixturedefs.get(SHARED, ())), None)

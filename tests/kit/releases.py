@@ -1,4 +1,4 @@
-"""Earlier releases of raftlog, built from the commits that the changelog names, to run beside this one."""
+"""Earlier releases of raftlog, built from the commits in the changelog, to run beside this version."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Release(NamedTuple):
 
 
 def previous_release(folder: Path) -> Release:
-    """Build the release before this code in a folder. Skips the test where its commit is missing.
+    """Build the previous release in a folder. Skips the test if its commit is missing.
 
-    It is the newest of the changelog: the one before that where nothing has changed since the newest. Its environment
-    takes all that raftlog depends on from this one.
+    It is the newest release in the changelog, or its predecessor if the code is unchanged since the newest. Its
+    environment uses this environment's dependencies.
     """
     changes = (ROOT / "CHANGELOG.md").read_text()
     is_released = re.search(r"^## \[Unreleased\]\s+## ", changes, re.MULTILINE) is not None
@@ -43,7 +43,7 @@ def previous_release(folder: Path) -> Release:
     assert wheel.name.startswith(f"raftlog-{version}-"), wheel.name
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(packages)
-    # named in this way, and not by a path of its own, its own .pth files are not read: one of them names this raftlog
+    # named in this way, and not by a path of its own, its own .pth files are not read: a .pth file names this raftlog
     (packages / "dependencies.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
     found_at = _run(str(python), "-P", "-c", "import raftlog; print(raftlog.__file__)")
     assert found_at.startswith(str(packages)), found_at

@@ -65,7 +65,7 @@ def test_sound(cluster):
 def test_only_tests_of_nodes_are_run_again_and_flaky_ones_are_told(
     tmp_path: Path, workers: list[str]
 ) -> None:
-    """A second failure counts, a second success is told with what failed at first; others get one chance."""
+    """A test of nodes that fails twice fails, and is FLAKY if the second run passes. Other tests run once."""
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
     plain = [f"-p no:{each}" for each in ("cacheprovider", "schemathesis", "anyio", "hypothesispytest")]

@@ -40,6 +40,6 @@ def test_a_part_that_fails_is_told_and_kept_and_one_that_cannot_run_is_not_begun
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda each: each.target)
 def test_every_part_is_a_target(part: Part) -> None:
-    """A part that is gone from the Makefile would be told as not run, night after night."""
+    """A part that is gone from the Makefile would be reported as not run, night after night."""
     command = ["make", "--dry-run", part.target, *part.variables]
     assert subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0

@@ -1,4 +1,4 @@
-"""How tests wait: as long as anything progresses. Fixed limits remain only where a client library asks for one."""
+"""Waits of tests: they last as long as anything progresses. Fixed limits remain where a client library needs them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_PAUSE_S: Final = 0.25
 
 
 def until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] = lambda: None) -> None:
-    """Look now and then until it holds, and fail once nothing progresses. `seen` says what there is instead.
+    """Check the condition until it holds; fail once progress stops. `seen` returns the state for the error message.
 
-    The longer it takes, the longer are the pauses: each look at a cluster costs its nodes time, too.
+    The pauses grow with the time waited, because each check costs the nodes of a cluster time, too.
     """
     wait, pause = waiting(what, seen=seen), Event()
     while not holds():
@@ -31,7 +31,9 @@ def until(holds: Callable[[], object], what: str, *, seen: Callable[[], object] 
 
 
 def log_lines(node: NodeProcess, part: str) -> list[str]:
-    """Return the lines of a node's log that contain a part, once there is one: a thread writes after the answer."""
+    """Return the lines of a node's log that contain `part`. Wait for the first, because a thread writes after the
+    response.
+    """
     found: list[str] = []
 
     def is_written() -> bool:
@@ -51,7 +53,7 @@ def poll_until(holds: Callable[[], object], what: str, *, seen: Callable[[], obj
 
 
 def waiting(what: str, *, seen: Callable[[], object] = lambda: None) -> Wait:
-    """Return a wait for a loop of its own, whose `pause` fails once nothing progresses."""
+    """Return a wait for a custom loop: its `pause` fails once progress stops."""
     return Wait(what, seen=lambda: _text(seen()), signs=signs_of_descendants)
 
 
@@ -67,7 +69,7 @@ def ended(process: subprocess.Popen[Any]) -> int:
 
 
 def finished(process: subprocess.Popen[AnyStr], given: AnyStr | None = None) -> tuple[AnyStr, AnyStr]:
-    """Give a process its input and wait for it to end; returns what it printed. One that stalls is killed."""
+    """Write to a process and wait for it to end; return its output. A process that stalls is killed."""
     with ThreadPoolExecutor(1) as thread:
         printed = thread.submit(process.communicate, given)
         try:

@@ -27,7 +27,7 @@ DEAD = Cause("taken_for_dead", 1, "connection refused")
 
 
 class HistorySetup:
-    """A history that is told batches one after the other."""
+    """A history that receives batches in sequence."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -47,7 +47,7 @@ class HistorySetup:
 
 
 def test_changes_are_told_with_moment_cause_and_both_sides() -> None:
-    """One batch fences a broker and elects another: both tell the same moment."""
+    """One batch fences a broker and elects another: both events have the same moment."""
     told = HistorySetup(History())
     told.begin()
     before = told.image.offset
@@ -100,7 +100,7 @@ def test_beyond_the_limit_the_quietest_partitions_are_forgotten() -> None:
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
-    """Topics that come and go leave nothing behind."""
+    """Topics that come and go leave no entry behind."""
     told = HistorySetup(History(most_kept=2))
     told.begin(partitions=2)
     told.tell(TopicDeleted(TOPIC))
@@ -110,7 +110,7 @@ def test_a_deleted_topic_is_forgotten() -> None:
 
 
 def test_a_snapshot_begins_a_history_anew_and_it_says_so() -> None:
-    """Nobody is told a chain with a link missing."""
+    """No reader gets a chain with a link missing."""
     source = MetadataLoader(lambda call: call())
     registered = BrokerRegistered(1, UUID(int=1), (Endpoint("X", "h", 1),), None, ())
     source.apply(encode_batch(Batch(0, 0, (registered,))))

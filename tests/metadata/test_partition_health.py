@@ -31,7 +31,7 @@ FINE = PartitionHealth(False, False, False)
             2,
             FINE._replace(under_replicated=True),
         ),
-        # from three to one: the two that go still count until they are gone
+        # from three to 1: the two leaving replicas still count until they are gone
         (
             PartitionState((1, 2, 3), (1,), 1, removing_replicas=(2, 3)),
             2,

@@ -43,7 +43,7 @@ def test_it_equals_the_dict_that_saw_the_same_changes(steps: list[dict[int, int]
 
 @given(changes, changes)
 def test_the_difference_is_what_dicts_say(first: dict[int, int], second: dict[int, int]) -> None:
-    """`changed_keys` names each key whose value is another object or missing on one side, once, both ways."""
+    """`changed_keys` names each key with another object as its value, or missing on one side, once, both ways."""
     old = PersistentMap({str(key): [value] for key, value in first.items() if value is not REMOVED})
     new = old.updated({str(key): value if value is REMOVED else [value] for key, value in second.items()})
     expected = {key for key in {*old, *new} if old.get(key) is not new.get(key)}
@@ -58,7 +58,7 @@ def test_few_entries_stay_in_the_order_of_insertion() -> None:
 
 
 def test_the_order_of_many_does_not_depend_on_how_they_came() -> None:
-    """The order between leaves is one of hashes that are the same in every process: simulations replay."""
+    """The order between leaves is by hashes that are the same in every process: simulations replay."""
     one_by_one: PersistentMap[str, int] = PersistentMap()
     for number in range(MANY):
         one_by_one = one_by_one.updated({f"topic-{number}": number})
@@ -76,7 +76,7 @@ def test_a_change_copies_the_nodes_on_its_way_only() -> None:
 
 
 def test_a_map_that_shrank_is_one_leaf_again() -> None:
-    """Topics that are gone cost nothing to look through."""
+    """Removed topics no longer slow down an iteration."""
     shrunk = of(MANY).updated({f"topic-{number}": REMOVED for number in range(3, MANY)})
     assert shrunk == {"topic-0": 0, "topic-1": 1, "topic-2": 2}
     assert type(shrunk._root) is dict

@@ -64,7 +64,7 @@ FIELDS_OF_LEVEL_0 = {
     ),
     "TopicState": "name topic_id partitions",
 }
-"""The fields that 0.2.0 reads. It passes over further ones, and ends at a kind of record that it does not know."""
+"""The fields that 0.2.0 reads. It skips further fields, and stops at a kind of record that it does not know."""
 
 SNAPSHOT_OF_LEVEL_0 = (
     "offset controller_epoch controller_id cluster_id brokers topics configs next_producer_id topics_offset "
@@ -122,7 +122,7 @@ def test_records_of_level_0_have_the_fields_of_level_0(kind: str) -> None:
 
 
 def test_a_snapshot_of_level_0_is_one_of_0_2_0() -> None:
-    """Its first fields are those of 0.2.0, and what comes behind them is empty until the level is raised."""
+    """Its first fields are the fields of 0.2.0, and the later fields are empty until the level is raised."""
     fields = snapshot._Snapshot.__struct_fields__
     known = tuple(SNAPSHOT_OF_LEVEL_0.split())
     assert fields[: len(known)] == known
@@ -147,7 +147,7 @@ def test_a_broker_asks_no_controller_what_an_older_one_cannot_read() -> None:
 
 
 def test_a_level_is_not_asked_for_while_a_broker_lacks_it() -> None:
-    """The broker is named by whoever is asked, since a controller of 0.2.0 only says that itself lacks it."""
+    """The error names the broker, since a controller of 0.2.0 only says that itself lacks it."""
     old = BrokerRegistered(7, UUID(int=7), (), None, (), SUPPORTED_FEATURES[:-1])
     before = apply_records(at_level(0), (old,))
     with pytest.raises(InvalidUpdateVersion, match=r"broker 7 does not support raftlog.metadata.version"):
@@ -155,7 +155,7 @@ def test_a_level_is_not_asked_for_while_a_broker_lacks_it() -> None:
 
 
 def test_a_node_takes_no_metadata_of_a_level_that_it_lacks() -> None:
-    """Neither as a batch nor as a snapshot, whose new fields it would pass over: the sentence tells what to do."""
+    """Neither as a batch nor as a snapshot, of which it would skip the new fields: the message says what to do."""
     newer = NEWEST_METADATA_LEVEL + 1
     loader = MetadataLoader(lambda call: call())
     with pytest.raises(UnsupportedMetadata, match=f"is {newer}, but this release supports levels 0 to"):

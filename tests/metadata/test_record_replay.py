@@ -158,7 +158,7 @@ def test_config_none_removes_the_key_and_an_empty_resource() -> None:
 
 
 def test_rules_come_and_go_one_by_one() -> None:
-    """Of several rules about a resource, those that were not removed stay (the class of CVE-2024-27309)."""
+    """Other ACLs of the same resource stay (the class of CVE-2024-27309)."""
     other = replace(RULE, operation=Operation.WRITE)
     image = replay(AclCreated(RULE), AclCreated(other))
     assert set(image.acls) == {RULE, other}
@@ -170,7 +170,7 @@ def test_rules_come_and_go_one_by_one() -> None:
 
 
 def test_credentials_are_replaced_by_user_and_mechanism() -> None:
-    """None removes one and leaves the user's other one."""
+    """None removes a credential and leaves the user's other mechanism."""
     strong, weak = "SCRAM-SHA-512", "SCRAM-SHA-256"
     newer = replace(CREDENTIAL, iterations=8192)
     image = replay(
@@ -185,7 +185,7 @@ def test_credentials_are_replaced_by_user_and_mechanism() -> None:
 
 
 def test_tokens_are_replaced_by_their_ids() -> None:
-    """A token that was renewed is the same one, which counts once."""
+    """A renewed token is the same token, which counts once."""
     other, newer = replace(TOKEN, token_id="other"), replace(TOKEN, expires_ms=2**62, max_ms=2**63 - 1)
     image = replay(TokenChanged(TOKEN), TokenChanged(other), TokenChanged(newer))
     assert image.tokens == {"id": newer, "other": other}
@@ -197,7 +197,7 @@ def test_tokens_are_replaced_by_their_ids() -> None:
 
 
 def test_quotas_are_replaced_by_entity_and_key() -> None:
-    """An entity whose last quota goes is gone."""
+    """An entity without quotas is removed."""
     entity = (("user", "al"),)
     image = replay(
         ClientQuotaChanged(entity, "producer_byte_rate", 1.0),
@@ -252,7 +252,7 @@ def test_batch_is_applied_only_at_its_own_place() -> None:
 
 
 def test_election_is_fenced_by_its_epoch_alone() -> None:
-    """A new controller does not know how long its predecessor's tail is; an old one's election is skipped."""
+    """A new controller does not know how long its predecessor's tail is; an old controller's election is skipped."""
     image = replay(ControllerElected(1, 5))
     elected = apply_batch(image, Batch(7, 0, (ControllerElected(2, 7),)))
     assert elected is not None

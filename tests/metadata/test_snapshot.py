@@ -106,7 +106,7 @@ def images(draw: st.DrawFn) -> MetadataImage:
 @given(image=images())
 @settings(max_examples=examples(100), deadline=None)
 def test_image_survives_its_bytes(image: MetadataImage) -> None:
-    """Decoding an encoded image gives an equal one, whose bytes are the same again, and no more than its usage says."""
+    """Decoding an encoded image gives an equal image and the same bytes again, and no more than its usage counts."""
     data = encode_image(image)
     assert decode_image(data) == image
     assert decode_image(memoryview(data)) == image
@@ -132,7 +132,7 @@ def test_snapshot_of_before_offsets_of_topics_is_read() -> None:
 
 
 def test_snapshot_of_before_features_is_read() -> None:
-    """All levels are the initial ones, and nobody is remembered that was unregistered."""
+    """All levels are initial, and no unregistered broker is remembered."""
     departed = {3: (UUID(int=1),)}
     image = MetadataImage(
         features={"group.version": 0}, features_epoch=9, topics_offset=7, unregistered_directories=departed
@@ -150,7 +150,7 @@ def test_snapshot_of_before_features_is_read() -> None:
 
 
 def test_snapshot_of_before_tokens_is_read() -> None:
-    """There were no delegation tokens, and nothing else is lost."""
+    """There were no delegation tokens, and all else is kept."""
     image = MetadataImage(features={"group.version": 0}, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
     assert parts[14:] == [[], [], [], {}]
@@ -159,7 +159,7 @@ def test_snapshot_of_before_tokens_is_read() -> None:
 
 
 def test_snapshot_of_before_rules_is_read() -> None:
-    """There were no rules, credentials and quotas, and nothing else is lost."""
+    """There were no ACLs, credentials and quotas, and all else is kept."""
     image = MetadataImage(features={"group.version": 0}, features_epoch=9, topics_offset=7)
     parts = msgspec.msgpack.decode(encode_image(image)[1:], strict=False)
     assert parts[12:] == [[], [], [], [], [], {}]
@@ -175,7 +175,7 @@ def test_record_of_before_drains_is_read() -> None:
 
 
 def test_unknown_version_and_damage_are_value_errors() -> None:
-    """A newer snapshot, or a cut one, is refused rather than half read."""
+    """A newer or truncated snapshot is refused rather than half read."""
     data = encode_image(EMPTY_IMAGE)
     with pytest.raises(ValueError, match="version"):
         decode_image(b"\x07" + data[1:])

@@ -89,7 +89,7 @@ class Stage:
         return bool(node.broker.context.silent_members)
 
     async def knows(self) -> None:
-        """Wait until the leader knows that it is cut off, and has told those who were connected."""
+        """Wait until the leader knows that it is cut off, and has closed its connections."""
         await self.cluster.until(self.is_cut_off, 10, "it knows")
         await asyncio.sleep(0.1)
 
@@ -107,7 +107,7 @@ class Stage:
         return int(response.responses[0].partitions[0].error_code)
 
     async def fetch_in_session(self, session_id: int, epoch: int) -> Any:
-        """Fetch with a session (KIP-227), or without one: epoch -1."""
+        """Fetch with a session (KIP-227), or without a session: epoch -1."""
         make = shapes(FETCH)
         wanted = make.FetchPartition(
             partition=0,
@@ -171,7 +171,7 @@ def test_a_leader_that_is_cut_off_refuses_clients_and_serves_them_again_later() 
 
 
 def test_metadata_names_no_leader_but_all_brokers_and_then_the_connection_ends() -> None:
-    """librdkafka, Java and KafkaJS ask whom they are connected to; so they have to be connected to somebody else."""
+    """librdkafka, Java and KafkaJS ask the broker that they are connected to; so they have to connect to another."""
 
     async def script(stage: Stage) -> None:
         assert (await stage.metadata()).topics[0].partitions[0].leader_id == stage.leader
@@ -210,7 +210,7 @@ def test_connections_of_clients_end_when_their_broker_knows_that_it_is_cut_off()
 
 
 def test_a_fetch_session_does_not_outlive_the_leadership() -> None:
-    """It leaves out what has no news, so a consumer that came back with it would hear nothing for ever."""
+    """It leaves out partitions without news, so a consumer that came back with it would wait for ever."""
 
     async def script(stage: Stage) -> None:
         session_id = int((await stage.fetch_in_session(0, 0)).session_id)
@@ -243,7 +243,7 @@ def test_groups_are_sent_away_from_a_coordinator_that_is_cut_off() -> None:
 
 
 def test_brokers_serve_on_while_there_is_no_controller() -> None:
-    """As Apache Kafka's do: their followers still fetch, so nobody was elected in their place."""
+    """As Apache Kafka's do: their followers still fetch, so no other leader was elected."""
 
     async def script(stage: Stage) -> None:
         stage.cut(CONTROLLER_PORT)
@@ -297,7 +297,7 @@ def test_nodes_that_all_stood_still_doubt_nothing() -> None:
 
 
 def test_a_node_alone_is_never_cut_off() -> None:
-    """Nobody else could lead what it leads, however long it stood still."""
+    """No other node could lead its partitions, however long it stood still."""
 
     async def script(stage: Stage) -> None:
         stage.cluster.pause(1)

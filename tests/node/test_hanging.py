@@ -1,4 +1,4 @@
-"""Transactions that hang: found, ended by an operator's word, and told apart from those that somebody coordinates."""
+"""Transactions that hang: found, ended by an operator, and distinguished from coordinated transactions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class HangingTransactionCluster:
         await self.cluster.until(self.leads, 10, "a leader")
 
     def leads(self) -> bool:
-        """Whether the leader knows that it is one, which another node may know sooner."""
+        """Return whether the leader knows its role, which another node may know sooner."""
         leader = self.leader()
         return leader > 0 and self.cluster.replica(leader, *TP) is not None
 
@@ -63,7 +63,7 @@ class HangingTransactionCluster:
         return await self.cluster.nodes[node_id].host.start(work)
 
     async def pass_time(self, seconds: float) -> None:
-        """Virtual ones."""
+        """Let virtual seconds pass."""
         await asyncio.sleep(seconds)
 
     async def ask(self, work: Callable[[TransactionSurvey], Coroutine[Any, Any, Any]]) -> Any:
@@ -132,7 +132,7 @@ def run_scenario(scenario: Callable[[HangingTransactionCluster], Coroutine[Any, 
 
 
 def test_a_transaction_that_hangs_is_found_and_ended() -> None:
-    """Nobody coordinates it, so the last stable offset stands still, until an operator has it aborted."""
+    """It has no coordinator, so the last stable offset stands still, until an operator has it aborted."""
 
     async def scenario(cluster: HangingTransactionCluster) -> None:
         with pytest.raises(TransactionalIdNotFound):
@@ -187,7 +187,7 @@ class SlowSurvey(TransactionSurvey):
 
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_the_next_transaction_of_a_producer_that_lives_is_not_ended(goes_on: bool) -> None:
-    """Its coordinator ended the one that an operator saw before it was asked, and classic clients keep their epoch."""
+    """Its coordinator ended the observed transaction before the request came, and classic clients keep their epoch."""
 
     async def scenario(cluster: HangingTransactionCluster) -> None:
         seen = await cluster.write(LOST)
@@ -238,7 +238,7 @@ def test_a_transaction_that_grew_into_the_one_that_hangs_is_not_ended() -> None:
 
 
 def test_what_a_silent_coordinator_may_know_of_is_not_ended() -> None:
-    """A part of the ids has no leader: one of them may be the transaction's."""
+    """A part of the ids has no leader: the transaction may belong to an id of them."""
 
     async def scenario(cluster: HangingTransactionCluster) -> None:
         await cluster.add("x")

@@ -28,7 +28,7 @@ MOST_OF_PACKAGES = 376
 imported when it is used."""
 
 MOST_OF_PYTHON = 198
-"""Modules of the standard library: 188 in 3.11, a few more in 3.13, and some builds have one or two more."""
+"""Modules of the standard library: 188 in 3.11, a few more in 3.13, and some builds have a few more."""
 
 NODE = '''
 import gc, json, os, signal, sys

@@ -33,7 +33,7 @@ from tests.node.test_hanging import SETTINGS, TP, HangingTransactionCluster, run
 
 STUCK_FOR_S = 3.0
 SHARED_S = 0.1
-"""Less than any wait for the stuck one, whose partition is given a second to commit."""
+"""Less than any wait for the stuck partition, which has a second to commit."""
 
 Id = tuple[str, ProducerIdAndEpoch]
 
@@ -141,7 +141,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other_on_its_way(
 def test_an_id_that_cannot_be_verified_holds_up_the_verification_of_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its producer asks again and again, and another one's first batch is confirmed meanwhile as if it did not."""
+    """Its producer retries again and again, and another's first batch is confirmed meanwhile as usual."""
 
     async def scenario(cluster: HangingTransactionCluster) -> None:
         node_id, slow, healthy = await two_ids(cluster, lambda _: True)

@@ -87,7 +87,7 @@ def test_a_formatted_folder_names_the_cluster() -> None:
 
 
 def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_once() -> None:
-    """`raftlog format --add-scram`: whoever names the cluster brings its own; what was changed since is not undone."""
+    """`raftlog format --add-scram`: the first controller brings its own users; later changes are not undone."""
 
     async def script(cluster: SimCluster) -> None:
         for sim_node in cluster.nodes.values():
@@ -123,7 +123,7 @@ def test_users_of_a_formatted_folder_are_there_from_the_first_moment_and_come_on
 
 
 def test_a_voter_whose_bootstrap_file_is_damaged_does_not_start() -> None:
-    """A cluster that nobody could log in to would be named otherwise; the file is named, not shown."""
+    """No user could log in to the cluster otherwise; the message names the file, without its content."""
 
     async def script(cluster: SimCluster) -> None:
         disk = cluster.nodes[1].host.disk
@@ -181,7 +181,7 @@ def test_a_voter_whose_journal_fails_ends_its_node() -> None:
 
 
 def test_a_node_whose_last_log_directory_fails_ends() -> None:
-    """As Kafka's: a broker that can keep nothing is of no use, and would be fenced for ever (jepsen seed 32)."""
+    """As Kafka's: a broker without a disk is useless, and would be fenced for ever (jepsen seed 32)."""
 
     async def script(cluster: SimCluster) -> None:
         cluster.start()
@@ -197,7 +197,7 @@ def test_a_node_whose_last_log_directory_fails_ends() -> None:
 
 
 def test_the_quorums_settings_are_those_of_the_config() -> None:
-    """They were shown as in force, and nobody read them."""
+    """They were shown as in force, but had no effect."""
 
     async def script(cluster: SimCluster) -> None:
         cluster.start()
@@ -235,7 +235,7 @@ async def _until_failed(cluster: SimCluster, seconds: float) -> None:
 
 
 def test_a_node_without_a_majority_leaves_in_bounded_time() -> None:
-    """Nobody can be asked for leave, so it waits for CONTROLLED_SHUTDOWN_S at most, then for its files."""
+    """No controller can give leave, so it waits for CONTROLLED_SHUTDOWN_S at most, then for its files."""
 
     async def script(cluster: SimCluster) -> None:
         cluster.start()
@@ -304,7 +304,7 @@ def test_a_node_whose_end_takes_long_hands_over_first(fails: bool) -> None:
 
 
 def test_one_node_alone_leaves_at_once() -> None:
-    """There is nobody to take its leaderships."""
+    """No other node could take its leaderships."""
 
     async def script(cluster: SimCluster) -> None:
         cluster.start()
@@ -465,7 +465,7 @@ async def _describe(address: tuple[str, int]) -> Any:
 
 
 def test_a_controller_without_rules_serves_nobody_where_brokers_judge_by_rules() -> None:
-    """A stranger deleted topics and made users at a dedicated controller that knew nothing of the brokers' settings."""
+    """A stranger deleted topics and created users at a dedicated controller that did not know the brokers' settings."""
 
     async def script(cluster: SimCluster) -> None:
         for node_id, each in cluster.nodes.items():

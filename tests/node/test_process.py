@@ -1,4 +1,4 @@
-"""Claims about one node as a process: signals, failures that nobody caught, starts that cannot be."""
+"""Claims about one node as a process: signals, uncaught failures, and starts that must fail."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def settings(tmp_path: Path, ports: list[int]) -> dict[str, str]:
 
 
 async def _left_running() -> set[str]:
-    """Return the other tasks of the loop; those that were cancelled get the turns that they need to end."""
+    """Return the other tasks of the loop; cancelled tasks get the turns that they need to end."""
     for _ in range(3):
         await asyncio.sleep(0)
     return {repr(task) for task in asyncio.all_tasks() if task is not asyncio.current_task()}
@@ -80,7 +80,7 @@ async def test_a_signal_ends_a_node_cleanly_and_nothing_is_left_running(
 async def test_a_node_holds_its_folder_until_the_last_write_to_its_journal_has_ended(
     settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A successor in this process would write to the same places of the same file, and this one's stayed open."""
+    """A successor in this process would write to the same places of the same file, which this journal kept open."""
     release, heard = threading.Event(), list[asyncio.Future[bool]]()
     stop = Quorum.stop
 
@@ -102,7 +102,7 @@ async def test_a_node_holds_its_folder_until_the_last_write_to_its_journal_has_e
 async def test_a_signal_before_the_node_is_ready_ends_it_too(
     settings: dict[str, str], ports: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of three voters are absent, so it never becomes ready, and nobody need be asked for leave."""
+    """Two of three voters are absent, so it never becomes ready, and needs no leave of a controller."""
     monkeypatch.setattr("raftlog.node.CONTROLLED_SHUTDOWN_S", 3_600.0)
     voters = f"1@{LOOPBACK}:{settings['listeners'].rpartition(':')[2]},2@{LOOPBACK}:1,3@{LOOPBACK}:2"
     config = load_config(settings | {"controller.quorum.voters": voters})
@@ -128,7 +128,7 @@ async def test_a_signal_that_comes_as_the_start_ends_is_heeded(
 
     async def start_and_signal(node: Node) -> None:
         await start(node)
-        told[0]()  # as the handler does: whoever waits for a signal goes on in this turn of the loop
+        told[0]()  # as the handler does: a waiter for a signal goes on in this turn of the loop
         await asyncio.sleep(0)
 
     monkeypatch.setattr(Node, "start", start_and_signal)
@@ -151,7 +151,7 @@ async def test_what_a_callback_raises_ends_the_process(settings: dict[str, str],
 
 
 async def test_a_task_that_must_not_fail_ends_the_process_when_it_does(settings: dict[str, str]) -> None:
-    """A broker whose heartbeats died would be a zombie: fenced for ever, and saying nothing."""
+    """A broker with dead heartbeats would be a zombie: fenced for ever, without a log line."""
 
     def break_it(node: Node) -> None:
         assert node.broker is not None
@@ -164,7 +164,7 @@ async def test_a_task_that_must_not_fail_ends_the_process_when_it_does(settings:
 
 
 async def test_the_failure_of_a_task_reaches_the_loops_exception_handler_at_once() -> None:
-    """Not when it is collected, and not for one that was cancelled."""
+    """Not when it is collected, and not for a cancelled task."""
     loop = asyncio.get_running_loop()
     told: asyncio.Future[object] = loop.create_future()
     loop.set_exception_handler(lambda _loop, context: told.set_result(context))
@@ -292,7 +292,7 @@ def test_clients_leave_descriptors_for_logs_and_all_else(limit: int) -> None:
 
 
 def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
-    """A new one, and that of an older release, whose group keeps its rights; the log says so once."""
+    """A new folder, and the folder of an older release, where the group keeps its rights; the log says so once."""
     for name, before, after in (("new", None, 0o700), ("old", 0o755, 0o750), ("group", 0o2770, 0o2770)):
         folder = tmp_path / name
         if before is not None:
@@ -304,7 +304,7 @@ def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_stays_open_to_others_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its owner is somebody else, as with a volume that is mounted."""
+    """Its owner is another user, as with a mounted volume."""
 
     def refuse(_path: str, _mode: int) -> None:
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
@@ -318,12 +318,12 @@ def test_a_folder_that_stays_open_to_others_is_told(tmp_path: Path, monkeypatch:
 
 
 def test_memory_that_is_free_can_be_given_back() -> None:
-    """The C library does it where it can; elsewhere the call does nothing, and does not fail."""
+    """The C library does it where it can; elsewhere the call has no effect, and does not fail."""
     process._calm_malloc()()
 
 
 def test_garbage_among_the_parts_of_one_request_is_looked_for_in_portions() -> None:
-    """A look at 400,000 objects, those of a request of 100,000 parts, took up to 100 ms; 50,000 take 20."""
+    """A pass over the 400,000 objects of a request of 100,000 parts took up to 100 ms; 50,000 take 20."""
     youngest, middle, _ = process.GARBAGE_THRESHOLDS
     assert youngest * middle <= 50_000
 
@@ -377,7 +377,7 @@ class FailingNode:
 
 
 async def test_a_listener_that_cannot_accept_ends_no_node_and_fills_no_log() -> None:
-    """asyncio tells of each try, fifty a second, and of some as of a callback that failed."""
+    """asyncio reports each try, fifty a second, and some as a failed callback."""
     loop, node = asyncio.get_running_loop(), FailingNode()
     limited = LimitedLog(process.log, loop.time)
 

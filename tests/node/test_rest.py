@@ -1,4 +1,4 @@
-"""Wakings of nodes that do nothing, in virtual time: a node at rest costs what those cost, whatever it does then."""
+"""Wakings of idle nodes, in virtual time: they are the cost of a node at rest, whatever each does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKPOINTS = (
 )
 """Simulated nodes have them all the time, production has them seldom."""
 SEEDS = (1, 2, 3, 4, 5)
-"""Clocks of machines are apart by chance, and with them the wakings that one machine can share with another one."""
+"""Clocks of machines differ by chance, and so do the wakings that a machine can share with another."""
 ONE_WAKING_S = 0.001
 """A process that did something so recently has not gone to sleep since."""
 

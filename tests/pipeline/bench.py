@@ -1,11 +1,11 @@
 """`python -m tests.pipeline.bench [rows] [--repeat N]`: rows/s of read, write, stream and archive, all in one run.
 
 Each way is set against Spark's own generators, and against Spark's own Kafka connector on the same cluster where its
-jars are on this machine (`raftlog pipeline jars`). All ways take turns, round by round; what is told is the median.
-`--only read columns count stream` measures these ways of both connectors and nothing else.
+jars are on this machine (`raftlog pipeline jars`). All ways take turns, round by round; the median is reported. `--only
+read columns count stream` measures these ways of both connectors and no others.
 
-The time on a clock means little where others work on the same machine; so the processor time of Spark and the nodes is
-told as well. On cores that are all busy, as with `local[2]` on two cores, the rates are in inverse ratio to it.
+The time on a clock means little on a shared machine; so the processor time of Spark and the nodes is reported as well.
+On cores that are all busy, as with `local[2]` on two cores, the rates are in inverse ratio to it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ KAFKA = "kafka"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The material of one way for one turn: a filled topic to read, an empty one to write, a folder that is not there
-    yet.
+    """The material of one way for one turn: a filled topic to read, an empty topic to write, a folder that does not
+    exist yet.
     """
 
     rows: int
@@ -67,7 +67,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way that rows go, and the ways whose rates it is told beside."""
+    """A way that rows go, and the ways that its rate is compared with."""
 
     name: str
     go: Callable[[Turn], object]
@@ -168,7 +168,7 @@ class Logged:
         self._table(turn, "partition INT").groupBy("partition").count().collect()
 
     def _table(self, turn: Turn, schema: str = "") -> DataFrame:
-        """Return a topic; a schema names the columns that are needed, where the connector can be told."""
+        """Return a topic; a schema names the needed columns, where the connector supports it."""
         reader = self._spark.read.format(self.connector).options(subscribe=turn.filled, **self._there)
         return reader.schema(schema).load() if schema and self.connector != KAFKA else reader.load()
 
@@ -207,7 +207,7 @@ def to_noop(frame: DataFrame) -> None:
 
 
 def _run_to(turn: Turn, writer: Any) -> None:
-    """Run a query whose source has no end until it has made a turn's rows."""
+    """Run a query on an endless source until it has made a turn's rows."""
     query = writer.option("checkpointLocation", turn.checkpoint).start()
     while sum(each.numInputRows for each in query.recentProgress) < turn.rows:
         query.awaitTermination(0.05)

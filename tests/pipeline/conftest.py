@@ -1,6 +1,4 @@
-"""One Spark session, one cluster of three nodes and one with logins for all Spark tests, made by the first that needs
-them.
-"""
+"""One Spark session, a cluster of three nodes and a cluster with logins for all Spark tests, made on first use."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session on two local cores. Nothing is registered: Spark is to find the source by itself."""
+    """A session on two local cores. The source is not registered: Spark is to find it by itself."""
     from pyspark.sql import SparkSession
 
     settings = {

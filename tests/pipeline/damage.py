@@ -41,7 +41,7 @@ def check_audit_of_damage(spark: Any, *, connector: str) -> None:
 
 
 def _flip(partition: Path) -> None:
-    """Flip a bit within a value, so that nothing but the checksum can tell."""
+    """Flip a bit within a value, so that only the checksum can show it."""
     (segment,) = partition.glob("*.log")
     at = segment.read_bytes().index(MARK)
     with segment.open("r+b") as file:

@@ -51,13 +51,13 @@ def wait_for(holds: Callable[[], Any], process: subprocess.Popen[str]) -> None:
 
 
 def crash(process: subprocess.Popen[str]) -> None:
-    """Kill -9 a job, its Java and its workers, as a machine that fails does: nothing of it goes on."""
+    """Kill -9 a job, its Java and its workers, as a failing machine does: none of it goes on."""
     _signal_all(process, signal.SIGKILL)
     waits.finished(process)
 
 
 def stand_still(process: subprocess.Popen[str]) -> None:
-    """Let a job, its Java and its workers do nothing until they are killed or go on."""
+    """Pause a job, its Java and its workers until they are killed or resumed."""
     _signal_all(process, signal.SIGSTOP)
 
 

@@ -74,7 +74,7 @@ class Secured:
 
     @property
     def authority(self) -> str:
-        """The text of the certificate that signed those of the nodes."""
+        """The text of the certificate that signed the nodes' certificates."""
         return self.cluster.certificates.ca.read_text()
 
     def options(self, user: str, **changed: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ SETTINGS = {"bootstrap.servers": "h:1", "sasl.username": "reader", "sasl.passwor
 
 
 class Answers:
-    """A stand-in for librdkafka's admin client: it tells of failed logins when it is polled, as librdkafka does."""
+    """A stand-in for librdkafka's admin client: it reports failed logins when it is polled, as librdkafka does."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._tell: Callable[[KafkaError], None] = settings["error_cb"]
@@ -81,7 +81,7 @@ def test_logins_that_keep_failing_end_a_question_with_a_sentence(administrator: 
 
 @pytest.mark.parametrize(("doing", "right"), [("read", "READ"), ("create", "CREATE")])
 def test_a_right_that_is_missing_is_named(administrator: Administrator, doing: str, right: str):
-    """It does not come by itself: nobody waits for it."""
+    """It does not come by itself: there is no wait for it."""
 
     def refuse(_client: Answers) -> None:
         raise KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))

@@ -1,4 +1,4 @@
-"""The options of jobs: a table of which file and flags are made, and every fault told at once."""
+"""The options of jobs: a table from which file and flags are made, and every fault reported at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of jobs that need no Spark: whose checkpoint it is, Parquet files, offset maps, walks, trips."""
+"""The parts of jobs that need no Spark: owners of checkpoints, Parquet files, offset maps, walks, trips."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ MIRRORED = "raftlog.mirror.source"
 def test_a_copy_is_told_by_the_last_header_of_its_cluster(
     headers: list[tuple[str, bytes | None]] | None, offset: int | None
 ):
-    """Other headers of that name were written by somebody else, and must neither stop a mirror nor have it leave
-    records out.
+    """Other headers with that name come from other writers, and must neither stop a mirror nor have it leave records
+    out.
     """
     pytest.importorskip("pyarrow")
     from raftlog.pipeline.jobs.mirror_task import copied_offset
@@ -135,7 +135,7 @@ def records(days: list[int], *, partition: int = 0, first: int = 0) -> Any:
 
 @pytest.mark.parametrize("name", ["../../etc", "a/b", "/tmp", "..\\x", "", "t" * 250, "t\n"])
 def test_a_topics_name_from_a_broker_is_no_path(tmp_path: Path, name: str):
-    """A stranger who answers for a cluster must not choose where files are written."""
+    """A stranger that answers for a cluster must not choose where files are written."""
     pytest.importorskip("pyarrow")
     from raftlog.pipeline.jobs.parquet import Target
 
@@ -219,7 +219,7 @@ def test_offsets_side_by_side_are_one_run():
 
 
 def test_a_position_is_translated_to_where_its_reader_goes_on():
-    """After the last record read; in a gap, after the one before it; unknown before the first."""
+    """After the last record read; in a gap, after the record before it; unknown before the first."""
     known = [Run("t", 0, 5, 50, 2), Run("t", 0, 8, 52, 1), Run("t", 1, 0, 7, 9)]
     assert [translate(known, "t", 0, offset=each) for each in (5, 6, 7, 8, 9, 20)] == [
         None,
@@ -283,7 +283,7 @@ def test_trips_are_the_same_for_a_seed_and_counted_plainly():
 
 
 def test_trips_have_the_shape_of_a_city():
-    """Rush hours are busier than nights, and the busiest zone far busier than the median one."""
+    """Rush hours are busier than nights, and the busiest zone far busier than the median zone."""
     demand, _ = count_demand(trips(12_000, 7))
     hours = [sum(each.trips for (hour, _), each in demand.items() if int(hour[-2:]) == h) for h in range(24)]
     zones = sorted(sum(each.trips for (_, z), each in demand.items() if z == zone) for zone in range(1, 61))

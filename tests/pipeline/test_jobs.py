@@ -60,7 +60,7 @@ def forget_last_batch(checkpoint: Path) -> None:
 def test_an_archive_has_one_copy_of_each_record_after_its_driver_was_killed(
     java: None, topics: Topics, topic: str, tmp_path: Path
 ):
-    """SIGKILL between two batches or within one; then a run to the end."""
+    """SIGKILL between two batches or within a batch; then a run to the end."""
     held = fill(topics, topic)
     options = given(
         topics, topic, tmp_path, path=str(tmp_path / "archive"), max_records=400, master="local[2]"
@@ -132,7 +132,7 @@ def test_a_checkpoint_of_another_query_is_refused_before_anything_is_written(
 def test_a_stop_waits_for_the_batch_and_a_restart_goes_on(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ):
-    """Told during the first batch: that one is whole, the next is not begun."""
+    """A signal during the first batch: that batch is whole, the next is not begun."""
     held = fill(topics, topic, 600)
     options = build(
         ArchiveOptions, given(topics, topic, tmp_path, path=str(tmp_path / "archive"), max_records=200)
@@ -153,7 +153,7 @@ def test_a_stop_waits_for_the_batch_and_a_restart_goes_on(
 def test_sigterm_ends_a_running_job_with_code_0_and_sigint_with_130(
     java: None, topics: Topics, topic: str, tmp_path: Path
 ):
-    """A job that would run for ever, told to stop while it is idle."""
+    """A job that would run for ever, stopped while it is idle."""
     held = fill(topics, topic, 200)
     options = given(topics, topic, tmp_path, path=str(tmp_path / "archive"), every=0.5, master="local[2]")
     for number, code in ((signal.SIGTERM, 0), (signal.SIGINT, 130)):
@@ -187,7 +187,7 @@ SHAPE: dict[str, Any] = {
 
 
 def test_windows_late_and_malformed_records_add_up(spark: Any, topics: Topics, topic: str, tmp_path: Path):
-    """Two runs: windows in Parquet once each, late records counted, malformed ones with their reason in a topic."""
+    """Two runs: windows in Parquet once each, late records counted, malformed records with their reason in a topic."""
     import pyarrow.dataset as ds
 
     topics.make(topic)
@@ -219,7 +219,7 @@ def test_windows_late_and_malformed_records_add_up(spark: Any, topics: Topics, t
 def test_without_a_dead_letter_topic_a_malformed_record_ends_the_job(
     spark: Any, topics: Topics, topic: str, tmp_path: Path
 ):
-    """Named with where it is and why; nothing of its batch is written."""
+    """Named with its place and the reason; no record of its batch is written."""
     topics.make(topic)
     topics.make(f"{topic}-windows")
     topics.fill(topic, [trip("00:10:00"), b"nope", trip("09:00:00")])
@@ -331,7 +331,7 @@ def test_an_audit_finds_a_damaged_batch_and_judges_the_other_partitions(spark: A
 
 
 def test_an_audit_is_not_sound_when_records_have_no_identity(spark: Any, topics: Topics, topic: str):
-    """A header's name misspelt would else find nothing double; a record without a value has none by it, and may."""
+    """With a misspelt header's name it would find no doubles; a record without a value may have none."""
     topics.make(topic)
     topics.fill(topic, [b"a", None, None], headers=[("n", b"1")])
     asked = {"topics": [topic], "bootstrap": topics.servers}
@@ -341,7 +341,7 @@ def test_an_audit_is_not_sound_when_records_have_no_identity(spark: Any, topics:
 
 
 def test_an_audit_of_no_topic_at_all_is_refused(spark: Any, topics: Topics):
-    """It would have found nothing wrong."""
+    """It would have found no fault."""
     with pytest.raises(JobError, match="topic_pattern: no topic matches none-"):
         audit(spark, build(AuditOptions, {"topic_pattern": "none-.*", "bootstrap": topics.servers}))
 

@@ -73,8 +73,8 @@ def test_the_leader_gives_what_librdkafka_gives(topics: Topics, topic: str, isol
 
 
 def test_a_range_of_many_fetches_is_read_once(topics: Topics, topic: str, monkeypatch: pytest.MonkeyPatch):
-    """Each fetch begins behind the one before it, the last one asks for about what is left, none for what is not
-    there: the leader would wait for that.
+    """Each fetch begins behind the previous fetch. The last asks for about the rest, and none beyond it: the leader
+    would wait for more.
     """
     from raftlog.pipeline import leader_fetch
 
@@ -102,7 +102,7 @@ def test_a_range_of_many_fetches_is_read_once(topics: Topics, topic: str, monkey
 
 
 def test_a_leader_that_is_gone_is_left_to_librdkafka(java: None, topic: str):
-    """The connection that an earlier task kept leads to a killed node; nothing is lost or read twice."""
+    """The connection that an earlier task kept leads to a killed node; no record is lost or read twice."""
     from raftlog.pipeline.fetch import read_range
 
     with Cluster(3) as cluster:
@@ -118,7 +118,7 @@ def test_a_leader_that_is_gone_is_left_to_librdkafka(java: None, topic: str):
 
 @contextmanager
 def node_that_answers(answer: bytes) -> Iterator[str]:
-    """Listen on loopback, say these bytes to whoever asks something, then hang up."""
+    """Listen on loopback, send these bytes to any client that asks, then hang up."""
 
     def serve() -> None:
         while True:
@@ -152,7 +152,7 @@ def node_that_answers(answer: bytes) -> Iterator[str]:
     ],
 )
 def test_a_stranger_at_the_address_is_left_to_librdkafka(answer: bytes):
-    """Nothing is read, nothing is raised, and no memory is taken for what it claims to send."""
+    """No byte is read, no error is raised, and no memory is taken for the size that it claims to send."""
     with node_that_answers(answer) as server:
         reading = leader_reading(Range(TopicPartition("t", 0), 3, 9), options(server, "t"))
         assert list(reading.batches()) == []

@@ -1,4 +1,4 @@
-"""Claims about the driver's questions to a cluster whose leaders die."""
+"""Claims about the driver's requests to a cluster with dying leaders."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_a_mirror_that_is_killed_amid_a_batch_loses_and_doubles_nothing(
 def test_a_mirror_refuses_a_spark_whose_own_defaults_speculate(
     topics: Topics, target: Topics, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Not by the job's options but by Spark's file of defaults; nothing is made or claimed."""
+    """Not by the job's options but by Spark's file of defaults; no output is made or claimed."""
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.speculation true\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))

@@ -39,7 +39,7 @@ def test_json_is_that_of_sparks_kafka_source():
 
 @given(OFFSETS)
 def test_json_gives_back_what_it_was_made_of(offsets: dict[TopicPartition, int]):
-    """Nothing of a position is lost in a checkpoint."""
+    """A checkpoint keeps a position exactly."""
     assert from_json(json.dumps(to_json(offsets))) == offsets
 
 
@@ -64,7 +64,7 @@ def test_json_that_is_no_offsets_is_refused_with_the_place(text: str, what: str)
 
 @pytest.mark.parametrize("text", ['{"t":{"0":1}}', '{"t":[]}', '{"t":["0"]}', '{"t":[-1]}', "t"])
 def test_an_assignment_that_is_none_is_refused(text: str):
-    """Lists of partition numbers by topic, and nothing else."""
+    """Only lists of partition numbers by topic are accepted."""
     with pytest.raises(ValueError, match=r"topic|JSON"):
         assigned_from_json(text)
 
@@ -80,8 +80,8 @@ def test_a_limit_is_shared_in_proportion_to_what_is_there():
 def test_with_a_limit_a_stream_gets_to_the_end_and_never_beyond(
     end: dict[TopicPartition, int], data: st.DataObject
 ):
-    """Every trigger takes the limit if there is as much, at least one offset where there is one, and at most one more
-    per partition than the limit.
+    """Every trigger takes the limit if there is as much, at least one offset if any exist, and at most one extra offset
+    per partition.
     """
     start = {tp: data.draw(st.integers(0, offset)) for tp, offset in end.items()}
     most = data.draw(st.integers(1, 20_000))
@@ -107,7 +107,7 @@ def test_a_start_beyond_the_end_is_an_error_and_no_empty_range():
 def test_split_ranges_cover_each_offset_once_and_in_order(
     end: dict[TopicPartition, int], data: st.DataObject
 ):
-    """Nothing is read twice or left out, whatever minPartitions and maxRecordsPerPartition are."""
+    """No offset is read twice or left out, whatever minPartitions and maxRecordsPerPartition are."""
     start = {tp: data.draw(st.integers(0, offset)) for tp, offset in end.items()}
     whole = ranges_of(start, end)
     least = data.draw(st.none() | st.integers(1, 40))

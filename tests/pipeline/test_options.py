@@ -72,7 +72,7 @@ def test_a_batch_may_end_where_it_begins_and_at_the_latest_offset(start: str, en
 
 
 def test_all_faults_are_told_together_by_name():
-    """Nobody wants to mend one option per attempt."""
+    """Users do not want to mend a single option per attempt."""
     found = faults(
         {
             "startingOffsets": "middle",
@@ -101,14 +101,14 @@ def test_all_faults_are_told_together_by_name():
 
 
 def test_a_misspelt_option_is_told_with_the_one_that_is_near():
-    """Kafka's source passes over startingOffset, and reads what nobody asked for."""
+    """Kafka's source ignores startingOffset, and reads from elsewhere."""
     assert faults({**READ, "startingOffset": "earliest"}) == [
         "startingoffset: unknown option, startingOffsets is near"
     ]
 
 
 def test_an_option_of_writing_is_refused_for_reading_and_the_other_way_round():
-    """It would do nothing, silently."""
+    """It would have no effect, silently."""
     assert faults({**READ, "topic": "t"}) == ["topic: is not for reading"]
     with pytest.raises(OptionFaults, match="subscribe: is not for writing"):
         write_options({**SERVERS, "subscribe": "t"})
@@ -188,7 +188,7 @@ def test_either_name_of_the_servers_will_do_but_they_must_not_differ():
 
 
 def test_a_write_is_acknowledged_by_all_replicas_or_refused():
-    """Rows that Spark is told to write must survive a node."""
+    """Rows that Spark writes must survive a node."""
     assert write_options({**SERVERS, "kafka.acks": "-1"}).client["acks"] == "-1"
     with pytest.raises(OptionFaults, match=r"kafka\.acks: 1"):
         write_options({**SERVERS, "kafka.acks": "1"})
@@ -224,7 +224,7 @@ def test_sparks_own_options_are_passed_over():
 def test_what_reaches_beyond_the_query_is_refused_unless_the_deployment_allows_it(
     name: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Code, commands, files and addresses: who writes a query must not choose them for who runs it."""
+    """Code, commands, files and addresses: the author of a query must not choose them for the operator of the job."""
     monkeypatch.delenv("RAFTLOG_SPARK_ALLOW", raising=False)
     (fault,) = faults({**READ, f"kafka.{name}": "/tmp/x"})
     assert fault.startswith(f"kafka.{name.lower()}: it ")

@@ -1,4 +1,4 @@
-"""Batches made columns say what `iter_records` says, record by record, and nothing that is malformed gets through."""
+"""Batches turned into columns equal `iter_records`, record by record, and every malformed batch is refused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_bytes_that_are_wrong_give_a_kafka_error_or_rows(records: list[Record], 
         (60, 1),  # one record more than there is
         (60, -1),
         (61, 2),  # a longer first record
-        (61, -16),  # one without a length
+        (61, -16),  # a record without a length
         (66, 6),  # its value reaches into the second record
         (66, 120),  # and beyond the end
         (75, 2),  # the second record's value has the place of its headers
@@ -199,7 +199,7 @@ def test_a_worker_reads_without_pandas() -> None:
 
 
 def test_markers_and_aborted_transactions_are_invisible() -> None:
-    """A producer's aborted transaction ends at its marker; the next one of the same producer counts (KIP-98)."""
+    """A producer's aborted transaction ends at its marker; the next of the same producer counts (KIP-98)."""
     from raftlog.pipeline.leader_fetch import visible_batches
 
     def sent(producer_id: int, offset: int, *, transactional: bool = True) -> bytes:

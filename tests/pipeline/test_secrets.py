@@ -32,9 +32,9 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %p %c: %m%n%ex
 """
-"""Log4j's settings: all that Spark says to people, and more of the parts that handle our options.
+"""Log4j's settings: all of Spark's messages, and more of the parts that handle our options.
 
-With more, its parser repeats whole statements of SQL, also a password in one.
+With more, its parser repeats whole statements of SQL, also a password in them.
 """
 PROGRAM = """
 import json, sys
@@ -123,7 +123,7 @@ def conf(folder: Path, events: Path) -> dict[str, Any]:
 
 
 def assert_all_is_there(written: dict[str, bytes], checkpoint: Path, events: Path) -> None:
-    """Fail if a place in which a password could be has not been written to: the search would find nothing there."""
+    """Fail if a place that may contain a password has not been written to: the search would find none there."""
     assert any(where.startswith(f"{checkpoint}/offsets/") for where in written)
     history = b"".join(content for where, content in written.items() if where.startswith(str(events)))
     assert b"SparkListenerSQLExecutionStart" in history and b"raftlog" in history

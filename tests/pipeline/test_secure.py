@@ -39,7 +39,7 @@ def read(spark: SparkSession, given: dict[str, str], topic: str) -> Any:
 def test_a_batch_read_is_what_was_written_and_its_plan_has_no_secret(
     spark: SparkSession, secured: Secured, topic: str
 ):
-    """Written with a password, read with the same one as Java's client has it."""
+    """Written with a password, read with the same password as Java's client has it."""
     secured.make(topic, 3)
     write(spark, secured.options(ADMIN), topic)
     frame = read(spark, secured.java_options(ADMIN), topic)
@@ -73,7 +73,7 @@ def test_a_stream_needs_no_right_but_to_read_the_one_topic_and_to_write_the_othe
 def test_a_refused_read_write_or_login_is_reported_in_one_sentence(
     spark: SparkSession, secured: Secured, topic: str
 ):
-    """And not told the password."""
+    """The message does not have the password."""
     secured.make(topic)
     secured.make(f"{topic}-seen")
     secured.fill(f"{topic}-seen", [b"x"])
@@ -97,7 +97,7 @@ def test_a_refused_read_write_or_login_is_reported_in_one_sentence(
 
 
 def test_a_task_that_is_not_let_in_says_so_and_does_not_wait(secured: Secured, topic: str):
-    """The password may have changed since the driver planned: nothing would come for kafkaConsumer.pollTimeoutMs."""
+    """The password may have changed since the driver planned: waiting for kafkaConsumer.pollTimeoutMs is in vain."""
     from raftlog.pipeline.fetch import read_range
 
     wrong = secured.options(ADMIN, **{"sasl.password": "not-the-right-one"})
@@ -154,7 +154,7 @@ def test_a_mirror_logs_in_at_its_target_as_another_user(
 
 
 def test_a_mirror_that_may_not_do_its_work_at_the_target_says_so(secured: Secured, topic: str):
-    """Topics that it may not make, and copies at whose end it may not look: nobody waits for a right."""
+    """Topics that it may not create, and copies that it may not read to the end: it does not wait for a right."""
     pa = pytest.importorskip("pyarrow")
     from raftlog.pipeline.jobs.mirror import prepare_topics
     from raftlog.pipeline.jobs.mirror_task import NotCopied, copy

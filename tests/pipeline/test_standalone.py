@@ -1,4 +1,4 @@
-"""A job on a standalone Spark master with two workers: nothing assumes that driver and executors are one process."""
+"""A job on a standalone Spark master with two workers: driver and executors are separate processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORKERS = 2
 
 
 class Process:
-    """One of Spark's own processes; it and what it started end with the context."""
+    """A process of Spark's; it and its children end with the context."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         import pyspark

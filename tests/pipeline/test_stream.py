@@ -1,4 +1,4 @@
-"""Streams: from where they were, as much at a time as asked for, and nothing lost without a word."""
+"""Streams: they resume, keep to their limits, and report every lost record."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_stream_takes_what_is_there_in_portions_and_goes_on_where_it_was(
 def test_new_partitions_are_read_from_their_first_record(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ):
-    """A topic that grows while nobody looks loses nothing."""
+    """A topic that grows meanwhile loses no record."""
     topics.make(topic)
     topics.fill(topic, [b"x"] * 3)
     stream = Stream(spark, topics, tmp_path, subscribe=topic, maxOffsetsPerTrigger="100")
@@ -109,7 +109,7 @@ def test_a_stream_that_fell_behind_retention_fails_or_goes_on(
 def test_a_topic_that_was_made_anew_is_another_log(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ):
-    """Its end is before our offset: told, or read on from there."""
+    """Its end is before our offset: reported, or read on from there."""
     topics.make(topic)
     topics.fill(topic, [b"x"] * 5)
     stream = Stream(spark, topics, tmp_path, subscribe=topic)
@@ -142,7 +142,7 @@ def test_a_partition_that_went_backwards_is_left_out_only_where_loss_is_accepted
 def test_the_checkpoint_of_another_query_is_refused(
     spark: SparkSession, topics: Topics, topic: str, tmp_path: Path
 ):
-    """The message names the topics of the checkpoint, those of the query, and the way out."""
+    """The message names the topics of the checkpoint, the query's topics, and the way out."""
     for name in (topic, f"{topic}-other"):
         topics.make(name)
         topics.fill(name, [b"x"])

@@ -13,7 +13,7 @@ from tests.clients.stock import is_known
 from tests.kit.waits import PATIENCE_S, until
 
 LINGER_MS = 10_000
-"""Nothing is sent before everything is handed over (flush waits for no time), however slowly that goes."""
+"""No record is sent before all are handed over (flush waits for no time), however slowly that goes."""
 
 
 class Row(NamedTuple):
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 
 class Topics:
-    """The topics of one cluster. A change of one is known to every node when the call returns."""
+    """The topics of a cluster. A change of a topic is known to every node when the call returns."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers

@@ -1,6 +1,4 @@
-"""The promises of `mirror` between two clusters, for any connector that reads: nothing lost or double across a
-crash.
-"""
+"""The promises of `mirror` between two clusters, for any connector: no lost or double record in a crash."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from tests.pipeline.processes import crash, finished, given, go_on, stand_still,
 from tests.pipeline.topics import Row, Topics
 
 SOURCE_HEADER = "raftlog.mirror.source"
-"""The name that copies carry their origin under, for whoever reads them: not to be changed with the code."""
+"""The header with the origin of a copy, for its readers: not to be changed with the code."""
 PARTITIONS = 2
 EACH = 2_000
 BATCH = 1_000
@@ -83,7 +81,7 @@ def _copied(target: Topics, topic: str) -> int:
 
 
 def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]], *, cluster_id: str) -> None:
-    """Each record once, in its partition and in its order, and telling where it comes from."""
+    """Each record once, in its partition and in its order, and with its origin."""
     found = [
         (row.partition, row.offset, row.value, row.headers) for row in copies if row.value != b"from before"
     ]
@@ -100,7 +98,7 @@ def _check_copies(copies: list[Row], topic: str, sent: list[list[bytes]], *, clu
 
 
 def _check_map(target: Topics, topic: str, copies: list[Row]) -> None:
-    """A reader of so many records of the source goes on behind the last one's copy."""
+    """A reader of so many records of the source goes on behind the copy of the last."""
     known = [Run(**json.loads(row.value or b"")) for row in target.read(f"{topic}-map")]
     behind = {(row.partition, row.value): row.offset + 1 for row in copies}
     for partition in range(PARTITIONS):

@@ -1,9 +1,9 @@
 """`python -m tests.planted`: plants bugs, one per process, and shows within how many seeds the simulator finds each.
 
 First the code as it is passes every scenario. Then each plant is hunted from seed 1 on; where few seeds show it, its
-unit test must fail. Last, each seed of `raftlog sim --regressions` must find its plant: after a change its world may be
-another one, and the row needs another seed. Exits 1 if a scenario fails without a plant, if a plant is broken, or if
-one isn't found: that is a hole in the harness.
+unit test must fail. Last, each seed of `raftlog sim --regressions` must find its plant: after a change its world may
+differ, and the row needs another seed. Exits 1 if a scenario fails without a plant, if a plant is broken, or if a plant
+isn't found: that is a hole in the harness.
 """
 
 from __future__ import annotations

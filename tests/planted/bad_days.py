@@ -33,7 +33,7 @@ def let_one_bad_log_end_the_round(patch: pytest.MonkeyPatch) -> None:
 
 
 def follow_without_noting_who_writes(patch: pytest.MonkeyPatch) -> None:
-    """Only a leader counts who wrote recently: a follower pushes out somebody else, and then leads."""
+    """Only a leader counts recent writers: a follower pushes out another's, and then leads."""
     record = ProducerState.record
 
     def record_in_place(state: ProducerState, header: BatchHeader, base_offset: int, timestamp: int) -> None:

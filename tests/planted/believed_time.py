@@ -1,4 +1,4 @@
-"""Bugs by which a wrong clock deletes something: what a start believes, whom it asks, and each path that deletes."""
+"""Bugs by which a wrong clock deletes data: trust at the start, the requests to others, and each path that deletes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def wall_ms() -> int:
 
 
 def believe_the_first_look(patch: pytest.MonkeyPatch) -> None:
-    """The time on the disk is written, and nobody reads it."""
+    """The time on the disk is written, but not read."""
     patch.setattr(clock_watch, "read_believed_time", lambda disk, folder: None)
 
 
@@ -85,7 +85,7 @@ def pass_over_a_contradiction(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_an_answer_for_the_clock_of_now(patch: pytest.MonkeyPatch) -> None:
-    """A clock that jumps while a heartbeat is under way is confirmed by the answer, which is about the one before."""
+    """A clock that jumps during a heartbeat is confirmed by the response, which is about the time before."""
     note_others = Ages.note_others
 
     def note_as_of_now(ages: Ages, others: OtherClocks | None) -> None:

@@ -27,7 +27,7 @@ def _read(disk: Disk, path: str) -> bytes | None:
 
 
 def unchecked_lines(name: str) -> Patch:
-    """The lines of one checkpoint are believed as they are; whoever cannot be read is passed over."""
+    """The lines of a checkpoint are trusted as they are; unreadable lines are skipped."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
         read = log_directory.read_checked_lines

@@ -19,7 +19,7 @@ from tests.planted.plant import Plant
 
 
 def let_aborted_records_count(patch: pytest.MonkeyPatch) -> None:
-    """The record of an aborted transaction takes the place of the committed one before it."""
+    """The record of an aborted transaction replaces the committed record before it."""
     patch.setattr(CleanedTransactionMetadata, "is_aborted", lambda outcomes, header: False)
 
 
@@ -68,7 +68,7 @@ def swap_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_no_last_batch(patch: pytest.MonkeyPatch) -> None:
-    """A hole may end a segment: whoever reads there finds nothing, for ever."""
+    """A hole may end a segment: a fetch there finds no records, for ever."""
     patch.setattr(cleaner, "without_records", lambda header: None)
     patch.setattr(cleaner.CleanedSegment, "seal", _seal_short)
 

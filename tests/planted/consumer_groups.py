@@ -1,4 +1,4 @@
-"""Bugs of consumer groups (KIP-848): who is given what, and what a new coordinator knows of it."""
+"""Bugs of consumer groups (KIP-848): assignments, and what a new coordinator knows of them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.planted.plant import Plant
 
 
 def given_before_given_up(patch: pytest.MonkeyPatch) -> None:
-    """A target is handed out at once, whoever still has it."""
+    """A target is handed out at once, while another still has it."""
     patch.setattr(PartitionsOfOthers, "__call__", lambda holders, wanted: NO_PARTITIONS)
 
 
 def revoked_when_told(patch: pytest.MonkeyPatch) -> None:
-    """Partitions that a member was told to give up count as given up, before it says so."""
+    """Partitions that a member has to revoke count as revoked, before it confirms."""
 
     def owns_nothing(owned: Partitions | None, partitions: Partitions) -> bool:
         return False
@@ -55,7 +55,7 @@ def revocations_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def owners_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Targets are recorded, and not who has what: members are believed to have nothing after a failover."""
+    """Targets are recorded, but not the owners: members are assumed to have no partitions after a failover."""
 
     def as_new(record: Any) -> Any:
         if isinstance(record, CurrentAssignmentChanged) and record.current is not None:
@@ -71,7 +71,7 @@ def owners_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """The group's epoch is recorded when it begins only: the next coordinator gives out the same ones again."""
+    """The group's epoch is recorded when it begins only: the next coordinator gives out the same epochs again."""
 
     def as_begun(record: Any) -> Any:
         if isinstance(record, GroupEpochChanged) and record.epoch:
@@ -82,7 +82,7 @@ def epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
-    """A fenced member keeps what it had: nobody gets it."""
+    """A fenced member keeps its partitions: no other gets them."""
 
     def remove(builder: DecisionBuilder, *member_ids: str) -> None:
         builder.put(*(TargetAssignmentChanged(builder.group_id, each, None) for each in member_ids))
@@ -91,7 +91,7 @@ def targets_of_leavers_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def told_once(patch: pytest.MonkeyPatch) -> None:
-    """A member is told in one response what it may read now, and has it, whether or not that came."""
+    """A member gets its partitions in one response, and counts as their owner, whether or not that came."""
     patch.setattr(ConsumerGroup, "_note_told", lambda *_: None)
 
 
@@ -128,7 +128,7 @@ def assignment_epochs_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
-    """A member that slept through its session and others' epochs goes on as a member, if it is one at all."""
+    """A member that slept through its session and others' epochs goes on as a member, if it still is a member."""
 
     def admit_anybody(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> Any:
         return builder.state.current_assignment_of(beat.member_id)
@@ -137,7 +137,7 @@ def any_epoch_beats(patch: pytest.MonkeyPatch) -> None:
 
 
 def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
-    """A static id goes to whoever asks last: its former life goes on reading."""
+    """A static id goes to the last client that asks: its former incarnation goes on reading."""
     succeed = heartbeat._succeed
 
     def succeed_at_once(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat, holder: str) -> Any:
@@ -151,7 +151,7 @@ def static_ids_are_taken_over(patch: pytest.MonkeyPatch) -> None:
 
 
 def sleepers_stay(patch: pytest.MonkeyPatch) -> None:
-    """Nobody's session ends: what the dead had is read by nobody."""
+    """No session ends: the partitions of dead members are not read."""
     patch.setattr(ConsumerGroup, "on_member_timeouts", lambda group, member_ids, at, what: None)
 
 
@@ -172,7 +172,7 @@ def upgrades_forget_owners(patch: pytest.MonkeyPatch) -> None:
 
 
 def downgrades_keep_members_of_both_kinds(patch: pytest.MonkeyPatch) -> None:
-    """A group becomes a classic one as soon as any classic member is in it: nobody speaks for the others there."""
+    """A group becomes classic as soon as any classic member is in it: the others have no protocol there."""
     downgraded = migration.downgrade_to_classic
 
     def too_early(state: ConsumerMembership, **rules: Any) -> Any:
@@ -198,7 +198,7 @@ def numbers_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 def upgrades_believe_assignments(patch: pytest.MonkeyPatch) -> None:
-    """Between the phases of a cooperative rebalance a member still reads what the leader assigned to nobody."""
+    """Between the phases of a cooperative rebalance a member still reads partitions that the leader left unassigned."""
     taken_over = migration._taken_over
     patch.setattr(
         migration, "_taken_over", lambda generation, has, gives_up: taken_over(generation, has, NO_PARTITIONS)

@@ -1,4 +1,4 @@
-"""Bugs of a leader that is cut off: what its clients are told, and whether they get away."""
+"""Bugs of a leader that is cut off: its responses, and whether its clients get away."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.planted.plant import Plant
 
 
 def never_know(patch: pytest.MonkeyPatch) -> None:
-    """A broker takes itself for the leader for as long as nobody tells it otherwise, as Apache Kafka's do."""
+    """A broker takes itself for the leader until it learns otherwise, as Apache Kafka's do."""
     patch.setattr(ControllerSession, "check", lambda session, late_s=0.0: None)
 
 
 def keep_connections(patch: pytest.MonkeyPatch) -> None:
-    """Clients are told that there is no leader, but stay connected, and ask the same broker again."""
+    """Clients learn that there is no leader, but stay connected, and ask the same broker again."""
     finish = Connection.finish
 
     def finish_at_the_end(connection: Connection, *, answers_all: bool = False) -> None:

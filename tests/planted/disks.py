@@ -181,12 +181,12 @@ def forget_epochs_on_recovery(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_producers_on_truncation(patch: pytest.MonkeyPatch) -> None:
-    """A batch that is cut off is still taken for a producer's newest one."""
+    """A truncated batch is still taken for a producer's newest batch."""
     patch.setattr(ProducerState, "try_truncate", lambda state, end_offset: True)
 
 
 def remember_one_batch_after_restart(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot holds a producer's last batch only, and nobody looks for the others (KIP-98: five)."""
+    """A snapshot holds a producer's last batch only, and the others are not looked for (KIP-98: five)."""
     patch.setattr(producer_snapshots, "_recall_batches", lambda state, segments, offset: None)
 
 

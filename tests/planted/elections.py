@@ -1,4 +1,4 @@
-"""Bugs of the controller: who may lead, who is in sync, and which requests are fenced."""
+"""Bugs of the controller: eligible leaders, replicas in sync, and fenced requests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def elect_uncleanly(patch: pytest.MonkeyPatch) -> None:
 
 
 def empty_the_isr(patch: pytest.MonkeyPatch) -> None:
-    """When the last ISR member is fenced, the ISR becomes whoever is alive."""
+    """When the last ISR member is fenced, the ISR becomes every live replica."""
     settle = leader_and_isr.update_leader_and_isr
 
     def settle_anew(
@@ -65,7 +65,7 @@ def keep_the_new_incarnation(patch: pytest.MonkeyPatch) -> None:
 
 
 def trust_another_disk(patch: pytest.MonkeyPatch) -> None:
-    """A broker that comes back with other directories is taken for the one it was."""
+    """A broker that comes back with other directories is taken for its former self."""
     register = brokers.decide_register
 
     def register_trusting(image: MetadataImage, request: Any, **rest: Any) -> Any:
@@ -110,7 +110,7 @@ def take_in_the_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 def shrink_without_a_new_partition_epoch(patch: pytest.MonkeyPatch) -> None:
-    """An ISR that became smaller looks as new as the larger one."""
+    """An ISR that became smaller looks as new as the larger ISR."""
     changed = record_replay.changed
 
     def change(state: PartitionState, record: PartitionChanged) -> PartitionState:

@@ -1,4 +1,4 @@
-"""Bugs of those who read where compaction has emptied segments, and of a cleaner that comes late or too early."""
+"""Bugs of readers where compaction has emptied segments, and of a cleaner that comes late or too early."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def end_answers_with_segments(patch: pytest.MonkeyPatch) -> None:
 
 
 def wait_at_the_end_of_a_segment(patch: pytest.MonkeyPatch) -> None:
-    """fetch.min.bytes waits for more, though it lies in the next segment and nothing wakes the fetch."""
+    """fetch.min.bytes waits for more, though it lies in the next segment and no event wakes the fetch."""
     end_answers_with_segments(patch)
     patch.setattr(fetch_reader, "leaves_records", lambda session, end_of: False)
 

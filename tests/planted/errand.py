@@ -1,4 +1,4 @@
-"""One errand of a worker process: hunt one plant, or tell one scenario without any."""
+"""A job of a worker process: hunt a plant, or run a scenario without any."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome(NamedTuple):
 
 
 def carry_out(task: Task) -> Outcome:
-    """Hunt a plant, or, as a control, tell its scenario without it."""
+    """Hunt a plant or, as a control, run its scenario without it."""
     listen()
     plant = all_plants()[task.plant]
     try:

@@ -30,7 +30,7 @@ def look_before_the_wake(patch: pytest.MonkeyPatch) -> None:
 
 
 def stay_dry_for_every_level(patch: pytest.MonkeyPatch) -> None:
-    """A partition that has nothing for read_committed is not read for read_uncommitted either."""
+    """A partition without news for read_committed is not read for read_uncommitted either."""
     want = FetchSession.want
 
     def want_at_one_level(session: FetchSession, request: FetchRequest) -> None:
@@ -41,7 +41,7 @@ def stay_dry_for_every_level(patch: pytest.MonkeyPatch) -> None:
 
 
 def park_once(patch: pytest.MonkeyPatch) -> None:
-    """A fetch without a session that was woken and found nothing is not woken again, and waits for its deadline."""
+    """A fetch without a session that was woken in vain is not woken again, and waits for its deadline."""
     note = FetchReader._note_dry
 
     def note_without_parking(reader: FetchReader, entry: Any, read: Any) -> None:

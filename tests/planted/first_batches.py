@@ -1,4 +1,4 @@
-"""Bugs about a producer's first batch in a partition: its second one, in flight with it, is taken for the first."""
+"""Bugs about a producer's first batch in a partition: its second batch, in flight with it, is taken for the first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.planted.plant import Plant
 
 
 def any_first_sequence(patch: pytest.MonkeyPatch) -> None:
-    """An empty log takes any sequence (KAFKA-15591), and nothing is known of what came before it was there."""
+    """An empty log takes any sequence (KAFKA-15591), and earlier batches are unknown."""
     patch.setattr(LeaderRole, "_check_first_sequence", lambda *_: None)
     patch.setattr(EarlyBatches, "note", lambda *_: None)
 
@@ -69,7 +69,7 @@ def epochs_begin_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 
 def given_up_batches_awaited(patch: pytest.MonkeyPatch) -> None:
-    """A refused batch that its client gave up is the one that is waited for, and not the first of the next epoch."""
+    """The leader waits for a refused batch that its client dropped, and not for the first batch of the next epoch."""
     note = RefusedBatches.note
 
     def note_once(refused: RefusedBatches, header: Any, error: Any) -> None:
@@ -80,7 +80,7 @@ def given_up_batches_awaited(patch: pytest.MonkeyPatch) -> None:
 
 
 def newest_epochs_awaited(patch: pytest.MonkeyPatch) -> None:
-    """Of a producer id the refused batch of the newest epoch is remembered, whoever made that up."""
+    """Of a producer id the refused batch of the newest epoch is remembered, even of an invented epoch."""
     note = RefusedBatches.note
 
     def note_newest(refused: RefusedBatches, header: Any, error: Any) -> None:

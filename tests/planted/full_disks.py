@@ -12,7 +12,7 @@ from tests.planted.plant import Plant
 
 
 def keep_it_to_oneself(patch: pytest.MonkeyPatch) -> None:
-    """Heartbeats say nothing of a full disk, as in 0.3.0."""
+    """Heartbeats do not report a full disk, as in 0.3.0."""
     patch.setattr(LogDirectories, "lacks_room", False)
 
 

@@ -69,7 +69,7 @@ def read_back_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
     read_back = CoordinatorShard._read_back
 
     class Committed:
-        """A partition whose log ends with what is known to be committed."""
+        """A partition with a log that ends at its known committed end."""
 
         def __init__(self, partition: Partition) -> None:
             self._partition = partition
@@ -152,7 +152,7 @@ def _begins_a_generation(record: Any) -> bool:
 
 
 def everybody_reads_the_leaders_share(patch: pytest.MonkeyPatch) -> None:
-    """A member that waited for the assignments is given those of the leader."""
+    """A member that waited for the assignments gets the leader's."""
     synced = classic_rules.sync_result
 
     def synced_as_leader(group: Membership, member_id: str) -> SyncGroupResult:
@@ -162,12 +162,12 @@ def everybody_reads_the_leaders_share(patch: pytest.MonkeyPatch) -> None:
 
 
 def members_answered_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    """As `answer_before_the_commit`, told by members instead of lone committers."""
+    """As `answer_before_the_commit`, but in responses to members instead of lone committers."""
     answer_before_the_commit(patch)
 
 
 def sleepers_stay_in_rebalances(patch: pytest.MonkeyPatch) -> None:
-    """A rebalance takes everybody along who was there before, back or not: who is gone keeps its partitions."""
+    """A rebalance includes every earlier member, back or not: absent members keep their partitions."""
     patch.setattr(PendingRebalance, "members_not_rejoined", lambda rebalance: [])
     patch.setattr(ClassicGroup, "on_session_timeout", lambda group, member_id, at: None)
     patch.setattr(ClassicGroup, "on_rebalance_timeout", _completes_only)
@@ -179,7 +179,7 @@ def _completes_only(group: ClassicGroup, at: Moment) -> None:
 
 
 def deletion_answered_before_its_end(patch: pytest.MonkeyPatch) -> None:
-    """A client that wants a group gone is told so after the first of several batches."""
+    """A client that deletes a group gets its response after the first of several batches."""
     decide = PendingDeletion.decide_next_batch
     is_done = PendingDeletion.is_done
     begun: set[int] = set()
@@ -212,7 +212,7 @@ def topics_forgotten_after_the_next_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_has_to_go_is_shown(patch: pytest.MonkeyPatch) -> None:
-    """A topic made again under the name of a deleted one is read from the old one's offset: records are skipped."""
+    """A new topic with the name of a deleted topic is read from the old topic's offset: records are skipped."""
     patch.setattr(PendingDeletion, "without_deleted", lambda deletion, group: group)
 
 
@@ -222,7 +222,7 @@ def successors_inherit_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def ended_transactions_are_not_weighed(patch: pytest.MonkeyPatch) -> None:
-    """The offsets of an aborted transaction are counted for ever: after a while nobody may commit."""
+    """The offsets of an aborted transaction are counted for ever: after a while no commit is admitted."""
 
     def take(groups: Groups, group: AnyGroup, records: Any, end_offset: int) -> None:
         group.runner.take(records, end_offset)

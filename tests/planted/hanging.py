@@ -19,7 +19,7 @@ def what_is_open_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_began_there_ends(patch: pytest.MonkeyPatch) -> None:
-    """The leader looks where the transaction begins, and not whether another one has grown into it since."""
+    """The leader looks where the transaction begins, and not whether another transaction has replaced it since."""
 
     def check_where_it_begins(state: ProducerState, producer_id: int, offset: int, *last: int) -> None:
         producer = state.get(producer_id)

@@ -1,4 +1,4 @@
-"""Bugs of those who live with the holes that compaction leaves: who writes them down, and who counts offsets."""
+"""Bugs around the holes that compaction leaves: recording them, and counting offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.planted.plant import Plant
 
 
 def keep_holes_to_oneself(patch: pytest.MonkeyPatch) -> None:
-    """Nothing on the disk says that there may be holes: the next start takes them for lost records."""
+    """The disk does not record that there may be holes: the next start takes them for lost records."""
 
     patch.setattr(recovery, "write_gaps_mark", lambda disk, directory: None)
 
@@ -40,13 +40,13 @@ def count_records_for_offsets(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_out_outcomes(patch: pytest.MonkeyPatch) -> None:
-    """A marker goes while what it decided is left: offsets of a transaction pend for ever, or are taken for nothing."""
+    """A marker goes while its records are left: offsets of a transaction pend for ever, or are ignored."""
     patch.setattr(CleanedTransactionMetadata, "is_empty_transaction_marker", lambda outcomes, header: True)
     patch.setattr(Log, "must_retain_batch", lambda log, header: False)
 
 
 def give_aborted_offsets_room(patch: pytest.MonkeyPatch) -> None:
-    """An offset of an aborted transaction takes the place of the committed one before it."""
+    """An offset of an aborted transaction replaces the committed offset before it."""
     patch.setattr(CleanedTransactionMetadata, "is_aborted", lambda outcomes, header: False)
 
 

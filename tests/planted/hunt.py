@@ -1,8 +1,8 @@
-"""Looks for a planted bug, seed by seed, and tells what a scenario noticed from what the plant itself broke.
+"""Hunts a planted bug, seed by seed, and separates findings of a scenario from errors of the plant itself.
 
-Found means that the harness says so: an assertion of a scenario, of a checker or of raftlog failed. A plant whose own
-code fails (AttributeError and the like, even where a node only logs it) is broken, and so is a scenario that fails at
-the same seed without the plant.
+Found means that the harness says so: an assertion of a scenario, of a checker or of raftlog failed. A plant with
+failing code of its own (AttributeError and the like, even where a node only logs it) is broken, and so is a scenario
+that fails at the same seed without the plant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECOVERY_S = 900.0
 """Virtual seconds that a scenario may go on beyond its own length."""
 
 STEPS_AT_MOST = 400_000
-"""Callbacks of one run: a cluster that is busy with nothing for ever has been found out by then."""
+"""Callbacks of one run: a cluster in an endless loop has been found out by then."""
 
 _OWN_FAULT = re.compile(
     r"\b(AttributeError|TypeError|NameError|UnboundLocalError|ImportError|RecursionError|NotImplementedError)\b"
@@ -40,7 +40,7 @@ class BrokenPlant(Exception):
 
 
 class Catch(NamedTuple):
-    """How a hunt ended. `seed` None: nothing was noticed in `tried` seeds; 0: a unit test noticed it.
+    """How a hunt ended. `seed` None: no finding in `tried` seeds; 0: a unit test found it.
 
     `seconds` is processor time, of a unit test elapsed time.
     """
@@ -66,7 +66,7 @@ class ErrorLog:
         self.lines.append(line)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do no work: all lines are written at once."""
 
     def isatty(self) -> bool:
         return False
@@ -76,12 +76,12 @@ _errors = ErrorLog()
 
 
 def listen() -> None:
-    """Take the nodes' errors from now on; once in a process of one's own, before its first log line."""
+    """Collect the nodes' errors from now on; once in a separate process, before its first log line."""
     configure_log(level="error", format="json", stream=_errors)
 
 
 def tell(scenario: Scenario, seconds: float, seed: int) -> str | None:
-    """Tell a scenario once; returns what it noticed, None if all was well. Raises BrokenPlant."""
+    """Run a scenario once; return its finding, None if all was well. Raises BrokenPlant."""
     _errors.lines.clear()
     seen: str | None = None
 

@@ -52,7 +52,7 @@ def end_with_the_first_in_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_target_for_in_sync(patch: pytest.MonkeyPatch) -> None:
-    """A reassignment ends at once, with replicas in the ISR that have caught up with nothing."""
+    """A reassignment ends at once, with replicas in the ISR that have not caught up."""
 
     def completion(
         topic_id: Any, index: int, state: PartitionState, availability: BrokerAvailability

@@ -1,4 +1,4 @@
-"""Bugs of who relies on the order in which names of a folder reach the disk: syncs and rules that are left out."""
+"""Bugs of code that relies on the order in which names of a folder reach the disk: missing syncs and rules."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.planted.plant import Plant
 
 
 def announce_without_a_sync(patch: pytest.MonkeyPatch) -> None:
-    """An old segment is gone after a power cut, and no start knows of the cleaned one."""
+    """An old segment is gone after a power cut, and no start knows of the cleaned segment."""
     patch.setattr(swap, "sync_announcement", lambda disk, directory: None)
 
 
 def name_without_a_sync(patch: pytest.MonkeyPatch) -> None:
-    """The cleaned segment has its name after a power cut, and old ones that it replaces have theirs."""
+    """The cleaned segment has its name after a power cut, and the replaced segments still have theirs."""
     patch.setattr(swap, "sync_exchange", lambda disk, directory: None)
 
 
@@ -52,7 +52,7 @@ def remove_dropped_files_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def begin_a_second_segment_at_once(patch: pytest.MonkeyPatch) -> None:
-    """The second segment's name is on the disk after a power cut, the first one's is not: the log begins there."""
+    """The second segment's name is on the disk after a power cut, the first's name is not: the log begins there."""
     patch.setattr(FlushState, "has_durable_name", lambda flush_state, segment: True)
 
 
@@ -60,7 +60,7 @@ _HAZARD = "names reach the disk in any order"
 
 
 def let_the_newest_cut_count(patch: pytest.MonkeyPatch) -> None:
-    """A cut further on takes the one before it back, though the recovery point is from before both."""
+    """A further cut withdraws the previous cut, though the recovery point is from before both."""
     cut = recovery.TruncationMark.cut
 
     def cut_anew(mark: recovery.TruncationMark, end_offset: int) -> None:

@@ -39,7 +39,7 @@ def begun_is_made(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_roles_wake_nobody(patch: pytest.MonkeyPatch) -> None:
-    """A coordinator whose replica is made after the image waits for the next image."""
+    """A coordinator with a replica that is made after the image waits for the next image."""
     patch.setattr(Replicas, "_note_roles", lambda replicas, moved: replicas._timeline.log_roles(moved))
 
 

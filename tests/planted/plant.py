@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ class Plant(NamedTuple):
     test: str = ""
 
 
-def all_plants() -> dict[str, Plant]:
+@cache
+def all_plants() -> Mapping[str, Plant]:
     """Every plant by its name, in the order of their modules."""
     plants: dict[str, Plant] = {}
     for found in pkgutil.iter_modules([str(Path(__file__).parent)]):

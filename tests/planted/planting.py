@@ -1,6 +1,6 @@
 """A pytest plugin that plants a bug for a whole run: `python -m pytest -p tests.planted.planting --plant NAME TESTS`.
 
-`make planted` runs so the tests of plants that few seeds show. With other tests it says which ones see a plant.
+`make planted` runs so the tests of plants that few seeds show. With other tests it shows which of them see a plant.
 """
 
 from __future__ import annotations

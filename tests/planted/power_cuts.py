@@ -1,7 +1,7 @@
 """Bugs that only a power cut shows, for guests of `raftlog_chaos.power_cut`: syncs that are left out.
 
-`python -m raftlog_chaos.power_cut --plant tests.planted.power_cuts:sync_no_segments` finds one, or does not. The
-simulator has scenarios of its own for the same hazards; see `disks` and `quorum_disk`.
+`python -m raftlog_chaos.power_cut --plant tests.planted.power_cuts:sync_no_segments` hunts it. The simulator has
+scenarios of its own for the same hazards; see `disks` and `quorum_disk`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bugs of the controller: what it decides on, when it answers, whom it fences, and what is asked of it twice."""
+"""Bugs of the controller: the basis of its decisions, the time of its responses, fencing, and repeated requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def answer_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_what_is_parked(patch: pytest.MonkeyPatch) -> None:
-    """Replies that a lost leadership left behind are answered when the next one's offsets pass theirs."""
+    """Parked replies of a lost leadership are sent when the next leadership's offsets pass theirs."""
 
     def stand_down(runner: Runner[Any], error: KafkaError | None = None) -> None:
         runner._stood_down = error or NotController()
@@ -60,11 +60,10 @@ def keep_what_is_parked(patch: pytest.MonkeyPatch) -> None:
 
 
 def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
-    """The leader of the quorum acts as the controller at once, on what it happens to have applied, and nothing is
-    fenced.
+    """The leader of the quorum acts as the controller at once, on what it happens to have applied, without fencing.
 
-    Either alone does no harm: what is decided on a stale image is fenced by its offset, and whoever waits for its own
-    election in the log has applied all that comes before it.
+    Either alone does no harm: what is decided on a stale image is fenced by its offset, and a controller that waits for
+    its own election in the log has applied all entries before it.
     """
     lead = Controller.on_elected
 
@@ -80,7 +79,7 @@ def act_before_the_election_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def blame_others_for_a_stall(patch: pytest.MonkeyPatch) -> None:
-    """A controller that stood still finds that it heard of nobody meanwhile."""
+    """A stalled controller finds that it received no heartbeats meanwhile."""
     patch.setattr(Controller, "_watch_own_stalls", lambda subject, now: None)
 
 
@@ -137,7 +136,7 @@ def leave_quotas_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:
 
 
 def go_by_the_first_quotas(patch: pytest.MonkeyPatch) -> None:
-    """A broker keeps the quotas that it found first, and hears of no later ones."""
+    """A broker keeps its first quotas, and ignores later quotas."""
     follow = ClientQuotas.follow
 
     def follow_once(subject: ClientQuotas, quotas: Quotas) -> None:

@@ -47,7 +47,7 @@ def sync_no_entries(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_no_vote(patch: pytest.MonkeyPatch) -> None:
-    """The journal keeps the term, and not whom it voted for in it."""
+    """The journal keeps the term, but not the vote in it."""
     set_term = Journal.setCurrentTerm
 
     def forget(journal: Journal, term: int, votedForNodeId: int | None) -> None:
@@ -73,7 +73,7 @@ def check_no_checksum(patch: pytest.MonkeyPatch) -> None:
 
 
 def sync_no_rewritten_log(patch: pytest.MonkeyPatch) -> None:
-    """The shortened log replaces the long one before its bytes are on the disk."""
+    """The shortened log replaces the long log before its bytes are on the disk."""
 
     def replace(journal: wal.Wal, image: bytes) -> None:
         journal._disk.write_file(journal._path, image, sync=False)

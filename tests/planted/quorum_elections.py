@@ -1,4 +1,4 @@
-"""Bugs of the quorum's elections: who stands, who is encouraged, who steps down, and who is told of it."""
+"""Bugs of the quorum's elections: candidates, votes, resignations, and their notices."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def encourage_anybody(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_step_down(patch: pytest.MonkeyPatch) -> None:
-    """A leader that nobody answers goes on believing that it leads."""
+    """A leader without responses goes on believing that it leads."""
     patch.setattr(RaftCore, "check_quorum_timeout_s", lambda core: 1e9)
 
 
@@ -65,7 +65,7 @@ def remember_transfers(patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
-    """A leader that stepped down is told only after the next leader's batches were applied."""
+    """A leader that stepped down is notified only after the next leader's batches were applied."""
     announce = Driver._announce
 
     def tell_of_gains(driver: Driver) -> None:
@@ -76,7 +76,7 @@ def tell_of_losses_late(patch: pytest.MonkeyPatch) -> None:
         def run(driver: Driver) -> None:
             driver._announce = partial(tell_of_gains, driver)  # type: ignore[method-assign]
             stage(driver)
-            driver.__dict__.pop("_announce", None)  # a stage may have run the next one
+            driver.__dict__.pop("_announce", None)  # a stage may have run the next stage
 
         return run
 
@@ -90,7 +90,7 @@ def tick_for_heartbeats_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_new_links_late(patch: pytest.MonkeyPatch) -> None:
-    """A follower tells a leader nothing that it told it before, though that leader may have lost what it knew."""
+    """A follower repeats no message to a leader, though that leader may have lost its state."""
 
     def drop_repeated_answer(core: RaftCore, peer: int) -> None:
         answer = core.outbox[-1][1]

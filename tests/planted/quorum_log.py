@@ -1,4 +1,4 @@
-"""Bugs around the Raft core: each takes away one of the filters and laws that `raftlog.quorum` puts around it."""
+"""Bugs around the Raft core: each removes a filter or rule that `raftlog.quorum` puts around it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def commit_by_a_chunk(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_late_answers(patch: pytest.MonkeyPatch) -> None:
-    """An answer to what was sent in an earlier term counts in this one."""
+    """A response to a message of an earlier term counts in this term."""
     on_next_index = RaftCore._on_next_index
 
     def whatever_term(core: RaftCore, peer: int, message: AppendEntriesResponse) -> None:

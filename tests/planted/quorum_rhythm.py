@@ -12,7 +12,7 @@ from tests.planted.plant import Plant
 
 
 def trust_the_silent(patch: pytest.MonkeyPatch) -> None:
-    """A leader with nothing to commit takes all voters for heard of, so that no tick counts them."""
+    """A leader without uncommitted entries takes all voters for present, so that no tick counts them."""
     patch.setattr(RaftCore, "_has_recent_majority", lambda core: True)
 
 

@@ -1,4 +1,4 @@
-"""Bugs of replication: who counts, up to where, what is acknowledged and what is served."""
+"""Bugs of replication: the ISR, the high watermark, acknowledgements, and served records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def followers_fetch_unflushed(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_before_the_flush(patch: pytest.MonkeyPatch) -> None:
-    """Kafka's own default: nobody flushes before it counts."""
+    """Kafka's own default: a replica counts before it has flushed."""
     leader_counts_the_unflushed(patch)
     followers_fetch_unflushed(patch)
 
@@ -125,7 +125,7 @@ def trust_the_isr_at_election(patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_the_end_before_it_is_settled(patch: pytest.MonkeyPatch) -> None:
-    """KIP-207: a new leader's high watermark may lie before what the old one told."""
+    """KIP-207: a new leader's high watermark may lie before its predecessor's."""
     offset_for = LeaderRole.offset_for_timestamp
 
     def as_if_settled(leading: LeaderRole, timestamp_ms: int, **rest: Any) -> tuple[int, int, int] | None:
@@ -139,7 +139,7 @@ def tell_the_end_before_it_is_settled(patch: pytest.MonkeyPatch) -> None:
 
 
 def call_the_uncommitted_out_of_range(patch: pytest.MonkeyPatch) -> None:
-    """A new leader's high watermark lags: who had read past it is told that there is no such offset."""
+    """A new leader's high watermark lags: a consumer that had read past it gets OFFSET_OUT_OF_RANGE."""
     read = LeaderRole.read_as_consumer
 
     def read_up_to(leading: LeaderRole, offset: int, max_bytes: int, **rest: Any) -> PartitionRead:
@@ -151,7 +151,7 @@ def call_the_uncommitted_out_of_range(patch: pytest.MonkeyPatch) -> None:
 
 
 def end_epochs_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    """Asked where its latest epoch ends, a new leader tells its high watermark, which lags."""
+    """A new leader returns its high watermark, which lags, as the end of its latest epoch."""
     epoch_end = LeaderRole.epoch_end
 
     def end_earlier(leading: LeaderRole, leader_epoch: int) -> EpochEnd:
@@ -162,7 +162,7 @@ def end_epochs_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
 
 
 def know_no_epoch_but_its_own(patch: pytest.MonkeyPatch) -> None:
-    """A new leader says of epochs before its own that nobody knows them."""
+    """A new leader treats epochs before its own as unknown."""
     epoch_end = LeaderRole.epoch_end
 
     def end_if_own(leading: LeaderRole, leader_epoch: int) -> EpochEnd:
@@ -189,12 +189,12 @@ def shrink_without_the_controller(patch: pytest.MonkeyPatch) -> None:
 
 
 def shrink_before_the_answer(patch: pytest.MonkeyPatch) -> None:
-    """KIP-497: who is proposed to leave counts until the controller has answered."""
+    """KIP-497: a member that is proposed to leave counts until the controller has answered."""
     patch.setattr(PendingShrink, "maximal", PendingShrink.proposed)
 
 
 def leave_out_who_is_joining(patch: pytest.MonkeyPatch) -> None:
-    """KIP-497: who is proposed to join counts, since the controller may have taken it in."""
+    """KIP-497: a replica that is proposed to join counts, since the controller may have taken it in."""
     patch.setattr(PendingExpand, "maximal", property(lambda isr: isr.committed))
 
 
@@ -255,7 +255,7 @@ def truncate_to_the_leaders_epoch_end_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def never_diverge(patch: pytest.MonkeyPatch) -> None:
-    """The leader does not compare epochs: whoever fetches within its log is served (KIP-595)."""
+    """The leader does not compare epochs: every fetch within its log is served (KIP-595)."""
     patch.setattr(divergence, "is_diverging", lambda end, offset, last_fetched_epoch: False)
 
 
@@ -263,7 +263,7 @@ def never_diverge(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_producers_on_failover(patch: pytest.MonkeyPatch) -> None:
-    """A new leader does not know what its producers sent to the old one."""
+    """A new leader does not know its producers' batches to the old leader."""
     begin = LeaderRole.begin
 
     def forget_and_begin(leading: LeaderRole) -> None:
@@ -279,7 +279,7 @@ def check_no_sequences(patch: pytest.MonkeyPatch) -> None:
 
 
 def answer_duplicates_with_the_log_end(patch: pytest.MonkeyPatch) -> None:
-    """A retry is recognised, but told where the log ends instead of where its original is."""
+    """A retry is recognised, but gets the log end instead of the original offset."""
 
     def append(leading: LeaderRole, *arguments: Any, **rest: Any) -> Any:
         appended = append_produced(leading, *arguments, **rest)

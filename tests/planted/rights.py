@@ -1,4 +1,4 @@
-"""Bugs of rules and users: kept where they were taken away, lost where they were given, told where nobody may know."""
+"""Bugs of ACLs and users: kept after removal, lost after creation, revealed without a right."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fetches_that_wait_keep_their_verdict(patch: pytest.MonkeyPatch) -> None:
 
 
 def quiet_partitions_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    """A client that waits for records that do not come hears nothing of a right that was taken away."""
+    """A client that waits for records that do not come does not learn of a removed right."""
     patch.setattr(PendingFetch, "_take_back", lambda waiting: None)
 
 
@@ -73,7 +73,7 @@ def expressions_match_by_old_rules(patch: pytest.MonkeyPatch) -> None:
 
 
 def expressions_match_all(patch: pytest.MonkeyPatch) -> None:
-    """A group is given every topic that its expression matches, whoever asks."""
+    """A group gets every topic that its expression matches, whatever its rights."""
     patch.setattr(TopicRegexResolver, "_may_see", lambda resolver, viewer, name: True)
 
 
@@ -123,7 +123,7 @@ def removed_users_are_remembered(patch: pytest.MonkeyPatch) -> None:
 
 
 def one_of_several_takes_all(patch: pytest.MonkeyPatch) -> None:
-    """The controller removes all rules of the resource of which one is to go (CVE-2024-27309)."""
+    """The controller removes all ACLs of the resource if one is removed (CVE-2024-27309)."""
 
     decide_delete_acls = acls.decide_delete_acls
 
@@ -157,7 +157,7 @@ def _snapshots_without(field: str) -> Callable[[pytest.MonkeyPatch], None]:
     return plant
 
 
-# -- told ---------------------------------------------------------------------------------------------------------
+# -- responses ----------------------------------------------------------------------------------------------------
 
 
 def unknown_topics_are_called_unknown(patch: pytest.MonkeyPatch) -> None:
@@ -171,7 +171,7 @@ def unknown_topics_are_called_unknown(patch: pytest.MonkeyPatch) -> None:
 
 
 def produce_looks_up_first(patch: pytest.MonkeyPatch) -> None:
-    """Produce says that a topic is not there to who may not write to it."""
+    """Produce reveals a missing topic to a client without the right to write."""
     refused = produce.refused_topic
 
     def refused_if_there(connection: Any, operation: Any, topic: Any) -> str | None:
@@ -182,7 +182,7 @@ def produce_looks_up_first(patch: pytest.MonkeyPatch) -> None:
 
 
 def fetch_looks_up_first(patch: pytest.MonkeyPatch) -> None:
-    """Fetch says that a topic is not there to who may not read it."""
+    """Fetch reveals a missing topic to a client without the right to read."""
     refusal = fetch_reader.refusal
     may = fetch_reader.connection_may
 

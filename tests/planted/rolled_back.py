@@ -1,4 +1,4 @@
-"""Bugs around a node whose folders went back in time, and around a killed node that passes for such a node."""
+"""Bugs around a node with folders that went back in time, and around a killed node that passes for such a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.planted.plant import Plant
 
 
 def compare_no_incarnations(patch: pytest.MonkeyPatch) -> None:
-    """A directory with the right id is the one that it was, as in 0.3.0."""
+    """A directory with the right id is trusted, as in 0.3.0."""
     patch.setattr(brokers, "_went_back", lambda broker, opening: False)
 
 
@@ -82,7 +82,7 @@ def write_incarnations_without_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def name_the_last_process_only(patch: pytest.MonkeyPatch) -> None:
-    """A process that is killed before it registers takes the name of the one that had with it."""
+    """A process that is killed before it registers removes the name of its predecessor."""
     patch.setattr(LogDirectory, "note_incarnation", LogDirectory.confirm_incarnation)
 
 
@@ -117,7 +117,7 @@ def take_every_leader_for_unclean(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_high_watermarks(patch: pytest.MonkeyPatch) -> None:
-    """A replica that starts believes that nothing of its log is committed."""
+    """A replica that starts takes its whole log for uncommitted."""
     begin = Partition.__init__
 
     def begin_with_nothing(partition: Partition, *names: Any, **rest: Any) -> None:

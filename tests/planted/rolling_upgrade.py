@@ -73,7 +73,7 @@ def older_nodes_are_let_in(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_broker_registers(patch: pytest.MonkeyPatch) -> None:
-    """A broker registers whose release lacks a level in force."""
+    """A broker registers though its release lacks a level in force."""
     check = brokers._check_registration
 
     def check_all_but_levels(image: Any, request: Any) -> None:

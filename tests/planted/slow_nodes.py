@@ -1,4 +1,4 @@
-"""Bugs of nodes that are only slow: who is taken for dead, and by whom."""
+"""Bugs of nodes that are only slow: nodes that are taken for dead, and by which others."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def judged_again(rule: str) -> Patch:
 
 
 def described_as_read(patch: pytest.MonkeyPatch) -> None:
-    """The configs of all brokers are shown as they are read: one that cannot be read keeps all from view."""
+    """The configs of all brokers are shown as they are read: an unreadable config hides all."""
     patch.setattr(config_describe, "_stored", lambda row, text: row.parse(text))
 
 

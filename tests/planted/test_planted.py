@@ -37,20 +37,20 @@ LONGER = (
     "stable-offset-one-too-high",
     "sync-not-begun-counts",
 )
-"""With them one of each kind of scenario."""
+"""With them a plant for each kind of scenario."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", taste(QUICK, (*QUICK, *LONGER)))
 def test_a_planted_bug_is_found(name: str) -> None:
-    """Stories that find nothing must be scenarios in which there was nothing to find."""
+    """Runs without a finding must be scenarios without a fault to find."""
     catch = hunt(all_plants()[name], range(1, 31))
     assert catch.seed is not None and catch.seen
 
 
 @pytest.mark.parametrize("name", all_plants())
 def test_a_plant_fits_the_code(name: str) -> None:
-    """The replaced name must be there: one that the code has dropped is otherwise missed by nobody."""
+    """The replaced name must be there: a plant for a dropped name would go unnoticed."""
     with pytest.MonkeyPatch.context() as patch:
         all_plants()[name].plant(patch)
 
@@ -87,7 +87,7 @@ LONG_RUN = LongRun()
 
 
 def nothing(patch: pytest.MonkeyPatch) -> None:
-    """Plants nothing."""
+    """Plants no bug."""
 
 
 def test_what_no_scenario_notices_is_not_found() -> None:

@@ -1,4 +1,4 @@
-"""Some planted bugs of the quorum and the controller, that few seeds show; sound code passes the same ones."""
+"""Some planted bugs of the quorum and the controller, that few seeds show; sound code passes the same seeds."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ QUICK = (
     "own-pause-blamed",
     "stale-quotas",
 )
-"""Plants that one of the first seeds shows within a second or two; which one, every change of a scenario changes."""
+"""Plants that an early seed shows within a second or two; every change of a scenario changes the seed."""
 
 
 @pytest.mark.parametrize("name", taste({*QUICK} - {"own-pause-blamed"}, QUICK))
 def test_a_planted_bug_is_found(name: str) -> None:
-    """And the same seed passes without it: `hunt` tells the scenario to sound code too."""
+    """And the same seed passes without it: `hunt` runs the scenario with sound code too."""
     catch = hunt(all_plants()[name], SEEDS)
     assert catch.seed is not None and catch.seen

@@ -1,4 +1,4 @@
-"""Bugs of records' times: whose largest timestamp is believed, and how old a batch without timestamps is."""
+"""Bugs of records' times: trust in the largest timestamp, and the age of a batch without timestamps."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def stable_offset_one_too_high(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_aborted_on_recovery(patch: pytest.MonkeyPatch) -> None:
-    """After a restart nobody knows which transactions were aborted."""
+    """After a restart it is unknown which transactions were aborted."""
     patch.setattr(TransactionIndex, "load", lambda *arguments, **rest: True)
 
 

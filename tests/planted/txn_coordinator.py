@@ -1,4 +1,4 @@
-"""Bugs of the transaction coordinator: what it answers for, what it tells, whom it fences, what it takes over."""
+"""Bugs of the transaction coordinator: its responses, its markers, its fencing, and its failover."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def act_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_outcomes_on_failover(patch: pytest.MonkeyPatch) -> None:
-    """A new coordinator does not tell what its predecessor had decided."""
+    """A new coordinator does not send the markers that its predecessor had decided."""
     load = TransactionCoordinator.load
 
     def load_quietly(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> list[Any]:
@@ -94,12 +94,12 @@ def _leave_out(patch: pytest.MonkeyPatch, **fields: int) -> None:
 
 
 def leave_out_the_next_id(patch: pytest.MonkeyPatch) -> None:
-    """The producer id after an exhausted one is in no record: after a failover the answer names it, and no other."""
+    """The producer id after an exhausted id is in no record: after a failover only the response names it."""
     _leave_out(patch, next_id=NO_PRODUCER_ID)
 
 
 def leave_out_the_previous_id(patch: pytest.MonkeyPatch) -> None:
-    """The exhausted producer id is in no record: after a failover a client whose answer was lost is fenced."""
+    """The exhausted producer id is in no record: after a failover a client that lost the response is fenced."""
     _leave_out(patch, previous_id=NO_PRODUCER_ID)
 
 
@@ -119,7 +119,7 @@ def forget_the_id_that_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_all_of_the_id_before_go_on(patch: pytest.MonkeyPatch) -> None:
-    """A client with any epoch of the exhausted producer id is taken for the holder of the last one."""
+    """A client with any epoch of the exhausted producer id is taken for the holder of the last epoch."""
 
     def may_go_on(tail: Transaction, asker: Any) -> bool:
         return asker.producer_id in (tail.producer.producer_id, tail.previous_id)
@@ -128,7 +128,7 @@ def let_all_of_the_id_before_go_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def _fence_whoever(patch: pytest.MonkeyPatch, name: str) -> None:
-    """Have one decision that takes an epoch forget which one its holder had."""
+    """Have a decision that takes an epoch forget its holder's epoch."""
     decide = getattr(decisions, name)
 
     def fence(tail: Transaction, *given: Any, **named: Any) -> Decision:
@@ -145,17 +145,17 @@ def _fence_whoever(patch: pytest.MonkeyPatch, name: str) -> None:
 
 
 def fence_after_a_timeout(patch: pytest.MonkeyPatch) -> None:
-    """A producer whose transaction took too long gets no epoch any more, though no other has its id."""
+    """A producer with a transaction that took too long gets no epoch any more, though no other has its id."""
     _fence_whoever(patch, "decide_timeout")
 
 
 def fence_after_its_own_bump(patch: pytest.MonkeyPatch) -> None:
-    """A producer whose bump aborted its transaction is fenced by that when it asks again, as it was asked to."""
+    """A producer is fenced by its own bump, which aborted its transaction, when it retries as requested."""
     _fence_whoever(patch, "decide_init")
 
 
 def believe_epochs_unconfirmed(patch: pytest.MonkeyPatch) -> None:
-    """An epoch fences the ones below once it is asked about, whatever the coordinator will say of it."""
+    """An epoch fences lower epochs once it is asked about, whatever the coordinator will say of it."""
 
     def check_epoch(verifications: Verifications, producer_id: int, epoch: int) -> None:
         if any(each > epoch for each in verifications._asked.get(producer_id, ())):
@@ -165,7 +165,7 @@ def believe_epochs_unconfirmed(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_few_epochs(patch: pytest.MonkeyPatch) -> None:
-    """Four epochs of one producer are asked about at a time: those that were made up crowd the right one out."""
+    """Four epochs of one producer are asked about at a time: invented epochs crowd the right epoch out."""
     begin = Verifications.begin
 
     def begin_one_of_four(verifications: Verifications, producer_id: int, epoch: int) -> Any:
@@ -179,7 +179,7 @@ def keep_few_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_failed_markers_for_written(patch: pytest.MonkeyPatch) -> None:
-    """A leader counts every answer as one that it has heard."""
+    """A leader counts every response as a success."""
     codes = transaction_markers._codes
     patch.setattr(transaction_markers, "_codes", lambda result: dict.fromkeys(codes(result), NONE))
 
@@ -196,7 +196,7 @@ def give_up_unreachable_leaders(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_epoch(patch: pytest.MonkeyPatch) -> None:
-    """A producer that begins anew gets the epoch that the one before has."""
+    """A producer that begins anew gets its predecessor's epoch."""
     patch.setattr(decisions, "_bumped", lambda producer: producer)
 
 
@@ -225,7 +225,7 @@ def refuse_who_goes_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def fence_all_on_failover(patch: pytest.MonkeyPatch) -> None:
-    """A new coordinator takes the epoch from every producer whose transaction is open."""
+    """A new coordinator takes the epoch from every producer with an open transaction."""
     load = TransactionCoordinator.load
 
     def load_and_fence(coordinator: TransactionCoordinator, transactions: Any, **times: Any) -> list[Any]:
@@ -270,7 +270,7 @@ def begin_while_the_last_one_ends(patch: pytest.MonkeyPatch) -> None:
 
 
 def time_no_transaction(patch: pytest.MonkeyPatch) -> None:
-    """A transaction whose producer is gone stays open for ever."""
+    """A transaction of a dead producer stays open for ever."""
     patch.setattr(TransactionCoordinator, "_watch", lambda *arguments, **times: None)
 
 

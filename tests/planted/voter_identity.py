@@ -1,4 +1,4 @@
-"""Bugs of who a voter is: its number is believed where its directory counts, and copies pass for the node."""
+"""Bugs of a voter's identity: its number is trusted where its directory counts, and copies pass for the node."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def form_with_a_majority(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_newcomers_in(patch: pytest.MonkeyPatch) -> None:
-    """A newly accepted link replaces the old one, whichever process is at its end."""
+    """A newly accepted link replaces the old link, whichever process is at its end."""
     patch.setattr(RaftLinks, "why_taken", lambda links, newcomer: None)
 
 
 def ask_no_other_voter(patch: pytest.MonkeyPatch) -> None:
-    """A link counts at once, whichever process of that voter another one is linked to."""
+    """A link counts at once, whichever process of that voter another link has."""
     patch.setattr(LinkClaims, "ask", lambda claims, channel: claims._grant(channel))
     patch.setattr(LinkClaims, "show_links", lambda claims, peer: None)
 

@@ -16,7 +16,7 @@ from tests.planted.plant import Plant
 
 
 def ask_nobody(patch: pytest.MonkeyPatch) -> None:
-    """A directory with the right id is the one that it was."""
+    """A directory with the right id is trusted."""
     patch.setattr(Driver, "went_back", lambda driver, heard: False)
 
 
@@ -57,7 +57,7 @@ def count_without_memory(patch: pytest.MonkeyPatch) -> None:
 
 
 def believe_the_first_introduction(patch: pytest.MonkeyPatch) -> None:
-    """A link whose handshake was under way when a voter found out counts for the former directory."""
+    """A link with a handshake under way when a voter found out counts for the former directory."""
 
     def newest(channel: Channel) -> bytes:
         voter = channel.identity.voter

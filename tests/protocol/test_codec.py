@@ -65,7 +65,7 @@ def test_both_directions_equal_kio(key: int, version: int, direction: str, data:
 
 
 def test_what_is_written_in_pieces_stops_at_each_entity_of_an_array() -> None:
-    """Those included of an array in an entity that is none, and those that are bytes already."""
+    """Including entities of an array in an entity that is no array, and entities that are bytes already."""
     make = response_builders(69, 1)
     topic = make.TopicPartitions(topic_id=UUID(int=1), topic_name="t", partitions=(0, 1))
     assignment = make.Assignment(topic_partitions=(topic,) * 10)
@@ -84,7 +84,7 @@ def test_the_schema_of_every_api_can_be_read() -> None:
 
 
 UNSTABLE = {"init_producer_id": {6}}
-"""Versions that Kafka 4.3 does not advertise unless it is told to: `latestVersionUnstable` of its schemas."""
+"""Versions that Kafka 4.3 does not advertise by default: `latestVersionUnstable` of its schemas."""
 
 
 def test_api_table_is_kios() -> None:
@@ -115,9 +115,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 def test_bytes_behind_a_message_are_ignored() -> None:
-    """The request of librdkafka 2.16 for all topics: the count keeps its four reserved bytes, of which Kafka reads
-    one.
-    """
+    """The request of librdkafka 2.16 for all topics: the count keeps its four bytes, and Kafka reads one byte."""
     body = bytes.fromhex("00000000010000")
     assert codec.decode_request(3, 13, memoryview(body), 0).topics is None
 

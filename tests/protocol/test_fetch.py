@@ -293,7 +293,7 @@ def test_a_followers_response_is_read_back(version: int, data: st.DataObject) ->
 
 @pytest.mark.parametrize("version", [4, 11, 12])
 def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
-    """It would be kept, hashed and told again; names have 249 characters at most."""
+    """It would be kept, hashed and returned; names have 249 characters at most."""
     make = request_builders(1, version)
 
     def decoded(name: str) -> Any:

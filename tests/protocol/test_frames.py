@@ -31,7 +31,7 @@ def test_lengths_up_to_the_limit_are_taken(length: int) -> None:
     ],
 )
 def test_what_is_no_frame_is_named(start: bytes, reason: str) -> None:
-    """The reason tells an operator what was spoken on the port."""
+    """The reason shows an operator which protocol was spoken on the port."""
     with pytest.raises(FramingLost, match=reason):
         frame_length(start, 0, MAX_BYTES)
 

@@ -41,7 +41,7 @@ def test_gauges_and_sums_are_read_with_their_attributes() -> None:
 
 
 def test_attributes_that_are_numbers_or_truths_are_texts() -> None:
-    """Kafka's clients tell a node's id as an int."""
+    """Kafka's clients send a node's id as an int."""
     values = {"i": field(3, 2**64 - 5), "b": field(2, 1), "d": fixed(4, 1.5), "list": field(5, b"")}
     named = b"".join(field(7, field(1, name.encode()) + field(2, each)) for name, each in values.items())
     ((_, found),) = read(metrics_data(gauge("a", fixed(4, 1.0) + named)))
@@ -49,7 +49,7 @@ def test_attributes_that_are_numbers_or_truths_are_texts() -> None:
 
 
 def test_what_is_no_number_is_no_point() -> None:
-    """The Java client tells a rate of nothing as NaN."""
+    """The Java client sends a rate without events as NaN."""
     assert read(metrics_data(gauge("a", point(math.nan), point(math.inf), b""))) == []
 
 

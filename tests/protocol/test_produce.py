@@ -211,7 +211,7 @@ def test_encoding_equals_kio(version: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("version", (3, 8, 12))
 def test_a_name_that_no_topic_can_have_is_refused(version: int) -> None:
-    """It would be kept, hashed and told again; names have 249 characters at most."""
+    """It would be kept, hashed and returned; names have 249 characters at most."""
     make = request_builders(0, version)
 
     def decoded(name: str) -> Any:

@@ -49,7 +49,7 @@ def test_a_request_is_what_kio_reads(
 
 @given(at=st.integers(BODY_AT, 130), value=st.integers(0, 255))
 def test_a_request_of_another_layout_is_not_read(at: int, value: int) -> None:
-    """With one byte changed it says what kio reads, or nothing."""
+    """With one byte changed it returns what kio reads, or None."""
     frame = request((500, 1, 1 << 20, 0, 7, 8), UUID(int=9), FetchPartition(1, 2, 3, 4, 5, 6), (2, 11))
     frame[at % len(frame)] = value
     found = single_fetch.unpack_request(memoryview(frame), BODY_AT)
@@ -62,7 +62,7 @@ def test_a_request_of_another_layout_is_not_read(at: int, value: int) -> None:
 
 @given(topic=st.uuids(), fields=st.tuples(I32, I64, I64, I64, I32), records=RECORDS)
 def test_a_response_is_what_kio_writes(topic: UUID, fields: tuple[int, ...], records: bytes) -> None:
-    """With lengths of records of one and two bytes."""
+    """With lengths of records of one byte and two bytes."""
     index, high_watermark, stable, start, preferred = fields
     result = FetchedPartition(index, 0, high_watermark, stable, start, records, None, preferred)
     frame = single_fetch.pack_response(7, 70, 5, topic=topic.bytes, result=result)

@@ -1,4 +1,4 @@
-"""raftlog.protocol.throttle_time: the throttle time of encoded responses, of every API and version that has one."""
+"""raftlog.protocol.throttle_time: the throttle time of encoded responses, of every API and version that has it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fields_of(key: int, version: int) -> list[str]:
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
 def test_a_response_tells_of_the_wait(key: int, version: int) -> None:
-    """Everything else stays as it was; a longer wait that it tells already too."""
+    """All other fields stay as they were; a longer wait that it contains already too."""
     frame = encode_response(key, version, 7, build_response(key, version))
     changed = with_throttle_time(frame, key, version, 1_234)
     if "throttle_time" not in fields_of(key, version) or (key == API_VERSIONS and version >= 3):

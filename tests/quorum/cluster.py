@@ -16,7 +16,7 @@ SECRET = b"a secret of the tests"
 
 
 class RecordingStateMachine:
-    """A state machine that remembers everything it was told, in order."""
+    """A state machine that records every call, in order."""
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
@@ -86,7 +86,7 @@ class QuorumCluster:
             await self.nodes.pop(node).stop()
 
     async def leader(self, seconds: float = PATIENCE_S) -> Quorum:
-        """Wait until one node leads and all running ones know it; return it."""
+        """Wait until a node leads and all running nodes know it; return it."""
 
         def agreed() -> bool:
             leaders = {node.leader_id for node in self.nodes.values()}

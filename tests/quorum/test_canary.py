@@ -1,6 +1,6 @@
-"""The pinned PySyncObj still calls and keeps what the adapter stands on, seen by running it.
+"""The pinned PySyncObj still calls and keeps what the adapter relies on, seen by running it.
 
-When one of these fails, read the difference between the two versions of PySyncObj before touching anything.
+When a test here fails, read the difference between the two versions of PySyncObj before touching any code.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_the_version_is_the_one_that_was_read() -> None:
 
 
 def test_each_private_name_that_the_adapter_uses_exists() -> None:
-    """An assignment to one that is gone would make it anew, and be heard of by nobody."""
+    """An assignment to a name that is gone would create a new attribute, without effect."""
     text = inspect.getsource(pysyncobj_adapter)
     names = set(re.findall(r"_SyncObj__(\w+)", text)) | set(re.findall(r'_private\("(\w+)"\)', text))
     assert len(names) > 10
@@ -117,7 +117,7 @@ def test_time_and_chance_are_ours() -> None:
 
 
 def test_cores_of_one_process_have_a_clock_each() -> None:
-    """The core that runs is the one whose time counts: simulated nodes take turns."""
+    """The core that runs sets the time: simulated nodes take turns."""
     early, late = SingleVoter().elect(), SingleVoter().elect()
     late.now += 1_000
     late.step()
@@ -141,7 +141,7 @@ def test_the_log_term_and_vote_are_our_journals() -> None:
 
 
 def test_a_new_leader_knows_nothing_of_the_others_logs() -> None:
-    """It takes what it holds itself for sent from here on, nothing for matching, and everybody for alive now."""
+    """It takes its own log for sent, matches for unknown, and every voter for alive now."""
     node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(2, 5, 1)))
     node.core.send_append_entries = lambda: None  # type: ignore[method-assign]
@@ -179,7 +179,7 @@ def test_append_entries_are_sent_by_us_at_once_and_when_a_heartbeat_is_due(
 
 
 def test_commands_are_applied_by_us_one_by_one_and_before_they_count() -> None:
-    """Each call sees the applied index before its own entry; the no-op reaches nobody."""
+    """Each call sees the applied index before its own entry; the no-op reaches no state machine."""
     node = SingleVoter()
     seen: list[tuple[bytes, int]] = []
     node.core.apply_command = lambda command: seen.append((command, node.core.applied_index))
@@ -262,7 +262,7 @@ def test_the_core_has_no_time_chance_disk_pickle_or_thread_of_its_own(
 ) -> None:
     """The journal comes from `createJournal`, time from `monotonicTime`, timeouts from `__generateRaftTimeout`.
 
-    A simulation repeats itself only if nothing else is touched, and no bytes of a peer are ever unpickled.
+    A simulation repeats itself only if no other source is touched, and no bytes of a peer are ever unpickled.
     """
     for module in ("time", "random", "os", "pickle"):
         monkeypatch.setattr(pysyncobj.syncobj, module, Untouched())

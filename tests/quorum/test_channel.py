@@ -1,4 +1,4 @@
-"""The authenticated channel: who gets in, who does not, and what each side is told."""
+"""The authenticated channel: which nodes get in, which are refused, and the notices of both sides."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def connected(server: Server, identity: Identity | None = None) -> Outboun
 
 
 async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
-    """Node ids are authenticated on both sides; every frame comes once and in order, large ones too."""
+    """Node ids are authenticated on both sides; every frame comes once and in order, large frames too."""
     async with serving(make_identity(1, cluster_id="abc")) as server:
         channel = await connected(server)
         assert (channel.peer_id, server.open[0].peer_id, server.open[0].kind) == (1, 2, "rpc")
@@ -106,7 +106,7 @@ async def test_both_ends_know_each_other_and_frames_arrive_in_order() -> None:
 
 
 async def refused(server: Server, identity: Identity, expect: int | None = 1) -> tuple[str, str]:
-    """Dial in vain; return what the dialler and the listener were told."""
+    """Dial in vain; return the errors of the dialler and the listener."""
     with pytest.raises(HandshakeRefused) as told:
         await dial(identity, "raft", server.address, expect=expect)
     await until(lambda: server.refused)
@@ -263,7 +263,7 @@ async def test_a_recorded_session_cannot_be_played_again() -> None:
 
 
 class RecordingProtocol(asyncio.Protocol):
-    """A protocol whose every written byte is kept."""
+    """A protocol that records every written byte."""
 
     def __init__(self, inner: OutboundChannel, kept: bytearray) -> None:
         self.inner = inner
@@ -355,8 +355,9 @@ async def test_a_peer_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatc
 def test_a_dial_that_is_given_up_leaves_nothing_behind(
     new_loop: Callable[[], asyncio.AbstractEventLoop], moment: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """uvloop closes a transport whose `create_connection` is cancelled without `connection_lost`; a timer of its
-    channel then wrote to it, which ended the node."""
+    """uvloop closes a transport of a cancelled `create_connection` without `connection_lost`; a timer of its channel
+    then wrote to it, which ended the node.
+    """
     monkeypatch.setattr(channels, "ACCEPT_SECONDS", 0.05)
     failures: list[dict[str, Any]] = []
     given_up: list[OutboundChannel] = []
@@ -390,7 +391,7 @@ def test_a_dial_that_is_given_up_leaves_nothing_behind(
 
 @pytest.mark.parametrize("seconds", [0.0005 * each for each in range(1, 12)])
 def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: float) -> None:
-    """At whatever moment: the simulator's transports also close without telling, and fail who writes to them later."""
+    """At whatever moment: the simulator's transports also close without notice, and later writes to them fail."""
 
     async def program(loop: SimLoop) -> None:
         server = Server(make_identity(1), lambda _: None)
@@ -408,7 +409,7 @@ def test_a_simulated_dial_that_runs_out_of_time_leaves_nothing_behind(seconds: f
 
 
 async def test_what_fails_over_a_peers_bytes_closes_its_channel_only() -> None:
-    """An exception of a channel's user over a frame or an end is logged once, and the loop hears nothing of it."""
+    """An exception of a channel's user over a frame or an end is logged once, and does not reach the loop."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))
 
@@ -473,7 +474,7 @@ OF_LEVEL_1 = Levels(0, 1, lambda: 1)
 async def test_a_node_that_lacks_the_clusters_level_is_refused_with_a_sentence(
     here: Levels, there: Levels
 ) -> None:
-    """Whichever end it is, its own log or the other's says so; a release that tells no levels supports level 0."""
+    """At either end, its own log or the other's has the reason; a release that reports no levels supports level 0."""
     server_side, client_side = (
         replace(make_identity(each), levels=own) for each, own in ((1, here), (2, there))
     )
@@ -488,7 +489,7 @@ async def test_a_node_that_lacks_the_clusters_level_is_refused_with_a_sentence(
 
 
 async def test_levels_are_told_and_nobody_is_refused_before_they_are_known() -> None:
-    """Both ends know what the other supports; a node without metadata holds others to nothing."""
+    """Both ends know what the other supports; a node without metadata has no demands on others."""
     newer = replace(make_identity(1), levels=Levels(0, 1))
     async with serving(newer) as server:
         channel = await connected(server)

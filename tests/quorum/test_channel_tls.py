@@ -1,4 +1,4 @@
-"""Channels over TLS, on asyncio's loop and uvloop's: what each side is told when the two do not fit."""
+"""Channels over TLS, on asyncio's loop and uvloop's: the notices of both sides when the two do not fit."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_frames_of_all_sizes_arrive_over_tls(run: Any, authority: Authority) -> 
 
 
 def test_the_proof_is_worth_nothing_under_another_certificate(run: Any, authority: Authority) -> None:
-    """A third one between two nodes, with a certificate that both believe, can pass nothing on."""
+    """A relay between two nodes, with a certificate that both trust, can pass no proof on."""
 
     async def main() -> None:
         here = Node(1, authority.settings(authority.issue("node")))

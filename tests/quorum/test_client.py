@@ -70,7 +70,7 @@ async def ask(
 
 
 def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
-    """Long before anybody else leads; nobody is sent there meanwhile."""
+    """Long before there is another leader; no client is sent there meanwhile."""
 
     async def script(cluster: QuorumCluster) -> None:
         await request_recorders(cluster)
@@ -87,7 +87,7 @@ def test_a_connection_to_a_dead_controller_is_gone_at_once() -> None:
 
 
 def test_every_voter_reaches_the_active_controller() -> None:
-    """By call on the leader, over its channel elsewhere; the controller knows who asks."""
+    """By call on the leader, over its channel elsewhere; the controller knows the caller."""
 
     async def script(cluster: QuorumCluster) -> None:
         known = await request_recorders(cluster)
@@ -141,7 +141,7 @@ def test_a_request_that_no_frame_holds_is_refused_with_its_size(monkeypatch: pyt
 
 @pytest.mark.parametrize("payload", [b"nonsense", b"bug"])
 def test_an_error_of_the_request_travels_and_is_not_retried(payload: bytes) -> None:
-    """A KafkaError keeps its code and message; a bug of ours is an unknown server error, and nothing breaks."""
+    """A KafkaError keeps its code and message; a bug of ours is an unknown server error, and the connection stays."""
 
     async def script(cluster: QuorumCluster) -> None:
         known = await request_recorders(cluster)
@@ -308,7 +308,7 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> None:
-    """Dialling is shared, so it goes on; a simulation counts an error that nobody fetched as a failure."""
+    """Dialling is shared, so it goes on; a simulation counts an unread error as a failure."""
 
     async def script(cluster: QuorumCluster) -> None:
         await request_recorders(cluster)

@@ -32,7 +32,7 @@ async def pass_time(cluster: QuorumCluster, seconds: float) -> None:
 
 @pytest.mark.parametrize("voters", [1, 3])
 def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None:
-    """Counted from the last one on, also where the log was not cut yet."""
+    """Counted from the last snapshot on, also where the log was not cut yet."""
 
     async def script(cluster: QuorumCluster) -> None:
         await cluster.leader()
@@ -51,7 +51,7 @@ def test_a_snapshot_is_taken_after_so_many_bytes_of_records(voters: int) -> None
 
 @pytest.mark.parametrize("voters", [1, 3])
 def test_what_is_new_is_in_a_snapshot_after_the_interval_and_nothing_else_makes_one(voters: int) -> None:
-    """Also of a quorum in which nothing happens any more; one of which nothing is new is not made again."""
+    """Also in an idle quorum; without changes there is no new snapshot."""
 
     async def script(cluster: QuorumCluster) -> None:
         await cluster.leader()

@@ -79,7 +79,7 @@ def test_a_heartbeats_answer_needs_no_tick_and_a_commit_does() -> None:
 
 
 def test_a_leader_of_whom_all_answered_sends_its_heartbeat_without_a_tick() -> None:
-    """A tick counts who answered within the time after which it steps down, and has nothing else to do."""
+    """A tick counts the voters that answered within the time after which it steps down, and has no other work."""
     leader = SingleVoter().elect()
     core, last = leader.core, leader.core.journal.last_index
     answer = AppendEntriesResponse(core.term, last + 1, reset=False, success=True)
@@ -140,7 +140,7 @@ def test_a_snapshot_chunk_commits_nothing() -> None:
 
 
 def test_entries_out_of_place_are_dropped() -> None:
-    """A message whose entries do not follow `prev` is no message."""
+    """A message with entries that do not follow `prev` is invalid."""
     node = SingleVoter()
     node.step(2, append(1, 1, 0, entries(3, 4, 1)))
     assert node.log == [(NOOP, 1, 0)]
@@ -179,7 +179,7 @@ def test_a_late_reset_does_not_undo_what_is_known_to_match() -> None:
 
 
 def test_an_answer_of_another_term_counts_for_nothing() -> None:
-    """PySyncObj's answers carry no term: one from before could raise a match index falsely."""
+    """PySyncObj's responses carry no term: a response from before could raise a match index falsely."""
     node = SingleVoter().elect()
     node.core.propose(b"x")
     node.step()
@@ -200,7 +200,7 @@ def test_a_peer_that_reconnects_has_matched_nothing_yet() -> None:
 
 
 def test_one_voter_is_one_vote() -> None:
-    """PySyncObj counts votes without remembering the voter: a repeated one would make a majority of five."""
+    """PySyncObj counts votes without remembering the voter: a repeated vote would make a majority of five."""
     node = SingleVoter(1, (2, 3, 4, 5))
     node.core.start_election()
     node.step()
@@ -262,7 +262,7 @@ def test_a_leader_without_a_majority_steps_down(linked: bool, seconds: float) ->
 
 
 def test_a_slow_leader_waits_longer_for_answers() -> None:
-    """It reads them late, and steps down for nothing."""
+    """It reads them late, and must not step down for that."""
     node = SingleVoter().elect()
     make_slow(node.core._lateness, 0.9, node.now)
     node.now += 3.0
@@ -283,7 +283,7 @@ def test_a_stall_of_our_own_is_not_held_against_the_peers() -> None:
 
 
 def test_nothing_commits_before_it_is_durable_here() -> None:
-    """The core counts itself: it may tick only when nothing is staged."""
+    """The core counts itself: it may tick only when no entry is staged."""
     node = SingleVoter(1, ())
     node.core.start_election()
     node.step()
@@ -328,14 +328,16 @@ class Bomb:
 
 @pytest.mark.parametrize("kind", [b"\x01", b"\x02", b"\x03"])
 def test_no_command_is_ever_unpickled(kind: bytes) -> None:
-    """Membership and version commands of PySyncObj's own would be; here they are nothing (code execution proven)."""
+    """PySyncObj would unpickle its own membership and version commands; here they have no effect (code execution
+    proven).
+    """
     node = SingleVoter()
     node.step(2, append(1, 1, 0, [(kind + pickle.dumps(Bomb()), 2, 1)], commit=2))
     assert node.core.applied_index == 2 and node.applied == []
 
 
 def test_a_transfer_has_the_other_stand_at_once() -> None:
-    """Leadership transfer (thesis §3.10), only to one that is caught up, only from the leader."""
+    """Leadership transfer (thesis §3.10), only to a voter that is caught up, only from the leader."""
     leader, target = SingleVoter(1, (2, 3)).elect(), SingleVoter(2, (1, 3))
     assert not leader.core.transfer_leadership()
     exchange(leader, target, 5)
@@ -349,8 +351,8 @@ def test_a_transfer_has_the_other_stand_at_once() -> None:
 
 
 def test_a_transfer_that_began_no_election_is_over_with_its_tick() -> None:
-    """A voter without links cannot stand. PySyncObj would heed no heartbeat of that term or a later one from then on,
-    so that this node looked for its leader for ever.
+    """A voter without links cannot stand. PySyncObj would then ignore heartbeats of that term and later terms, so that
+    this node looked for its leader for ever.
     """
     voter = SingleVoter(2, (1, 3))
     voter.step(1, append(1, 1, 0, entries(2, 3, 1)))
@@ -371,7 +373,7 @@ def test_an_election_needs_to_be_begun() -> None:
 
 
 def message_strategy() -> st.SearchStrategy[Message]:
-    """Messages whose numbers are near those of a small log, and some far away."""
+    """Messages with numbers near those of a small log, and some far away."""
     number = st.integers(0, 6) | st.sampled_from((1 << 40, (1 << 62) - 1))
     data = st.binary(max_size=8)
     entry = st.tuples(st.just(b"\x00") | data, number, number)

@@ -30,7 +30,7 @@ def test_a_slow_voter_waits_longer_before_it_stands() -> None:
 
 
 def test_a_slow_voter_encourages_nobody_against_a_leader_that_it_may_yet_hear() -> None:
-    """A pre-vote is granted by whoever hears no leader: a slow one hears it later."""
+    """A voter that hears no leader grants a pre-vote: a slow voter hears it later."""
     just_after = 100.0 + TIMING.election_min + 0.1
     assert [election(late_s).has_recent_leader(just_after) for late_s in (0.0, 0.9)] == [False, False]
     heard = [election(late_s) for late_s in (0.0, 0.9)]
@@ -67,5 +67,5 @@ def test_the_configured_election_timeout_makes_times_that_fit_together(election_
 
 
 def test_the_default_election_timeout_makes_the_default_times() -> None:
-    """The table's default and the room's are one."""
+    """The table's default equals the room's."""
     assert timing_for(NodeConfig().controller_quorum_election_timeout_ms / 1000) == Timing()

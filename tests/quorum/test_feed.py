@@ -52,7 +52,7 @@ class FakeObserverChannel(Guard):
 
 
 class FeedingVoter:
-    """A voter whose log begins behind its newest snapshot."""
+    """A voter with a log that begins behind its newest snapshot."""
 
     def __init__(self, first_index: int, applied_index: int) -> None:
         self.held: LoadedSnapshot | None = None

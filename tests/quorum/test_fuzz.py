@@ -81,7 +81,9 @@ class QuorumFaults:
 
 
 async def storm(loop: SimLoop, voters: int, rounds: int) -> tuple[int, int]:
-    """Append batches in fair weather and foul, to whoever thinks it leads; then heal, and hold all to the oracle."""
+    """Append batches under faults and without, to every node that thinks it leads; then heal, and check against the
+    oracle.
+    """
     cluster = QuorumCluster(
         loop, voters, compaction=SnapshotPolicy(entries=40), sizes=MessageSizes(batch_bytes=40)
     )
@@ -111,6 +113,6 @@ def test_a_storm_loses_nothing_that_was_committed(seed: int) -> None:
 
 
 def test_the_same_seed_gives_the_same_trace() -> None:
-    """Nothing in the room reads real time, real chance or hash order."""
+    """The room reads no real time, no real randomness and no hash order."""
     runs = [simulate(lambda loop: storm(loop, 3, 30), seed=99) for _ in range(2)]
     assert runs[0].digest == runs[1].digest

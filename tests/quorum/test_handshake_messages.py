@@ -47,7 +47,7 @@ def test_an_older_release_says_less(message: Hello | Challenge, fields: int) -> 
 
 @pytest.mark.parametrize("message", [HELLO, CHALLENGE])
 def test_a_newer_release_may_say_more(message: Hello | Challenge) -> None:
-    """Fields that a release adds are at the end, and older ones pass over them."""
+    """Fields that a release adds are at the end, and older releases skip them."""
     written = [*msgspec.msgpack.decode(encode_handshake(message)), "more"]
     assert decode_handshake(msgspec.msgpack.encode(written)) == message
 
@@ -90,7 +90,7 @@ class Voter:
 
 
 def test_a_voter_says_to_each_peer_what_it_heard_of_that_one() -> None:
-    """And nothing to one whose number it does not know."""
+    """A peer with an unknown number gets no such statement."""
     assert directory_fields(Voter(), 3, NO_DIRECTORY) == (DIRECTORY.bytes, b"j" * 16, True, [HEARD])
     assert directory_fields(Voter(), 2, NO_DIRECTORY)[3] == []
     assert directory_fields(Voter(), None, NO_DIRECTORY)[3] == []

@@ -1,4 +1,4 @@
-"""Claims about the histories of voters' directories: which one is an older copy, and which was only restarted."""
+"""Claims about the histories of voters' directories: older copies and restarted directories are distinguished."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_is_before_the_history_is_no_reason(
 
 
 def test_another_directory_of_the_voter_is_no_reason(start: Callable[[], Incarnations]) -> None:
-    """A new disk has a history of its own, and voters remember that of the former one."""
+    """A new disk has a history of its own, and voters remember the history of the former disk."""
     former = Heard(D2.bytes, b"\0" * 7 + b"\x09" * 9)
     assert not start().is_older(former, EMPTY)
 
@@ -161,7 +161,7 @@ def written(heard: HeardVoters, disk: Disk, folder: Path) -> HeardVoters:
 
 
 def test_what_was_heard_is_found_again(tmp_path: Path) -> None:
-    """Also of several directories of one voter: the metadata may still name the former one."""
+    """Also of several directories of a voter: the metadata may still name the former directory."""
     disk = RealDisk()
     heard = HeardVoters(disk, str(tmp_path))
     first, second = next_incarnation(b"", CHANCE), next_incarnation(b"", CHANCE)

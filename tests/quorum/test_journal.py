@@ -97,7 +97,7 @@ def life(journal: Journal) -> Sequence[Callable[[], None]]:
 
 
 def live(disk: Any) -> list[State]:
-    """Live until the power fails; return the states that were synced, and last the one that was being."""
+    """Live until the power fails; return the synced states, and last the state that was being synced."""
     states: list[State] = [([], 0, None)]
     try:
         journal = Journal(disk, FOLDER, 1)
@@ -164,7 +164,7 @@ def test_a_snapshot_without_a_log_is_refused() -> None:
 
 
 def test_a_log_without_its_snapshot_is_refused() -> None:
-    """A log that was cut means nothing alone; running empty, as PySyncObj does, could lead and lose everything."""
+    """A truncated log is useless alone; running empty, as PySyncObj does, could lead and lose everything."""
     disk = lived()
     disk.remove(f"{FOLDER}/{5:020d}.snapshot")
     with pytest.raises(DamagedJournal, match="begins at 4 and no snapshot"):

@@ -105,7 +105,7 @@ async def test_a_denied_link_never_counts() -> None:
 
 
 async def test_an_answer_about_another_process_is_none() -> None:
-    """It was for the link before this one."""
+    """It was for the previous link."""
     links, new = Links(FakeChannel(2)), FakeChannel(3, SECOND)
     links.ask(new)
     links.claims.on_answer(2, answer(FIRST))
@@ -163,7 +163,7 @@ async def test_of_two_that_wait_at_two_voters_none_counts() -> None:
 
 
 async def test_voters_that_are_linked_again_compare_their_links() -> None:
-    """Of two processes in use, the one with the lower incarnation stays: a later copy has a higher one."""
+    """Of two processes in use, the process with the lower incarnation stays: a later copy has a higher incarnation."""
     second, ours = FakeChannel(2), FakeChannel(3, SECOND)
     links = Links(second, ours)
     links.claims.show_links(2)

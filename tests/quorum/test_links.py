@@ -27,20 +27,20 @@ class ClosingListener(asyncio.Protocol):
 
 
 async def test_a_dying_process_that_still_accepts_is_gone_in_moments() -> None:
-    """kill -9 closes sockets one after the other: the links break while the listener still accepts."""
+    """kill -9 closes sockets in sequence: the links break while the listener still accepts."""
     address = await ClosingListener().listen(accepts=2)
     assert await is_process_dead(address, lambda: True)
 
 
 async def test_a_peer_that_is_linked_again_is_not_gone() -> None:
-    """Only who is still missed may be declared dead."""
+    """Only a peer that is still missing may be declared dead."""
     address = await ClosingListener().listen(accepts=1)
     answers = iter([True, False])
     assert not await is_process_dead(address, lambda: next(answers))
 
 
 async def test_a_peer_that_keeps_accepting_is_not_gone() -> None:
-    """A lost link alone deposes nobody (Raft thesis §9.6)."""
+    """A lost link alone deposes no leader (Raft thesis §9.6)."""
     dying = ClosingListener()
     address = await dying.listen(accepts=10**6)
     assert not await is_process_dead(address, lambda: True)

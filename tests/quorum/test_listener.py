@@ -1,4 +1,4 @@
-"""Claims about the places of the controller listener: strangers have few, and nobody who knows the secret lacks one."""
+"""Claims about the places of the controller listener: strangers have few, and nodes with the secret always get in."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ListenerSetup:
         return channel
 
     async def stranger(self, source: str = "127.0.0.1") -> socket.socket:
-        """Connect and say nothing."""
+        """Connect and stay silent."""
         arrived = self.arrived
         sock = socket.create_connection(self.address, source_address=(source, 0))
         sock.setblocking(False)
@@ -142,7 +142,7 @@ async def test_a_refused_connection_takes_nothing_more(monkeypatch: pytest.Monke
 
 
 async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections() -> None:
-    """It harms nobody else, whatever is wrong with it."""
+    """It does not affect other nodes, whatever is wrong with it."""
     async with listening() as setup:
         other = await setup.dial(3)
         beating = await setup.dial(2, "heartbeat")
@@ -153,7 +153,7 @@ async def test_a_node_that_redials_without_end_loses_its_own_oldest_connections(
 
 
 async def test_a_kafka_client_leaves_its_place_with_its_first_bytes() -> None:
-    """KIP-919: whoever serves it gets all that it sent; without such a server it is refused."""
+    """KIP-919: its server gets all that it sent; without such a server it is refused."""
     given: list[tuple[asyncio.Transport, bytes]] = []
     async with listening(lambda *arguments: given.append(arguments)) as setup:
         client = await setup.stranger()
@@ -185,7 +185,7 @@ async def test_no_place_is_kept_for_what_has_ended() -> None:
 def test_a_port_that_is_taken_between_bind_and_listen_stops_the_start(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    """uvloop tells nobody that it could not listen: a voter would run that no other one reaches."""
+    """uvloop does not report that it could not listen: the voter would run, unreachable for the others."""
 
     async def main() -> None:
         setup = ListenerSetup()

@@ -81,7 +81,7 @@ def test_snapshots_are_taken_on_threads_and_installed(run: Callable[..., None], 
 def test_a_quorum_at_rest_wakes_up_for_heartbeats_only(
     run: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its timers do not spin until their time has come, and an answer that changes nothing is no round."""
+    """Its timers do not spin before they are due, and a response without changes is no round."""
     wakes, ticks = [], []
     wake, tick = Driver._wake, RaftCore.tick
     monkeypatch.setattr(Driver, "_wake", lambda driver: (wakes.append(driver), wake(driver))[1])
@@ -107,7 +107,7 @@ def test_a_quorum_at_rest_wakes_up_for_heartbeats_only(
 
 @each_loop
 def test_the_controller_answers_over_its_listener(run: Callable[..., None], tmp_path: Path) -> None:
-    """Requests of each voter reach the one that leads."""
+    """Requests of each voter reach the leader."""
 
     async def script() -> None:
         cluster = QuorumCluster(tmp_path, 3)
@@ -177,7 +177,7 @@ async def test_a_torn_tail_is_cut_and_the_voter_starts(tmp_path: Path) -> None:
 
 
 async def test_a_probe_tells_a_dead_process_from_a_live_one() -> None:
-    """A closed port refuses; an open one is alive, whoever listens."""
+    """A closed port refuses; an open port is alive, whichever process listens."""
     sock = bound_socket()
     sock.listen()
     assert await probe(sock.getsockname()) == "alive"

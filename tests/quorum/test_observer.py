@@ -84,7 +84,7 @@ def test_a_batch_reaches_an_observer_at_once() -> None:
 
 
 def test_an_observer_goes_on_with_another_voter() -> None:
-    """Whichever voters die, as long as one lives; nothing is applied twice or left out."""
+    """Whichever voters die, as long as a voter lives; no entry is applied twice or left out."""
 
     async def script(cluster: QuorumCluster) -> None:
         watcher = ObserverNode(cluster)
@@ -187,7 +187,7 @@ def test_a_stranger_observes_nothing(wrong: str) -> None:
 
 @pytest.mark.parametrize(("foreign", "gives_up"), [(1, False), (3, True)])
 def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: int, gives_up: bool) -> None:
-    """It is told to start nowhere else by more than one impostor; the error names both clusters."""
+    """It needs more than one impostor to make it start nowhere else; the error names both clusters."""
 
     async def script(cluster: QuorumCluster) -> None:
         await cluster.commit(b"theirs")
@@ -207,7 +207,7 @@ def test_an_observer_gives_up_where_most_voters_are_of_another_cluster(foreign: 
 
 
 def test_the_leader_can_describe_its_observers() -> None:
-    """DescribeQuorum lists who follows the voter that is asked, and how far it has come."""
+    """DescribeQuorum lists the followers of the voter that is asked, and their offsets."""
 
     async def script(cluster: QuorumCluster) -> None:
         watcher = ObserverNode(cluster)

@@ -21,7 +21,7 @@ FOLDER = "/data/quorum"
 
 
 class SnapshotFolder:
-    """A folder for snapshots on a simulated disk; `reads` counts those that were read."""
+    """A folder for snapshots on a simulated disk; `reads` counts reads."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop
@@ -61,7 +61,7 @@ def run_scenario(script: Callable[[SnapshotFolder], Any]) -> None:
 
 
 def test_a_snapshot_is_cut_into_pieces_that_make_it_whole() -> None:
-    """Each begins where the one before it ended."""
+    """Each begins at the end of its predecessor."""
 
     async def script(folder: SnapshotFolder) -> None:
         folder.files.write(7, bytes(range(250)))
@@ -106,7 +106,7 @@ def test_the_caller_is_notified_when_the_snapshot_is_read() -> None:
 
 
 def test_an_older_snapshot_than_the_log_needs_is_not_sent() -> None:
-    """An install cuts the log before its file is on the disk; the older one would leave a gap."""
+    """An install cuts the log before its file is on the disk; the older snapshot would leave a gap."""
 
     async def script(folder: SnapshotFolder) -> None:
         folder.files.write(7, b"older")

@@ -1,4 +1,4 @@
-"""The quorum as a whole, in virtual time: elections, faults, snapshots, and what the state machine is told."""
+"""The quorum as a whole, in virtual time: elections, faults, snapshots, and the calls of the state machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from raftlog_chaos.simulator import SimLoop, hosts, simulate
 
 
 def run_scenario(script: Callable[[QuorumCluster], Awaitable[Any]], voters: int = 3, **options: Any) -> Any:
-    """Run a script in a new world with seeded chance; virtual seconds cost nothing."""
+    """Run a script in a new world with seeded chance; virtual seconds are free."""
 
     async def program(loop: SimLoop) -> Any:
         cluster = QuorumCluster(loop, voters, **options)
@@ -41,7 +41,7 @@ async def seconds(cluster: QuorumCluster, waiting: Awaitable[Any]) -> float:
 
 @pytest.mark.parametrize("voters", [1, 2, 3, 4, 5, 7])
 def test_any_number_of_voters_elects_and_commits(voters: int) -> None:
-    """One, three, five and seven work; so do even numbers, which are warned about."""
+    """One voter, three, five and seven work; so do even numbers, with a warning."""
 
     async def script(cluster: QuorumCluster) -> None:
         for number in range(20):
@@ -52,7 +52,7 @@ def test_any_number_of_voters_elects_and_commits(voters: int) -> None:
 
 
 def test_a_single_voter_leads_at_once() -> None:
-    """There is nobody to wait for."""
+    """There is no other voter to wait for."""
 
     async def script(cluster: QuorumCluster) -> float:
         return await seconds(cluster, cluster.commit(b"first"))
@@ -70,7 +70,7 @@ def test_the_first_election_of_an_empty_log_waits_only_moments() -> None:
 
 
 def test_a_dead_leader_is_replaced_in_moments() -> None:
-    """kill -9: its connections break and its port refuses, so nobody waits for the election timeout."""
+    """kill -9: its connections break and its port refuses, so the others do not wait for the election timeout."""
 
     async def script(cluster: QuorumCluster) -> list[float]:
         gaps = []
@@ -118,7 +118,7 @@ def test_a_leader_that_vanishes_without_a_word_is_replaced() -> None:
 
 @pytest.mark.parametrize("voters", [3, 5])
 def test_a_minority_may_be_lost_and_a_lost_majority_stops_and_recovers(voters: int) -> None:
-    """Without a majority nothing commits and the leader stands down; with it back, all goes on by itself."""
+    """Without a majority no entry commits and the leader stands down; with it back, all goes on by itself."""
 
     async def script(cluster: QuorumCluster) -> None:
         leader = await cluster.leader()
@@ -173,7 +173,7 @@ def test_a_voter_that_lost_only_its_link_to_the_leader_does_not_depose_it() -> N
 
 
 def test_a_paused_leader_is_replaced_and_learns_it() -> None:
-    """SIGSTOP breaks no connection; on SIGCONT it hears of the higher term and its old proposals count for nothing."""
+    """SIGSTOP breaks no connection; on SIGCONT it sees the higher term and its old proposals are void."""
 
     async def script(cluster: QuorumCluster) -> None:
         old = await cluster.leader()
@@ -190,7 +190,7 @@ def test_a_paused_leader_is_replaced_and_learns_it() -> None:
 
 
 def test_a_paused_follower_does_not_depose_the_leader() -> None:
-    """A stall of one's own is pushed behind: what the leader said lies unread in the socket."""
+    """A stall of its own is taken into account: the leader's messages lie unread in the socket."""
 
     async def script(cluster: QuorumCluster) -> None:
         leader = await cluster.leader()
@@ -258,7 +258,7 @@ def test_a_snapshot_of_many_chunks_arrives_whole() -> None:
 
 
 def test_an_old_leader_with_proposals_of_its_own_takes_a_snapshot() -> None:
-    """Its uncommitted tail goes, its loss is told first, and no proposal of it comes back."""
+    """Its uncommitted tail goes, its loss is reported first, and no proposal of it comes back."""
 
     async def script(cluster: QuorumCluster) -> None:
         old = await cluster.leader()
@@ -316,7 +316,7 @@ def test_a_voter_that_was_away_loads_a_snapshot_of_any_size(monkeypatch: pytest.
 
 @pytest.mark.parametrize("leads", [True, False])
 def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None:
-    """A node that was ending was elected and led for 43 s, while its broker let nobody in."""
+    """A voter that was ending was elected and led for 43 s, while its broker admitted no client."""
 
     async def script(cluster: QuorumCluster) -> None:
         leader = await cluster.leader()
@@ -328,7 +328,7 @@ def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None
             assert leader != ending
             other = next(node for node in cluster.hosts if node not in (leader, ending))
             cluster.crash(leader)
-            await cluster.until(lambda: cluster.leading() == other, 5)  # by the vote of the ending one  # noqa: B023
+            await cluster.until(lambda: cluster.leading() == other, 5)  # by the vote of the leaving voter # noqa: B023
             cluster.hosts[other].call(cluster.nodes[other].driver.transfer_leadership)
             await asyncio.sleep(1)
             assert cluster.leading() == other, "it was asked to lead, and declined"
@@ -338,7 +338,7 @@ def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None
 
 
 def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
-    """Nobody has all it has, so nobody can be asked to take over: the others elect when they have caught up."""
+    """No voter has all its entries, so none can take over: the others elect when they have caught up."""
 
     async def script(cluster: QuorumCluster) -> None:
         leader = await cluster.leader()
@@ -356,7 +356,7 @@ def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
 
 
 def test_the_only_voter_leads_to_its_end() -> None:
-    """There is nobody to hand over to, and its broker may need a controller to the last."""
+    """There is no other voter to hand over to, and its broker may need a controller to the last."""
 
     async def script(cluster: QuorumCluster) -> None:
         await cluster.commit(b"first")
@@ -389,7 +389,7 @@ def test_a_full_disk_gives_the_lead_away_and_comes_back_by_itself() -> None:
 def test_a_process_out_of_files_gives_the_lead_away_and_comes_back_by_itself(
     operation: str, error: int
 ) -> None:
-    """A rewrite of the journal needs a descriptor: clients took the last one, which ended the voter for good."""
+    """A rewrite of the journal needs a descriptor: clients took the last descriptor, which ended the voter for good."""
 
     async def script(cluster: QuorumCluster) -> None:
         poor = await cluster.leader()
@@ -443,7 +443,7 @@ def test_a_state_machine_that_raises_stops_its_voter_only() -> None:
 
 
 def test_a_transfer_hands_over_without_an_election_timeout() -> None:
-    """Controlled shutdown: the lead moves within milliseconds and nothing is lost."""
+    """Controlled shutdown: the lead moves within milliseconds without losing an entry."""
 
     async def script(cluster: QuorumCluster) -> float:
         await cluster.commit(b"before")

@@ -1,4 +1,4 @@
-"""Claims about the size of a snapshot: nobody writes what nobody could load."""
+"""Claims about the size of a snapshot: no voter writes a snapshot that others could not load."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TINY = Snapshot((b"", 1, 1), (b"", 2, 1), b"")
 
 
 def test_the_largest_snapshot_that_is_written_is_one_that_is_taken() -> None:
-    """The limit of the image, with the two largest entries, is within the limit of those who receive it."""
+    """The limit of the image, with the two largest entries, is within the limit of the receivers."""
     largest = snapshot.MAX_IMAGE_BYTES + 2 * MAX_COMMAND_BYTES + len(encode_snapshot(TINY))
     assert largest <= MAX_SNAPSHOT_BYTES
     incoming = IncomingSnapshot()

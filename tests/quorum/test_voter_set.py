@@ -1,4 +1,4 @@
-"""Claims about which directories vote (KIP-853's ReplicaKey): who may stand, who may grant, and whose answers count."""
+"""Claims about which directories vote (KIP-853's ReplicaKey): candidates, votes granted, and votes counted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def linked(recorded: Mapping[int, UUID] | None, **directories: UUID) -> VoterSet
 
 
 def test_a_voter_stands_once_its_own_metadata_names_its_directory() -> None:
-    """One with a new disk has neither the entries nor the vote of the one before."""
+    """A voter with a new disk has neither the entries nor the vote of its former disk."""
     assert voters(RECORDED).may_stand
     assert not voters(RECORDED, directory_id=NEW).may_stand
 
@@ -53,7 +53,7 @@ def test_a_voter_counts_by_its_number_where_no_directory_is_recorded() -> None:
 
 
 def test_only_a_forming_voter_that_is_not_barred_stands() -> None:
-    """One whose folder holds partitions of a cluster must not help to form another one."""
+    """A voter with partitions of a cluster in its folder must not help to form another."""
     assert voters(None).may_stand
     assert not voters(None, barred="it holds partitions").may_stand
     assert voters(RECORDED, barred="it holds partitions").may_stand, "it has the metadata"
@@ -69,7 +69,7 @@ def test_an_older_copy_neither_stands_nor_forms_a_cluster() -> None:
 
 
 def test_the_first_leader_needs_all_votes_and_a_later_one_most() -> None:
-    """Two empty disks must not form a cluster beside the one whose metadata the third voter has."""
+    """Two empty disks must not form a cluster beside the cluster that the third voter's metadata names."""
     assert voters(None).votes_needed == 3
     assert voters({}).votes_needed == voters(RECORDED).votes_needed == 2
 
@@ -101,7 +101,7 @@ def test_a_candidate_need_not_name_a_directory_to_get_a_vote(directory_id: bytes
 
 
 def test_an_empty_voter_votes_only_for_a_candidate_that_forms_a_cluster_with_it() -> None:
-    """A candidate of a cluster has metadata, which it lacks; a log whose commits are not known yet will do."""
+    """A candidate of a cluster has metadata, which it lacks; a log with unknown commits suffices."""
     empty = voters(None)
     assert empty.may_grant(2, Asked(forming=True), has_log=False)
     assert not empty.may_grant(2, Asked(), has_log=False)
@@ -111,7 +111,7 @@ def test_an_empty_voter_votes_only_for_a_candidate_that_forms_a_cluster_with_it(
 
 
 def test_of_equal_forming_candidates_the_lowest_goes_first() -> None:
-    """All must agree on the same one; in a cluster a majority is enough."""
+    """All must agree on the same candidate; in a cluster a majority suffices."""
     forming = VoterSet(2, (1, 3), recorded=lambda: None)
     assert forming.yields_to(1) and not forming.yields_to(3)
     assert VoterSet(2, (1, 3), recorded=dict).yields_to(3)
@@ -129,7 +129,7 @@ def test_only_recorded_directories_count() -> None:
 
 
 def test_the_directories_that_voted_for_the_first_leader_count() -> None:
-    """Until the metadata names them: another disk of such a voter has nothing of the new cluster."""
+    """Until the metadata names them: another disk of such a voter has no entry of the new cluster."""
     forming = linked(None, two=SECOND)
     forming.note_vote(2)
     assert forming.counts(2)
@@ -138,7 +138,7 @@ def test_the_directories_that_voted_for_the_first_leader_count() -> None:
 
 
 def test_a_leader_knows_which_directories_are_not_recorded() -> None:
-    """Its own among them; of a cluster that forms, those that voted."""
+    """Including its own; in a cluster that forms, the directories that voted."""
     assert linked({2: SECOND, 3: THIRD}, two=SECOND, three=NEW).unrecorded() == {1: OWN, 3: NEW}
     assert linked(RECORDED, two=SECOND, three=NO_DIRECTORY).unrecorded() == {}
     forming = linked(None, two=SECOND, three=THIRD)
@@ -158,7 +158,7 @@ def test_a_recorded_directory_is_missed_from_its_last_link_on() -> None:
 
 
 def test_a_directory_is_what_the_link_says_or_else_what_is_recorded() -> None:
-    """For people: DescribeQuorum shows one for each voter."""
+    """For people: DescribeQuorum shows a directory for each voter."""
     found = linked(RECORDED, two=NEW)
     assert (found.directory_of(1), found.directory_of(2), found.directory_of(3)) == (OWN, NEW, THIRD)
     assert voters(None).directory_of(2) == NO_DIRECTORY

@@ -116,7 +116,7 @@ def test_a_gap_between_entries_is_damage() -> None:
 
 
 def test_a_huge_length_is_not_believed() -> None:
-    """A torn length field allocates nothing."""
+    """For a torn length field no memory is allocated."""
     data, _ = grouped(GROUPS)
     assert replay(data + b"\0\0\0\0\xff\xff\xff\xff\x02rest") == replay(data)
 

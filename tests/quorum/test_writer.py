@@ -1,4 +1,4 @@
-"""Claims about how the quorum's journal reaches its disk, where a job outlives who asked for it."""
+"""Claims about how the quorum's journal reaches its disk. A job outlives its caller."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class HeavyJournal:
 
 
 async def test_job_that_fails_after_the_stop_disturbs_nobody() -> None:
-    """The node ends anyway; an error that nobody fetched would be logged as one of its own."""
+    """The node ends anyway; an unread error would be logged as its own."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))
     journal = HeavyJournal()

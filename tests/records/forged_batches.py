@@ -109,7 +109,7 @@ MALFORMED: Final[dict[str, bytes]] = {
     "header-beyond-the-record": HONEST + raw_record(1, headers=varint(1) + varint(9) + b"h"),
     "nothing": b"",
 }
-"""Plain bytes of a batch that claims two records. The first one is sound, where there is one; the second is not."""
+"""Plain bytes of a batch that claims two records. The first record is sound, if present; the second is not."""
 
 
 def malformed(name: str, *, timestamp: int, codec: int = NONE, max_timestamp: int | None = None) -> bytes:

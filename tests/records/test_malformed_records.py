@@ -55,7 +55,7 @@ CODECS = pytest.mark.parametrize("codec", [NONE, ZSTD], ids=["plain", "zstd"])
 
 
 def made(name: str, codec: int, *, ahead_ms: int = 0) -> bytes:
-    """The malformed batch, if there is one with that codec."""
+    """The malformed batch, if it exists with that codec."""
     if name in ("garbage", "nothing") and codec == NONE:
         pytest.skip("without a codec, its header is refused: so few bytes cannot hold two records")
     return malformed(name, timestamp=NOW_MS, codec=codec, max_timestamp=NOW_MS + ahead_ms)
@@ -97,7 +97,7 @@ def test_a_plain_topic_takes_each_without_a_walk(name: str, codec: int) -> None:
 @NAMES
 @CODECS
 def test_reading_records_names_the_first_that_is_malformed(name: str, codec: int) -> None:
-    """By its number and its batch, unless all of the batch cannot be decompressed; sound ones come before."""
+    """By its number and its batch, unless the whole batch cannot be decompressed; sound records come before."""
     batch, found = stamped(made(name, codec), 40), []
     with pytest.raises(CorruptMessage) as refused:
         for each in iter_records(batch):

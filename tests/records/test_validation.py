@@ -102,7 +102,7 @@ def test_the_smallest_records_fit() -> None:
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None:
-    """An honest count passes, in turns; one that claims one more, or one less, is refused."""
+    """An honest count passes, in turns; a count that differs by 1 is refused."""
     packed = compress(codec, smallest(5_000))
     calls, turns = walked(with_payload(BASE, packed, codec=codec, count=5_000))
     assert calls >= 2 and turns >= 20
@@ -113,7 +113,7 @@ def test_a_compressed_batch_has_as_many_records_as_it_claims(codec: int) -> None
 
 @pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
 def test_a_batch_that_claims_more_records_than_bytes_is_walked(codec: int) -> None:
-    """And nobody else: compressed batches of ordinary producers cost what they did."""
+    """And no other batch: compressed batches of ordinary producers cost what they did."""
     payload = compress(codec, smallest(100) * 50)
     assert is_walked(with_payload(BASE, payload, codec=codec, count=len(payload) + 1))
     assert not is_walked(with_payload(BASE, payload, codec=codec, count=len(payload)))
@@ -122,7 +122,7 @@ def test_a_batch_that_claims_more_records_than_bytes_is_walked(codec: int) -> No
 
 
 def test_a_header_of_an_honest_client_is_believed() -> None:
-    """Timestamps of the last days, of clocks that are a little ahead, in any order: nothing is walked."""
+    """Timestamps of the last days, of clocks that are a little ahead, in any order: no batch is walked."""
     for newest in (NOW_MS, NOW_MS + 60_000, NOW_MS - 3 * DAY_MS):
         for base in (newest, newest - 30 * DAY_MS, 0):
             assert not is_walked(claimed(base, newest))
@@ -151,7 +151,7 @@ def test_a_header_that_may_lie_by_much_is_walked(base: int, newest: int, codec: 
 
 
 def test_records_are_walked_where_a_topic_bounds_their_times() -> None:
-    """No header shows the smallest timestamp; compacted topics walk anyway, and the default bound costs nothing."""
+    """No header shows the smallest timestamp; compacted topics walk anyway, and the default bound is free."""
     honest = claimed(NOW_MS, NOW_MS)
     assert is_walked(honest, message_timestamp_before_max_ms=HOUR_MS)
     assert is_walked(honest, message_timestamp_after_max_ms=HOUR_MS - 1)
@@ -180,14 +180,14 @@ def test_a_walk_finds_the_largest_timestamp(times: list[int], codec: int) -> Non
 
 
 def claimed(base: int, newest: int, *, codec: int = NONE) -> bytes:
-    """A batch whose header claims these times."""
+    """A batch with a header that claims these times."""
     header = header_of(build_batch(records(2), codec=codec))._replace(base_timestamp=base)
     payload = build_batch(records(2), codec=codec)[HEADER_BYTES:]
     return rebuild_batch(header, payload, count=2, newest_delta=newest - base, horizon_ms=None)
 
 
 def test_a_claim_that_nothing_can_hold_is_refused_before_anything_is_decompressed() -> None:
-    """A number costs nothing to write, and must cost nothing to refuse."""
+    """A number is free to write, and must be free to refuse."""
     laws = LAWS._replace(max_decompressed_bytes=6_999)
     with pytest.raises(InvalidRecord, match="which 6999 plain bytes cannot hold"):
         next(validate_records(header_of(with_payload(BASE, b"x", codec=ZSTD, count=1_000)), b"", laws))
@@ -217,7 +217,7 @@ def test_a_bomb_is_given_up_at_its_limit_and_never_whole_in_memory(codec: int) -
 
 
 def test_a_record_that_spans_many_pieces_is_read_whole() -> None:
-    """Plain bytes come in pieces of 128 KiB; where they end means nothing."""
+    """Plain bytes come in pieces of 128 KiB; their ends are arbitrary."""
     sizes = [1, 131_000, 70, 400_000, 5]
     batch = build_batch([new_record(b"k", b"v" * size, timestamp=NOW_MS) for size in sizes], codec=ZSTD)
     walked(batch, KEYED)
@@ -225,7 +225,7 @@ def test_a_record_that_spans_many_pieces_is_read_whole() -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 300), st.integers(0, 3)), min_size=1, max_size=40))
 def test_what_builders_build_passes(shapes: list[tuple[bool, int, int]]) -> None:
-    """Keys, values and headers of any size, null ones too, checked at once and walked alike."""
+    """Keys, values and headers of any size, null values too, checked at once and walked alike."""
     made = [
         new_record(
             b"k" * size,
@@ -265,7 +265,7 @@ def test_malformed_records_are_refused_for_good(name: str) -> None:
 
 @pytest.mark.parametrize("look", [checked, walked])
 def test_all_records_without_a_key_are_named(look: Callable[[bytes, RecordRules], object]) -> None:
-    """KIP-467: of 100 records ten are at fault, and each is told why."""
+    """KIP-467: of 100 records ten are at fault, and each gets its reason."""
     keyless = [*range(0, 100, 10)]
     with pytest.raises(InvalidRecord, match="10 of 100 records are refused") as caught:
         look(build_batch(records(100, keyless=keyless)), KEYED)
@@ -313,7 +313,7 @@ def test_each_records_timestamp_is_judged(timestamp: int, error: type[KafkaError
 
 
 def test_the_brokers_own_time_is_not_judged() -> None:
-    """Under LogAppendTime what the producer says means nothing, but it must be a timestamp."""
+    """Under LogAppendTime the producer's value is unused, but it must be a timestamp."""
     config = TopicConfig(cleanup_policy=("compact",), message_timestamp_type="LogAppendTime")
     checked(build_batch(records(1, timestamp=2**62)), RecordRules.of(config, NOW_MS))
 

@@ -40,7 +40,7 @@ def test_an_endless_varint_is_corrupt() -> None:
 
 @given(st.integers(64, 69), st.booleans())
 def test_a_varint_of_more_than_64_bits_is_corrupt(bits: int, full: bool) -> None:
-    """Ten bytes hold seventy bits: a number of more than 64 would be written back as another one."""
+    """Ten bytes hold seventy bits: a number of more than 64 would be written back as another number."""
     encoded = bytearray()
     rest = (1 << bits) | (((1 << bits) - 1) if full else 0)
     while rest > 0x7F:

@@ -112,7 +112,7 @@ class FakeHost:
 
 
 class RecordingWaiter:
-    """Remembers what it was told, as a producer and as a fetch."""
+    """Records its notices, as a producer and as a fetch."""
 
     def __init__(self) -> None:
         self.outcome: str | KafkaError | None = None

@@ -38,7 +38,7 @@ def test_a_follower_stops_rather_than_cut_committed_records() -> None:
 
 
 def test_a_replica_that_stopped_leads_once_it_is_elected() -> None:
-    """Its records are those that were acknowledged, and the older copy follows it."""
+    """Its records are the acknowledged records, and the older copy follows it."""
     cluster = ReplicaCluster(size=2)
     with_an_older_leader(cluster)
     with pytest.raises(KafkaStorageError):
@@ -52,7 +52,7 @@ def test_a_replica_that_stopped_leads_once_it_is_elected() -> None:
 
 
 def test_a_replica_that_stopped_looks_again_at_each_leader() -> None:
-    """The next one may have everything; this one has not."""
+    """The next leader may have everything; this leader has not."""
     cluster = ReplicaCluster(isr=(1, 2))
     with_an_older_leader(cluster)
     with pytest.raises(KafkaStorageError):
@@ -109,7 +109,7 @@ def test_with_syncs_left_to_the_kernel_committed_records_are_cut() -> None:
 
 
 def test_a_follower_does_not_begin_anew_before_its_committed_end() -> None:
-    """A leader whose log lies elsewhere altogether: what it answers would drop everything."""
+    """A leader with a log elsewhere altogether: its response would drop everything."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
     cluster.catch_up(1, 2)

@@ -1,4 +1,4 @@
-"""Logs that lost a batch in the middle: such a replica serves nothing bad, counts for nothing, is repaired."""
+"""Logs that lost a batch in the middle: such a replica serves no bad record, does not count, and is repaired."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUES = ["a", "b", "c", "d" * 5_000, "e"]
 
 
 def produced(*values: str, size: int = 2) -> ReplicaCluster:
-    """A cluster whose nodes all hold one batch for each value; the last is not committed yet everywhere."""
+    """A cluster with a batch for each value on all nodes; the last is not committed yet everywhere."""
     cluster = ReplicaCluster(size)
     for value in values:
         cluster[1].produce(value)
@@ -65,7 +65,7 @@ def test_damaged_leader_takes_no_records() -> None:
 
 
 def test_damaged_leader_leaves_the_isr_as_it_is() -> None:
-    """It takes nobody in who has only what is left, and puts nobody out who may have it all."""
+    """It takes in no replica that only has the rest, and drops no replica that may have all."""
     cluster = rotten_leader(size=3)
     cluster.change(isr=(1, 2))
     cluster.registered[3] = registration(3, leaving=True)
@@ -79,7 +79,7 @@ def test_damaged_leader_leaves_the_isr_as_it_is() -> None:
 
 
 def test_follower_is_not_cut_back_to_what_a_damaged_leader_has_left() -> None:
-    """The only sound copy may be the follower's: it keeps it until somebody decides."""
+    """The only sound copy may be the follower's: it keeps it until an operator decides."""
     cluster = produced(*VALUES)
     cluster.change(isr=(1,))
     cluster[1].corrupt_batch(2)
@@ -152,7 +152,7 @@ def test_damaged_log_is_not_trusted_because_it_never_left_the_isr() -> None:
 
 
 def test_trust_won_back_does_not_cover_later_damage() -> None:
-    """Having left the ISR for one damage says nothing of the next."""
+    """Having left the ISR for a first damage does not cover the next."""
     cluster = produced(*VALUES)
     cluster[2].corrupt_batch(1)
     cluster[2].reboot()
@@ -191,7 +191,7 @@ def test_last_isr_member_serves_what_is_sound_and_is_loud() -> None:
 
 
 def test_unclean_election_of_a_damaged_replica_takes_its_log_as_it_is() -> None:
-    """Somebody decided (KIP-460): the records are gone, and it goes on in a new leader epoch."""
+    """An operator decided (KIP-460): the records are gone, and it goes on in a new leader epoch."""
     cluster = produced(*VALUES, size=1)
     cluster[1].corrupt_batch(2)
     cluster[1].reboot()
@@ -215,7 +215,7 @@ def test_unclean_election_counts_even_if_the_replica_did_not_see_the_isr_lost() 
 
 
 def test_unclean_election_of_another_lets_the_damaged_one_follow() -> None:
-    """Its damage ends beyond what the chosen one has: in sync with that one is all it can be."""
+    """Its damage ends beyond the elected replica's log: it can only be in sync with that."""
     cluster = produced(*VALUES)
     log_of(cluster, 2).truncate_to(3)
     cluster.change(isr=(1,), tell=(1,))

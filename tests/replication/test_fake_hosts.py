@@ -21,7 +21,7 @@ HOSTS = (Replicas, FakeHost, LoopHost)
 
 @pytest.mark.parametrize("host", HOSTS, ids=lambda each: each.__name__)
 def test_a_host_answers_every_question(host: type[Any]) -> None:
-    """With the protocol's parameters: a replica cannot tell a fake from the broker."""
+    """With the protocol's parameters: a replica cannot distinguish a fake from the broker."""
     asked = {
         name: each for name, each in vars(ReplicaHost).items() if inspect.isfunction(each) and name[0] != "_"
     }
@@ -59,7 +59,7 @@ class CallsBack:
 
 
 def test_the_fake_host_calls_back_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing calls back into a partition before it returns; both calls come later."""
+    """No call enters a partition before it returns; both calls come later."""
     node, calls = ReplicaNode(1, registrations([1])), CallsBack(monkeypatch)
     calls.ask(node.host, node.partition)
     node.host.flush()

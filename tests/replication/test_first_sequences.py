@@ -1,4 +1,4 @@
-"""A producer's first batch in a partition: its second one, which comes with it, isn't taken for the first."""
+"""A producer's first batch in a partition: its second batch, which comes with it, isn't taken for the first."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_log_that_never_held_a_record_begins_with_sequence_0() -> None:
 
 
 def test_a_sequence_without_a_producer_says_nothing() -> None:
-    """Kafka looks at no sequence of a batch whose producer id is -1."""
+    """Kafka ignores the sequence of a batch with producer id -1."""
     leader = ReplicaCluster(1)[1]
     leader.produce("x", producer=(-1, -1, 17))
     assert leader.partition.log.log_end_offset == 1
@@ -49,7 +49,7 @@ def test_a_producer_whose_records_were_deleted_goes_on_with_any_sequence() -> No
 
 
 def test_a_producer_of_a_topic_that_was_deleted_goes_on_in_its_successor() -> None:
-    """Its client doesn't know that the topic is another one. librdkafka and aiokafka would give up."""
+    """Its client doesn't know that the topic is new. librdkafka and aiokafka would give up."""
     leader = ReplicaCluster(1)[1]
     leader.host.deleted.add(NAME.topic)
     produce(leader, 17)

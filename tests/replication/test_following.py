@@ -30,7 +30,7 @@ def following(node: ReplicaNode) -> FollowerRole:
 
 
 def test_a_follower_appends_what_its_leader_sends_and_learns_the_high_watermark() -> None:
-    """The high watermark comes with the fetch after the one that committed, bounded by the own log end."""
+    """The high watermark comes with the fetch after the commit, bounded by the own log end."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
     cluster.catch_up(1, 2)
@@ -148,7 +148,7 @@ def test_kip_101_scenario_2_replicas_that_both_lost_their_tails_end_up_equal() -
 
 
 def test_kip_279_a_follower_of_a_fast_double_failover_truncates_step_by_step() -> None:
-    """The leader does not know the follower's last epoch, and names a smaller one that the follower does not have."""
+    """The leader does not know the follower's last epoch, and returns a smaller epoch that the follower lacks."""
     cluster = ReplicaCluster()
     cluster[1].produce("a")
     cluster.catch_up(1, 2, 3)
@@ -185,7 +185,7 @@ def test_elections_without_writes_leave_nothing_to_truncate() -> None:
 
 
 def test_a_new_leader_may_answer_for_an_epoch_older_than_all_it_knows() -> None:
-    """An unclean leader with an empty log: the follower gives up what nobody can vouch for, and says so."""
+    """An unclean leader with an empty log: the follower gives up records that no replica can confirm, and says so."""
     cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("a")
     cluster[1].host.flush()
@@ -218,7 +218,7 @@ def test_a_log_that_began_anew_has_left_its_old_epochs_behind() -> None:
 
 
 def test_a_log_whose_leader_epoch_rotted_upwards_is_cut_where_that_begins() -> None:
-    """No CRC covers a batch's leader epoch: nothing that the leader sends could follow one from the future."""
+    """No CRC covers a batch's leader epoch: no later batch of the leader could follow an epoch from the future."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2)
@@ -232,7 +232,7 @@ def test_a_log_whose_leader_epoch_rotted_upwards_is_cut_where_that_begins() -> N
 
 
 def test_an_empty_log_that_diverges_begins_anew() -> None:
-    """All of its records expired: nothing is left to cut but the epoch that it claims."""
+    """All of its records expired: only its claimed epoch is left to cut."""
     cluster = ReplicaCluster(size=2, isr=(1,))
     cluster[1].produce("a")
     cluster.catch_up(1, 2)
@@ -320,7 +320,7 @@ def test_a_follower_that_becomes_leader_counts_only_what_it_has_flushed() -> Non
 
 
 def test_a_new_leader_waits_for_a_fetch_of_its_epoch_before_it_counts_a_follower() -> None:
-    """A follower's report to the old leader proves nothing to the new one."""
+    """A follower's report to the old leader is no evidence for the new leader."""
     cluster = ReplicaCluster()
     cluster[1].produce("a")
     cluster.catch_up(1, 2, 3)
@@ -346,7 +346,7 @@ def test_a_replica_that_restarts_takes_its_checkpointed_high_watermark_but_not_b
 
 
 def test_a_reader_gets_the_same_bytes_from_the_next_leader() -> None:
-    """Records never change: a batch's bytes are those that the first leader stamped."""
+    """Records never change: a batch's bytes are as the first leader stamped them."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
     cluster.catch_up(1, 2)
@@ -359,7 +359,7 @@ def test_a_reader_gets_the_same_bytes_from_the_next_leader() -> None:
 
 
 def test_a_follower_of_a_compacted_topic_asks_again_before_it_believes_in_a_hole() -> None:
-    """Nothing bears it out, and an offset that rotted looks the same: the leader looks before it shows it again."""
+    """A rotten offset looks the same without a witness: the leader checks before it sends it again."""
     cluster = ReplicaCluster(size=2)
     log = cluster[2].partition.log
     log.config = TopicConfig(cleanup_policy=("compact",))

@@ -1,4 +1,4 @@
-"""The leader's side: what commits, what is refused, who is in the ISR."""
+"""The leader's side: commits, refusals, and the ISR."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_replica_outside_the_isr_is_not_waited_for() -> None:
 
 
 def test_the_high_watermark_never_moves_back() -> None:
-    """A follower that comes back with less moves nothing (KIP-207)."""
+    """A follower that comes back with less does not lower it (KIP-207)."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2)
@@ -227,7 +227,7 @@ def test_a_duplicate_waits_for_the_commit_of_its_original() -> None:
 
 
 def test_below_min_isr_acks_all_is_refused_before_the_append_and_acks_1_is_not() -> None:
-    """NOT_ENOUGH_REPLICAS leaves nothing in the log."""
+    """NOT_ENOUGH_REPLICAS leaves no record in the log."""
     cluster = ReplicaCluster(min_isr=2, isr=(1,))
     with pytest.raises(NotEnoughReplicas):
         cluster[1].produce("a")
@@ -237,7 +237,7 @@ def test_below_min_isr_acks_all_is_refused_before_the_append_and_acks_1_is_not()
 
 
 def test_replicas_that_are_being_added_make_no_demands_yet() -> None:
-    """With min.insync.replicas=2 a lone replica serves on while others are added, and then needs one of them."""
+    """With min.insync.replicas=2 a lone replica serves on while others are added, and then needs another in sync."""
     cluster = ReplicaCluster(min_isr=2, isr=(1,))
     cluster.change(adding=(2, 3), tell=(1,))
     cluster[1].produce("a")
@@ -397,7 +397,7 @@ def test_the_proposal_names_the_epochs_that_the_members_fetched_with() -> None:
 
 
 def test_a_proposal_that_is_sent_again_still_names_the_life_that_proved_it() -> None:
-    """KIP-903: who came back with an empty disk meanwhile proved nothing (simulated: wiped, seed 1015)."""
+    """KIP-903: a replica that came back with an empty disk meanwhile has no proof (simulated: wiped, seed 1015)."""
     cluster = ReplicaCluster(isr=(1, 3))
     cluster[2].fetch_from(cluster[1])
     partition = cluster[1].partition
@@ -495,7 +495,7 @@ def test_a_stalled_joiner_holds_the_high_watermark_only_for_the_lag_time() -> No
     ("code", "again"), [(7, True), (41, True), (77, True), (95, False), (74, False), (3, False)]
 )
 def test_a_proposal_with_an_unsure_or_overtaken_answer_goes_on_counting(code: int, again: bool) -> None:
-    """Retried when nobody knows what became of it; when overtaken, the image will tell (KIP-497)."""
+    """Retried while its outcome is unknown; when overtaken, the image will show it (KIP-497)."""
     cluster = ReplicaCluster(isr=(1,))
     cluster[2].fetch_from(cluster[1])
     assert answer(cluster, 1, error_code=code) is again
@@ -552,7 +552,7 @@ def test_consumers_see_what_is_committed_and_replicas_everything() -> None:
 
 
 def test_fetches_are_fenced_by_leader_epoch() -> None:
-    """KIP-320: an older epoch is fenced, a newer one is not known yet."""
+    """KIP-320: an older epoch is fenced, a newer epoch is not known yet."""
     cluster = ReplicaCluster()
     cluster.elect(2)
     cluster.elect(1, tell=(1,))
@@ -598,7 +598,7 @@ def test_a_new_leader_has_what_was_read_though_its_high_watermark_lags() -> None
 
 
 def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
-    """KIP-595/KIP-320: the diverging epoch comes instead of records, and the fetch proves nothing."""
+    """KIP-595/KIP-320: the diverging epoch comes instead of records, and the fetch is no evidence."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2)
@@ -611,7 +611,7 @@ def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
 
 
 def test_a_deletion_is_woken_when_a_followers_log_start_moves_and_when_the_role_changes() -> None:
-    """KIP-107: it waits for the low watermark. A fetch that says the same start again wakes nothing."""
+    """KIP-107: it waits for the low watermark. A fetch with the same start again wakes no waiter."""
     cluster = ReplicaCluster(size=2)
     partition, wakes = cluster[1].partition, list[int]()
     partition.low_watermark_waiters = (lambda: wakes.append(partition.leader_epoch),)
@@ -664,7 +664,7 @@ def test_offsets_by_timestamp_stay_below_the_high_watermark() -> None:
 
 
 def test_delete_records_moves_the_log_start_up_to_the_high_watermark() -> None:
-    """-1 means the high watermark; beyond it nothing may be deleted."""
+    """-1 means the high watermark; records beyond it may not be deleted."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
     cluster.catch_up(1, 2)

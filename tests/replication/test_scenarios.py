@@ -1,7 +1,7 @@
-"""Three replicas, a controller and chance: whatever happens in whatever order, nothing acknowledged is lost or changed.
+"""Three replicas, a controller and chance: in any order of events, no acknowledged record is lost or changed.
 
-Power is lost with everything unsynced, metadata arrives late and at different times, answers of the controller get
-lost, fenced brokers go on as zombies. Invariants are those of Vanlightly's TLA+ models of Kafka replication:
+Power is lost with everything unsynced, metadata arrives late and at different times, responses of the controller get
+lost, fenced brokers go on as zombies. Invariants are from Vanlightly's TLA+ models of Kafka replication:
 NoCommittedRecordLost, ConsistentRead, LogMatching below the high watermark, ReplicationQuorumSuperset.
 """
 
@@ -125,7 +125,7 @@ class ReplicationMachine:
 
     def lose_power(self, node: int, bits: int) -> None:
         self.down.add(node)
-        if bits & 1:  # else the checkpoint is an old one
+        if bits & 1:  # else the checkpoint is old
             self.nodes[node].checkpointed = self.nodes[node].partition.high_watermark
         self.nodes[node].crash()
         if bits & 2:

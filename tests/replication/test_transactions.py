@@ -78,7 +78,7 @@ def test_another_leader_goes_on_in_the_open_transaction_but_asks_anew_for_one_th
 
 
 def test_a_coordinators_batch_needs_a_confirmed_transaction_too() -> None:
-    """Offsets in a transaction have no sequence; a marker whose transaction they missed shuts them out."""
+    """Offsets in a transaction have no sequence; the marker of a transaction that they missed shuts them out."""
     cluster = ReplicaCluster(1)
     cluster.elect(1)
     leader = cluster[1]
@@ -94,7 +94,7 @@ def test_a_coordinators_batch_needs_a_confirmed_transaction_too() -> None:
 
 @pytest.mark.parametrize("ask", ["marker", "coordinated", "verification"])
 def test_only_the_leader_takes_part(ask: str) -> None:
-    """NOT_LEADER_OR_FOLLOWER: the coordinator looks for the new one."""
+    """NOT_LEADER_OR_FOLLOWER: the coordinator looks for the new leader."""
     cluster = ReplicaCluster(2)
     cluster.elect(1)
     follower = cluster[2].partition
@@ -124,7 +124,7 @@ def test_below_min_insync_replicas_nothing_is_written(what: str) -> None:
 
 
 def test_what_follows_a_batch_that_was_not_verified_waits_for_it() -> None:
-    """Its successor would be taken for an unknown producer's first; it is answered as that one was."""
+    """Its successor would be taken for an unknown producer's first batch; it gets the same response."""
     cluster = ReplicaCluster(1)
     cluster.elect(1)
     leader = cluster[1]

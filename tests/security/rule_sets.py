@@ -67,7 +67,7 @@ class RuleSet(NamedTuple):
 
 
 def rule_sets(seed: int, count: int) -> Iterator[RuleSet]:
-    """Yield so many cases, the same ones for a seed."""
+    """Yield so many cases, the same for a seed."""
     chance = Random(seed)
     for _ in range(count):
         # A few types and operations in each case, else few rules concern what is asked.
@@ -127,9 +127,9 @@ def _model(rules: RuleSet, question: Question) -> bool:
 
 
 def _model_of_any(rules: RuleSet, question: Question) -> bool:
-    """Answer as KIP-679 says: some rule that allows is not covered by one that denies; implied operations do not count.
+    """Answer as KIP-679 says: some ALLOW rule is not covered by a DENY rule; implied operations do not count.
 
-    Kafka asks first for a resource of a name that it made up.
+    Kafka asks first for a resource with an invented name.
     """
     if _model(rules, question._replace(name=ANY_NAME)):
         return True
@@ -162,7 +162,7 @@ def _is_about(acl: Acl, name: str) -> bool:
 
 
 def _covers(deny: Acl, allow: Acl) -> bool:
-    """Whether all names of a rule that allows are names of one that denies."""
+    """Return whether a DENY rule matches every name of an ALLOW rule."""
     if deny.is_about_all:
         return True
     if allow.is_about_all:

@@ -84,7 +84,7 @@ def test_answers_are_those_of_the_model_while_rules_come_and_go(acls, asked, lax
 
 @given(st.lists(rules, max_size=12, unique=True), st.lists(questions, min_size=1, max_size=8), st.booleans())
 def test_no_answer_changes_in_one_version_of_a_principals_rules(acls, asked, lax):
-    """The version is all that those look at who keep what follows from answers."""
+    """Caches of derived results check the version only."""
     authorizer = Authorizer(allow_if_no_rule=lax)
     for change in [*({"added": [each]} for each in acls), *({"removed": [each]} for each in acls)]:
         before = [(authorizer.version(each[0]), authorizer.allows(*each)) for each in asked]
@@ -95,7 +95,9 @@ def test_no_answer_changes_in_one_version_of_a_principals_rules(acls, asked, lax
 
 
 def test_a_rule_about_others_is_no_new_version(monkeypatch):
-    """Else each rule of thousands would have everybody look again; very many notes become one about everybody."""
+    """Each rule of thousands would otherwise have every cache checked; very many notes become one note about all
+    principals.
+    """
     authorizer = Authorizer(super_users=["User:root"])
     before = authorizer.version(ALICE)
     authorizer.change(added=[allow(Operation.READ, "t", principal=BOB)])
@@ -128,7 +130,7 @@ def test_a_deny_of_read_leaves_describe():
 
 
 def test_the_verdict_names_its_rule():
-    """An administrator who asks why gets the rule that decided."""
+    """An administrator that asks for the reason gets the rule that decided."""
     rule = deny(Operation.WRITE, "or", PatternType.PREFIXED)
     authorizer = Authorizer([allow(Operation.WRITE, "orders"), rule])
     assert authorizer.verdict(ALICE, HERE, Operation.WRITE, TOPIC, "orders") == (
@@ -226,7 +228,7 @@ def of_many(users):
     ids=["verdict", "verdict-of-a-stranger", "any", "add", "remove"],
 )
 def test_work_is_the_same_with_ten_thousand_rules_as_with_a_hundred(work):
-    """A question costs what concerns who asks, a change what changes."""
+    """A check costs what concerns its principal, a change what changes."""
     few, many = Authorizer(of_many(10)), Authorizer(of_many(1_000))
     for authorizer in (few, many):
         for user in range(10):

@@ -1,4 +1,4 @@
-"""raftlog.security.bearer_tokens: which tokens let in whoever has them (RFC 7519, RFC 8725, KIP-768)."""
+"""raftlog.security.bearer_tokens: which tokens log their bearer in (RFC 7519, RFC 8725, KIP-768)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def verify(token: str, rules: TokenRules = RULES, now_s: float = NOW_S) -> Verif
 
 
 def signed(**claims: Any) -> str:
-    """A token with these claims; None leaves one out."""
+    """A token with these claims; None leaves a claim out."""
     merged = {name: value for name, value in (CLAIMS | claims).items() if value is not None}
     return sign(KEYS["ES256"], "ES256", merged)
 
@@ -70,7 +70,7 @@ def encoded(value: object) -> str:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_each_algorithm_that_is_allowed_is_verified(algorithm: str) -> None:
-    """And its library warns of nothing, not even of the name EdDSA."""
+    """And its library emits no warning, not even for the name EdDSA."""
     key = make_key("RS256" if ALGORITHMS[algorithm] == "RSA" else algorithm, "own")
     token = sign(key, algorithm, CLAIMS)
     with warnings.catch_warnings():
@@ -88,7 +88,7 @@ def test_the_claims_of_user_and_scopes_may_have_other_names() -> None:
 
 
 def test_without_an_expected_issuer_and_audience_any_is_taken() -> None:
-    """As in Kafka, whose settings are optional: the keys alone decide then."""
+    """As in Kafka, which makes its settings optional: the keys alone decide then."""
     for claims in ({"iss": "https://elsewhere", "aud": ["x"]}, {"iss": None, "aud": None}):
         assert verify(signed(**claims), TokenRules()).subject == "alice"
 
@@ -107,7 +107,7 @@ def test_clocks_may_differ_by_the_skew() -> None:
 
 
 def test_a_token_without_kid_is_of_the_only_key_that_fits() -> None:
-    """A JWKS of one key needs no ids; where several fit, nobody guesses."""
+    """A JWKS of one key needs no ids; if several fit, there is no guess."""
     token = jwt.encode({"alg": "ES256"}, dict(CLAIMS), KEYS["ES256"])
     assert verify(token).subject == "alice"
     two = read_jwks(jwks(KEYS["ES256"], make_key("ES256", "another")))
@@ -119,7 +119,7 @@ def test_a_token_without_kid_is_of_the_only_key_that_fits() -> None:
 
 
 def test_an_unsigned_token_is_refused() -> None:
-    """Kafka's default validator takes them (KIP-255); nothing here does."""
+    """Kafka's default validator accepts them (KIP-255); raftlog does not."""
     for algorithm in ("none", "None", "NONE", "nOnE", ""):
         token = f"{encoded({'alg': algorithm, 'kid': 'es256'})}.{encoded(CLAIMS)}."
         assert refusal(token).reason == "algorithm"
@@ -145,7 +145,7 @@ def test_an_algorithm_of_another_type_of_key_is_refused() -> None:
 
 
 def test_an_unknown_key_is_told_apart_from_a_wrong_signature() -> None:
-    """Newer keys may have it, so whoever asked may look again."""
+    """Newer keys may have it, so the caller may look again."""
     assert isinstance(refusal(sign(make_key("ES256", "new"), "ES256", CLAIMS)), UnknownKey)
     wrong = refusal(sign(make_key("ES256", "es256"), "ES256", CLAIMS))
     assert (wrong.reason, isinstance(wrong, UnknownKey)) == ("bad_signature", False)
@@ -225,7 +225,7 @@ def test_a_token_never_outlives_the_calendar() -> None:
     ids=lambda header: repr(header)[:30],
 )
 def test_a_header_that_is_none_is_refused(header: object) -> None:
-    """Nothing is proved of it, so a stranger writes it."""
+    """It is not verified, so a stranger may write it."""
     _, claims, signature = signed().split(".")
     assert refusal(f"{encoded(header)}.{claims}.{signature}").reason == "malformed"
 
@@ -261,7 +261,7 @@ def test_a_token_for_encryption_is_refused() -> None:
 
 
 def test_the_advice_never_repeats_the_token() -> None:
-    """Tokens are passwords: whoever reads the log must not have one."""
+    """Tokens are passwords: the log must not contain them."""
     for token in (
         signed(exp=NOW_S - 100),
         signed(aud="x"),
@@ -298,7 +298,7 @@ def test_a_jwks_that_is_none_is_refused(raw: bytes, says: str) -> None:
 
 
 def test_keys_that_cannot_verify_a_token_are_passed_over() -> None:
-    """Secret ones, weak ones, private ones, those for encryption, and those of curves that no algorithm has."""
+    """Secret keys, weak keys, private keys, encryption keys, and keys of curves without an algorithm."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         weak = RSAKey.generate_key(1024, {"kid": "weak"}).as_dict(private=False)

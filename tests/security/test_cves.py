@@ -246,7 +246,7 @@ REACHING: Final = {
 
 @pytest.mark.parametrize("name", REACHING)
 def test_a_config_that_reads_files_asks_addresses_or_loads_code_keeps_a_node_from_starting(name: str) -> None:
-    """CVE-2024-31141, CVE-2025-27817: nothing of the kind is carried out, so nothing of the kind is taken."""
+    """CVE-2024-31141, CVE-2025-27817: no such feature is implemented, so no such value is accepted."""
     with raises_faults(name):
         load_config({name: REACHING[name]})
 

@@ -41,7 +41,7 @@ quotas = st.dictionaries(
 def naive_quota(
     quotas: dict[Entity, dict[str, float]], key: str, user: str, client_id: str
 ) -> tuple[float, frozenset[str]] | None:
-    """Kafka's table, from the top: the entities as paths, and which names those that share the quota have in common."""
+    """Kafka's table, from the top: the entities as paths, and which names the sharers of the quota have in common."""
     paths = {
         "/".join(
             f"{kind}={'<default>' if name is None else 'name:' + name}" for kind, name in sorted(entity)
@@ -86,7 +86,7 @@ def test_the_most_special_of_eight_levels_holds(
 def test_an_address_has_its_own_quota_or_the_default(
     quotas: dict[Entity, dict[str, float]], host: str
 ) -> None:
-    """KIP-612: nothing of users and client ids matters."""
+    """KIP-612: users and client ids do not matter."""
     own, default = quotas.get(((IP, host),), {}), quotas.get(((IP, None),), {})
     assert quota_for_address(quotas, host) == own.get(CONNECTION, default.get(CONNECTION))
 
@@ -114,7 +114,7 @@ def naive_throttle_s(uses: list[tuple[float, float]], limit: float, now: float, 
 def test_a_rate_throttles_as_kafkas_formula_says(
     steps: list[tuple[int, int]], limit: int, later_ms: int, span: Windows
 ) -> None:
-    """Against a model that forgets nothing; each step is milliseconds and an amount."""
+    """Against a model with full memory; each step is milliseconds and an amount."""
     rate, uses, now = WindowedRate(span), [], 100.0
     for step_ms, amount in steps:
         now += step_ms / 1000
@@ -144,7 +144,7 @@ def test_a_burst_of_ten_seconds_passes_and_more_waits() -> None:
 
 
 def test_a_bucket_saves_up_for_all_windows_and_may_be_overdrawn_once() -> None:
-    """KIP-599: it refills while nothing happens, to the brim and no further."""
+    """KIP-599: it refills while idle, to the brim and no further."""
     bucket = TokenBucket(Windows(), 2.0, 100.0)
     assert (bucket.tokens, bucket.wait_s(2.0, 100.0)) == (22.0, 0.0)
     bucket.use(30)
@@ -174,7 +174,7 @@ def test_a_flood_of_new_names_looks_at_few_rates_for_each_name(monkeypatch: pyte
 
 
 def test_idle_rates_are_dropped_before_rates_in_use() -> None:
-    """A client that used its quota of late is still throttled after a flood of names that used nothing."""
+    """A client that used its quota of late is still throttled after a flood of unused names."""
     rates: Rates[str] = Rates(Windows(), most=10)
     used, _ = rates.add("greedy", 10.0)
     used.use(1_000, 10.0)

@@ -29,7 +29,7 @@ def test_plain_has_user_and_password():
     ],
 )
 def test_other_plain_messages_are_refused(message):
-    """Neither name nor password may be empty, and nothing else may be there. Source: RFC 4616."""
+    """Neither name nor password may be empty, and no further field may follow. Source: RFC 4616."""
     with pytest.raises(SaslAuthenticationFailed):
         parse_plain(message)
 

@@ -21,7 +21,7 @@ def server(mechanism="SCRAM-SHA-256", password="pencil", *, nonce="srv", iterati
 
 
 def log_in(mechanism, password, *, user="user", against=None):
-    """Log in with a client that nobody here wrote; returns whom the server believes it has."""
+    """Log in with an independent client; return the user as the server sees it."""
     client = scramp.ScramClient([mechanism], user, password)
     ours = against or server(mechanism)
     client.set_server_first(ours.first(client.get_client_first().encode()).decode())
@@ -31,7 +31,7 @@ def log_in(mechanism, password, *, user="user", against=None):
 
 
 def test_the_example_of_rfc_7677():
-    """All messages are those of the RFC, byte for byte. Source: RFC 7677, section 3."""
+    """All messages are the RFC's, byte for byte. Source: RFC 7677, section 3."""
     from base64 import b64decode
 
     kept = credential("SCRAM-SHA-256", "pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4_096)
@@ -56,7 +56,7 @@ def test_a_foreign_client_logs_in_with_the_right_password_only(mechanism):
 
 
 def test_an_unknown_user_is_answered_alike_and_refused():
-    """Salt and iterations are the same each time, so that asking again tells nothing."""
+    """Salt and iterations are the same each time, so that a repeated request reveals no more."""
     first = [server().first(b"n,,n=nobody,r=abc") for _ in range(2)]
     assert first[0] == first[1]
     assert first[0].endswith(b",i=4096")

@@ -1,4 +1,4 @@
-"""raftlog.security.scram_client: logs in at our server and at another one, each of which has to prove itself, too."""
+"""raftlog.security.scram_client: logs in at our server and at another, and each has to prove itself, too."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ MECHANISM = "SCRAM-SHA-256"
 USERS = 5_000
 ANSWERS = 2_000
 GUESSED_AT_BEST = 0.65
-"""The share of names that one look at the time tells right; a coin tells half."""
+"""The share of names that a single timing guesses right; a coin guesses half."""
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def first_answers(measure: Callable[[Callable[[], Any]], float]) -> tuple[list[f
 
 
 def calls_of(work: Callable[[], Any]) -> float:
-    """Return how many functions a call comes to, those in C included."""
+    """Return how many functions a call comes to, including functions in C."""
     count = 0
 
     def note(_frame: Any, event: str, _argument: Any) -> None:
@@ -89,7 +89,7 @@ def calls_of(work: Callable[[], Any]) -> float:
 
 
 def test_the_first_answer_takes_the_same_steps_whether_the_user_exists() -> None:
-    """But for the very first answer, which looks at what the others look like, whoever asks."""
+    """Except the very first response, which inspects the others' users, whatever its user."""
     there, missing = first_answers(calls_of)
     assert len(set(there[1:])) == len(set(missing)) == 1
     assert there[1] == missing[0]
@@ -117,7 +117,7 @@ def test_decoy_credentials_are_cached_until_the_credentials_change() -> None:
 
 @pytest.mark.nightly
 def test_the_time_of_the_first_answer_does_not_tell_who_exists() -> None:
-    """The best threshold for the time tells little more than a coin. Three tries: the machine may be busy."""
+    """The best threshold for the time is hardly better than a coin. Three tries: the machine may be busy."""
 
     def seconds(work: Callable[[], Any]) -> float:
         began = time.perf_counter()
@@ -129,7 +129,7 @@ def test_the_time_of_the_first_answer_does_not_tell_who_exists() -> None:
 
 
 def _best_guess(there: list[float], missing: list[float]) -> float:
-    """Return the share of names that the best threshold on the time tells right."""
+    """Return the share of names that the best threshold on the time guesses right."""
     ordered = sorted([(each, 1) for each in there[1:]] + [(each, -1) for each in missing[1:]])
     lead = most = 0
     for _, sign in ordered:

@@ -94,7 +94,7 @@ def close_segment(log: Log) -> None:
 def cleaning_of(
     log: Log, *, now_ms: int = NOW_MS, may_forget: bool = True, map_bytes: int = 1 << 20
 ) -> Cleaning | None:
-    """Return the next cleaning of a log, None if there is nothing to clean."""
+    """Return the next cleaning of a log, None if there is no work."""
     unstable = log.first_unstable_offset
     limit = log.log_end_offset if unstable is None else unstable
     bounds = find_log_to_clean(log, end_limit=limit, now_ms=now_ms)
@@ -116,7 +116,7 @@ def run_steps(steps: OffloadSteps[None]) -> int:
 
 
 def clean(log: Log, **options: Any) -> Cleaning | None:
-    """Clean a log as far as it can be; None if there was nothing to clean."""
+    """Clean a log as far as it can be; None if there was no work."""
     cleaning = cleaning_of(log, **options)
     if cleaning is not None:
         run_steps(cleaning.steps())
@@ -125,7 +125,7 @@ def clean(log: Log, **options: Any) -> Cleaning | None:
 
 
 def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
-    """Every batch from the log start on, read as followers read, from where the one before ended."""
+    """Every batch from the log start on, read as followers read, from the end of the last batch."""
     found: list[tuple[BatchHeader, bytes]] = []
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -139,7 +139,7 @@ def batches_of(log: Log) -> list[tuple[BatchHeader, bytes]]:
 
 
 def records_of(log: Log) -> list[Record]:
-    """Every record that a reader sees who doesn't know of transactions."""
+    """Every record that a reader without transactions sees."""
     return [
         record for header, batch in batches_of(log) if not header.is_control for record in iter_records(batch)
     ]

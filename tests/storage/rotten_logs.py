@@ -185,7 +185,7 @@ def flipped(files: Files, name: str, position: int, bit: int) -> Files:
 
 
 def is_beyond_proof(files: Files, name: str, position: int, how: Opened) -> bool:
-    """Whether a byte is of a leader epoch that nothing on this disk bears out.
+    """Return whether a byte belongs to a leader epoch that this disk cannot confirm.
 
     No CRC covers it. Before the recovery point the epoch checkpoint does, and elsewhere the batches around it; not so
     where an epoch begins, or at the log's end. There the other replicas find it (`refused` in the simulator).

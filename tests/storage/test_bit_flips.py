@@ -1,4 +1,4 @@
-"""One bit of a log's files flips while nothing runs: what is served afterwards is as before, or it is refused."""
+"""A bit of a log's files flips while the node is down: records served afterwards are as before, or refused."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_whichever_byte_of_an_index_rots_no_search_is_misled(kind: str) -> None:
 
 
 def test_an_index_entry_that_leads_beyond_its_offset_is_no_way_there() -> None:
-    """Sorted as ever, it would have a search skip the batches before the one that it points to."""
+    """Sorted as ever, it would have a search skip the batches before its target."""
     files = fill(Random(1))
     name = sorted(name for name in files if name.endswith(".index"))[1]
     entries = [int.from_bytes(files[name][at : at + 4], "big") for at in range(0, len(files[name]), 8)]
@@ -95,7 +95,7 @@ def test_an_index_entry_that_leads_beyond_its_offset_is_no_way_there() -> None:
 
 
 def rot_with_its_copy(disk: SimDisk, path: str) -> None:
-    """Flip a bit of a file, and one of its copy."""
+    """Flip a bit of a file, and a bit of its copy."""
     disk.flip_bit(path, 2)
     disk.flip_bit(path + CHECKSUMS, len(disk.read_file(path + CHECKSUMS)) - 2)
 
@@ -113,7 +113,7 @@ def test_a_damage_mark_that_rotted_is_no_sound_log() -> None:
 
 
 def test_a_truncation_mark_that_rotted_is_no_missing_record() -> None:
-    """It comes back from its copy; if both are wrong no recovery point is believed: nothing counts as lost."""
+    """It comes back from its copy; if both are wrong no recovery point is trusted: no record counts as lost."""
     files = fill(Random(1))
     disk = disk_of(files)
     log = open_log(disk, HOWS[0])
@@ -128,7 +128,7 @@ def test_a_truncation_mark_that_rotted_is_no_missing_record() -> None:
 
 
 def test_aborted_transactions_are_found_again_in_the_records() -> None:
-    """A .txnindex that rotted is made anew, for good, without one of the others."""
+    """A rotten .txnindex is made anew, for good, without any of the others."""
     files = fill(Random(1))
     log = open_log(disk_of(files), HOWS[0])
     aborted = log.aborted_before(log.log_end_offset)

@@ -76,7 +76,7 @@ def test_only_the_newest_record_of_each_key_stays_at_its_offset(log: Log) -> Non
 
 
 def test_the_active_segment_and_what_is_not_stable_is_left_alone(log: Log) -> None:
-    """Nothing at or beyond the last stable offset goes, nor out of the segment that is being written."""
+    """No record goes at or beyond the last stable offset, nor out of the active segment."""
     for number in range(10):
         put(log, (b"k", b"%d" % number))
     close_segment(log)
@@ -131,7 +131,7 @@ def test_a_tombstone_stays_while_a_replica_is_away() -> None:
 
 
 def test_records_of_aborted_transactions_go_and_those_committed_stay(log: Log) -> None:
-    """An aborted value neither shows nor hides an older one."""
+    """An aborted value neither shows nor hides an older value."""
     put(log, (b"k", b"old"), (b"gone", b"old"))
     put(log, (b"k", b"aborted"), (b"new", b"aborted"), producer=(7, 0, 0), transactional=True)
     end(log, 7, commit=False)
@@ -163,7 +163,7 @@ def test_an_open_transaction_holds_up_cleaning_from_its_first_record(log: Log) -
 
 
 def test_a_marker_goes_after_its_horizon_once_nothing_of_its_transaction_is_left() -> None:
-    """Not while a batch of it is there, were it only an emptied one: that would look open for ever."""
+    """Not while a batch of it is there, even an emptied batch: that would look open for ever."""
     log = open_compacted(SimDisk(0), delete_retention_ms=DAY_MS)
     put(log, (b"first of its epoch", b"f"))
     put(log, (b"k", b"t"), producer=(7, 0, 0), transactional=True)
@@ -211,7 +211,9 @@ def test_producers_are_known_after_their_records_are_gone(log: Log) -> None:
 
 
 def test_of_markers_that_ended_what_has_no_sequence_only_a_producers_last_one_is_kept() -> None:
-    """A group's offsets in transactions: a producer that never changes its epoch would else leave one for each."""
+    """A group's offsets in transactions: a producer that never changes its epoch would otherwise leave a marker for
+    each.
+    """
     log = open_compacted(SimDisk(0), delete_retention_ms=0, segment_bytes=10_000)
     put(log, (b"first of its epoch", b"f"))
     for number in range(10):
@@ -234,7 +236,7 @@ def test_of_markers_that_ended_what_has_no_sequence_only_a_producers_last_one_is
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, ZSTD, LZ4])
 def test_a_batch_that_loses_records_is_compressed_as_it_was(codec: int) -> None:
-    """So that no segment outgrows what a segment may be; one that loses none keeps its bytes."""
+    """So that no segment outgrows its limit; a batch that loses no record keeps its bytes."""
     log = open_compacted(SimDisk(0), compression_type="uncompressed")
     put(log, (b"a", b"1"), (b"b", b"2"), (b"c", b"3"), codec=codec)
     put(log, (b"b", b"4"), (b"d", b"5"), codec=codec)
@@ -261,7 +263,7 @@ def test_a_full_map_cleans_what_it_holds_and_the_next_cleaning_goes_on(log: Log)
 
 
 def test_a_key_costs_no_more_memory_than_is_counted_for_it() -> None:
-    """The limit in bytes is one: measured with long keys, at the worst size of a table."""
+    """The limit in bytes holds: measured with long keys, at the worst size of a table."""
     tracemalloc.start()
     try:
         most = 0.0
@@ -328,7 +330,7 @@ def test_a_reader_that_began_before_goes_on_in_what_was_replaced(log: Log) -> No
     assert old.file.pread(old.size, 0) == before
     put(log, (b"k", b"more"))
     close_segment(log)
-    clean(log)  # files of the same name are replaced again before the first ones went
+    clean(log)  # files of the same name are replaced again before the first files went
     assert log.delete_due_files(NOW_MS) == 0
     assert log.delete_due_files(NOW_MS + 60_000) > 0
     assert not [name for name in log.disk.listdir(FOLDER) if name.endswith(".deleted")]
@@ -356,7 +358,7 @@ def test_a_follower_takes_over_a_cleaned_log_with_its_holes(log: Log) -> None:
 
 
 def test_a_log_without_compaction_takes_no_batch_after_a_hole() -> None:
-    """There a batch whose offset jumps is one whose offset has rotted: no CRC covers it."""
+    """There a batch with a jump of its offset has a rotten offset: no CRC covers it."""
     log = open_compacted(SimDisk(0), cleanup_policy=("delete",))
     batch = build_batch([new_record(b"k", b"v", timestamp=1)], base_offset=5, leader_epoch=0)
     with pytest.raises(CorruptMessage):
@@ -438,7 +440,7 @@ def test_the_policies_compact_and_delete_hold_together() -> None:
 
 
 def test_times_are_found_in_a_cleaned_log(log: Log) -> None:
-    """Both indexes are made anew; the newest record is one that is still there."""
+    """Both indexes are made anew; the newest record is still there."""
     for number in range(20):
         put(log, (b"k%d" % (number % 5), b"%d" % number), timestamp=NOW_MS + 10 * number)
     put(log, (b"k0", b"last"), timestamp=NOW_MS - 5)
@@ -480,7 +482,7 @@ class WitnessDisk(SimDisk):
 
 
 def test_the_mark_for_holes_is_durable_before_the_first_hole() -> None:
-    """A real power cut on btrfs left the cleaned segment, whose file had been synced, and not the mark before it."""
+    """A real power cut on btrfs left the cleaned segment, with its file synced, and not the mark before it."""
     log = open_compacted(WitnessDisk(0))
     for number in range(12):
         put(log, (b"k", b"%d" % number))
@@ -631,7 +633,7 @@ EXTREME = 2**63 - 1 - NOW_MS
 def test_a_batch_with_impossible_times_or_offsets_stays_and_stops_nothing(
     log: Log, deltas: tuple[tuple[int, int], ...], codec: int
 ) -> None:
-    """Such batches may be in logs from before they were refused. Their keys outweigh nobody else's."""
+    """Such batches may be in logs from before they were refused. Their keys replace no other keys."""
     forged = []
     for value in (b"v", None):
         batch = with_deltas(*deltas, timestamp=NOW_MS, value=value)

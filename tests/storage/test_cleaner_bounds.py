@@ -37,7 +37,7 @@ def log() -> Log:
 
 
 def peak_of_cleaning(log: Log, **options: int) -> int:
-    """Bytes that a cleaning takes at its worst, with those that a simulated disk keeps for it."""
+    """Bytes that a cleaning takes at its worst, including the bytes in a simulated disk."""
     cleaning = cleaning_of(log, **options)
     assert cleaning is not None
     tracemalloc.start()
@@ -49,7 +49,7 @@ def peak_of_cleaning(log: Log, **options: int) -> int:
 
 
 def test_a_few_small_batches_do_not_keep_all_that_was_read_with_them() -> None:
-    """One in a hundred kilobytes stays: what it was read with goes."""
+    """One batch in a hundred kilobytes stays: the bytes read with it are released."""
     log = open_compacted(SimDisk(0), segment_bytes=64 * MIB)
     for number in range(60):
         put(log, (b"rare %d" % number, b"x"))
@@ -112,7 +112,7 @@ def test_a_batch_that_cannot_be_decompressed_stays_and_holds_nothing_up(log: Log
 
 
 def test_a_full_batch_of_tombstones_gets_its_horizon_and_is_readable(log: Log) -> None:
-    """Each record's time is told anew, relative to the horizon."""
+    """Each record's time is written anew, relative to the horizon."""
     put(log, *((b"key %d" % number, None) for number in range(30)), timestamp=NOW_MS)
     before = [(each.offset, each.timestamp, each.key) for each in records_of(log)]
     close_segment(log)

@@ -52,7 +52,7 @@ def test_truncation_forgets_epochs_that_begin_in_the_cut(
 
 @given(steps=STEPS, start=st.integers(0, 130))
 def test_the_log_starts_advance_keeps_the_epoch_in_force(steps: list[tuple[int, int]], start: int) -> None:
-    """advance_start drops epochs that ended before the new start; the one in force there begins at it."""
+    """advance_start drops epochs that ended before the new start; the epoch in force there begins at it."""
     cache, entries = cache_of(steps)
     cache.advance_start(start)
     older = [entry for entry in entries if entry[1] <= start]
@@ -61,7 +61,7 @@ def test_the_log_starts_advance_keeps_the_epoch_in_force(steps: list[tuple[int, 
 
 
 def test_an_epoch_without_records_gives_way() -> None:
-    """A newer epoch that begins at the same offset replaces one that wrote nothing; an older one is passed over."""
+    """A newer epoch that begins at the same offset replaces an epoch without records; an older epoch is skipped."""
     cache = LeaderEpochs()
     cache.note(1, 0)
     cache.note(2, 10)
@@ -98,7 +98,7 @@ def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
 
 
 def test_a_cut_off_checkpoint_is_refused() -> None:
-    """A checkpoint cut at any byte never passes for a shorter one."""
+    """A checkpoint truncated at any byte never passes for a shorter checkpoint."""
     whole = b"0\n2\n0 0\n4 100\n"
     for length in range(len(whole)):
         with pytest.raises(ValueError):

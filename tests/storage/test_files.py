@@ -32,7 +32,7 @@ def test_more_files_than_descriptors_keep_their_contents(uses: list[int], limit:
 
 
 def test_a_file_in_use_gets_a_second_chance() -> None:
-    """The descriptor of a file used since its last turn is kept before that of one that was not."""
+    """The descriptor of a file used since its last turn is kept before that of an unused file."""
     disk = PooledDisk(SimDisk(0), limit=2)
     hot, cold = disk.open("/data/hot", create=True), disk.open("/data/cold", create=True)
     for number in range(5):

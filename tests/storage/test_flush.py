@@ -22,7 +22,7 @@ def sim_log(disk: SimDisk) -> Log:
 
 
 def test_only_what_was_written_before_the_round_counts(open_log: OpenLog) -> None:
-    """A batch appended while a sync runs is not counted by it; with nothing new there is nothing to sync."""
+    """A batch appended while a sync runs is not counted by it; without new batches there is no sync."""
     log = open_log()
     append(log, b"a")
     ticket = log.begin_flush()
@@ -37,7 +37,7 @@ def test_only_what_was_written_before_the_round_counts(open_log: OpenLog) -> Non
 
 
 def test_a_new_segments_folder_is_synced_before_its_offsets_count() -> None:
-    """After a roll one round syncs both files and then their folder: a power loss right after it loses nothing."""
+    """After a roll one round syncs both files and then their folder: a power loss right after it loses no record."""
     disk = SimDisk(5)
     log = sim_log(disk)
     log.flush()

@@ -1,4 +1,4 @@
-"""The holes that compaction leaves: written down before the first one, never taken for lost records."""
+"""The holes that compaction leaves: recorded before the first hole, never taken for lost records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DELETE = ("delete",)
 
 
 def reopened(log: Log, *, lose_power: bool = False) -> Log:
-    """The log as a start finds it, which knows nothing of its topic's configs."""
+    """The log as a start finds it, without its topic's configs."""
     point = log.recovery_point
     log.disk.crash() if lose_power else log.disk.release()  # type: ignore[attr-defined]
     return open_compacted(log.disk, recovery_point=point, cleanup_policy=DELETE)
@@ -92,9 +92,9 @@ def test_a_segment_that_ends_too_early_is_no_hole() -> None:
 
 
 def test_the_first_batch_of_each_epoch_stays_if_only_as_a_header() -> None:
-    """A replica made from a cleaned log tells others where an epoch began: it must be where it really did.
+    """A replica made from a cleaned log reports where an epoch began: it must be the real start.
 
-    Else one that returns with records that never were committed is not told to cut them.
+    A replica that returns with uncommitted records would otherwise not have to truncate them.
     """
     log = open_compacted(SimDisk(0))
     for epoch in range(5):
@@ -114,7 +114,7 @@ def test_the_first_batch_of_each_epoch_stays_if_only_as_a_header() -> None:
 
 @pytest.mark.parametrize("lose_power", [False, True], ids=["kill", "power"])
 def test_a_log_that_begins_with_a_hole_knows_its_first_epoch_from_there_on(lose_power: bool) -> None:
-    """Too early is safe: who has older records there is told to cut them, rather than to keep them."""
+    """Too early is safe: a replica with older records there truncates them, rather than keeps them."""
     log = open_compacted(SimDisk(0))
     for number in range(12):
         put(log, (b"k", b"%d" % number), leader_epoch=3)
@@ -164,7 +164,7 @@ def cleaned() -> Log:
 
 
 def flip(log: Log, offset: int, bit: int) -> None:
-    """Rot one of the eight low bits of the base offset of the batch at `offset`, in memory and on the disk."""
+    """Rot a low bit of eight of the base offset of the batch at `offset`, in memory and on the disk."""
     segment = log.segments[-1]
     found = segment.locate(offset, cached=False)
     assert found is not None and found[1] == offset
@@ -174,7 +174,7 @@ def flip(log: Log, offset: int, bit: int) -> None:
 @pytest.mark.parametrize("bit", range(8))
 @pytest.mark.parametrize("offset", [10, 13, 19, 20])
 def test_a_base_offset_that_rotted_in_a_log_with_holes_is_never_taken_for_one(offset: int, bit: int) -> None:
-    """Neither a reader nor a follower: whoever goes on until somebody says no has what was there, and nothing else."""
+    """For neither a reader nor a follower: a client that reads on until an error has exactly the true records."""
     log = cleaned()
     flip(log, offset, bit)
     follower = open_compacted(SimDisk(1))
@@ -198,7 +198,7 @@ def test_a_base_offset_that_rotted_in_a_log_with_holes_is_never_taken_for_one(of
 
 
 def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> None:
-    """The last batch of a chunk comes after one: nothing says where it ends. Alone and asked for again it is taken."""
+    """The last batch of a chunk comes after a hole: its end is unknown. Alone and asked for again it is taken."""
     log, follower = cleaned(), open_compacted(SimDisk(1))
     first, last = (
         memoryview(bytes(log.read(each, 1, end_offset=10, cached=False) or b"")) for each in (0, 1)
@@ -217,7 +217,7 @@ def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> Non
 
 
 def test_a_batch_that_rotted_to_reach_into_the_one_before_is_found_by_who_goes_on_there() -> None:
-    """It seems to begin before the offset that was asked for, as batches do for who asks in the middle of one."""
+    """It seems to begin before the requested offset, as batches do for a fetch from their middle."""
     log = cleaned()
     three = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]
     assert put(log, *three) == 21
@@ -229,7 +229,7 @@ def test_a_batch_that_rotted_to_reach_into_the_one_before_is_found_by_who_goes_o
     put(other, (b"x", b"0"), (b"y", b"0"))
     assert put(other, *three) == 23
     put(other, (b"d", b"4"))
-    flip(other, 23, 1)  # 21 to 23: its last record seems to be the one that is wanted
+    flip(other, 23, 1)  # 21 to 23: its last record seems to be the wanted record
     with pytest.raises((CorruptMessage, KafkaStorageError)):
         other.read(23, 150, end_offset=other.log_end_offset)
     assert other.damage is not None and other.damage.offset == 23

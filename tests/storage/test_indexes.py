@@ -25,7 +25,7 @@ def offset_index(steps: list[tuple[int, int]]) -> tuple[OffsetIndex, list[tuple[
 
 @given(steps=STEPS, asked=st.integers(-5, 2100))
 def test_an_offset_is_looked_up_before_its_batch(steps: list[tuple[int, int]], asked: int) -> None:
-    """entry_before gives the last entry whose offset is smaller, else none: the segment's start."""
+    """entry_before gives the last entry with a smaller offset, otherwise none: the segment's start."""
     index, entries = offset_index(steps)
     smaller = [each for each in entries if each[0] < BASE + asked]
     assert index.entry_before(BASE + asked) == max(smaller, default=None)

@@ -102,9 +102,9 @@ def test_appended_batches_are_numbered_and_read_back_over_segments(open_log: Ope
 def test_a_read_gives_whole_batches_from_the_one_that_holds_the_offset(
     data: st.DataObject, counts: list[int], reopen: bool
 ) -> None:
-    """Any offset, size and end: whole batches, at most max_bytes but for a first one, below the end, in one segment.
+    """Any offset, size and end: whole batches, at most max_bytes but for a first batch, below the end, in one segment.
 
-    The offset after the last of them is told too.
+    The offset after the last of them is returned too.
     """
     disk = SimDisk(0)
     log = sim_log(disk, index_interval_bytes=150)
@@ -197,7 +197,7 @@ def test_log_append_time_is_stamped_and_returned(open_log: OpenLog) -> None:
 
 
 def test_a_retry_answers_with_the_originals_offsets_and_writes_nothing(open_log: OpenLog) -> None:
-    """The duplicate of one of the last five batches succeeds with the first one's offsets (KIP-98)."""
+    """The duplicate of any of the last five batches succeeds with the original's offsets (KIP-98)."""
     log = open_log()
     for sequence in range(0, 14, 2):
         append(log, b"a", b"b", producer=(9, 0, sequence))
@@ -212,7 +212,7 @@ def test_a_retry_answers_with_the_originals_offsets_and_writes_nothing(open_log:
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_retries_are_recognised_after_a_restart(open_log: OpenLog, clean: bool) -> None:
-    """All five batches are known again, though a snapshot holds one: the log's end brings the others back."""
+    """All five batches are known again, though a snapshot has a single batch: the log's end brings the others back."""
     log = open_log(segment_bytes=300)
     for sequence in range(8):
         append(log, b"v" * 60, producer=(9, 2, sequence))
@@ -331,8 +331,9 @@ def test_a_full_disk_fails_the_append_and_nothing_else(room: int) -> None:
 
 @pytest.mark.parametrize("known", [0, 2])
 def test_what_follows_a_batch_that_found_no_room_is_refused_like_it(known: int) -> None:
-    """Not as out of order: librdkafka would send what is in flight elsewhere twice; nor in place of it, from a producer
-    that nobody knows yet (found by chaos: disk-trouble, duplicates)."""
+    """Not as out of order: librdkafka would send batches in flight twice; nor in its place, from an unknown producer
+    (found by chaos: disk-trouble, duplicates).
+    """
     disk = SimDisk(3)
     log = sim_log(disk)
     for sequence in range(known):
@@ -393,7 +394,7 @@ def test_a_short_cut_does_not_read_the_whole_segment_back() -> None:
 
 
 def test_a_folder_of_another_topic_is_refused(open_log: OpenLog) -> None:
-    """partition.metadata names the topic id; opening with another one is INCONSISTENT_TOPIC_ID."""
+    """partition.metadata names the topic id; opening with another id is INCONSISTENT_TOPIC_ID."""
     ours, other = UUID(int=77), UUID(int=78)
     open_log(topic_id=ours)
     assert open_log().topic_id == ours
@@ -468,7 +469,7 @@ def test_the_hot_paths_keep_their_call_budget(open_log: OpenLog) -> None:
 
 
 def test_a_log_that_holds_a_batch_which_claims_everything_is_followed_and_recovered() -> None:
-    """Such batches were taken before they were refused: each fills a segment's offsets, and nothing more."""
+    """Such batches were accepted before they were refused: each fills a segment's offsets, and no more."""
     leader, follower = sim_log(SimDisk(0)), sim_log(SimDisk(1))
     for _ in range(3):
         append(leader, b"sound")

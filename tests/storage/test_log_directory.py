@@ -1,4 +1,4 @@
-"""A folder of log.dirs: whose it is, checkpoints, clean-shutdown marker, in Kafka's formats (KIP-858, KIP-966)."""
+"""A folder of log.dirs: its owner, checkpoints, clean-shutdown marker, in Kafka's formats (KIP-858, KIP-966)."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ DELETED = f"t-1.{255:032x}-delete"
 
 
 def test_partition_folders_are_told_from_others(open_directory: Callable[..., LogDirectory]) -> None:
-    """`topic-partition`, where a topic may hold dashes; deleted ones and files are none."""
+    """`topic-partition`, where a topic may hold dashes; not deleted folders and files."""
     directory = open_directory()
     disk = open_directory.disk  # type: ignore[attr-defined]
     for name in ("t-0", "with-dash-3", DELETED, "backup-delete", "t", "-1", "t-x", "t-4-future"):
@@ -197,7 +197,7 @@ def test_topic_ids_have_kafkas_text_form(value: UUID) -> None:
 
 
 def test_a_directory_names_the_processes_that_opened_it(open_directory: Callable[..., LogDirectory]) -> None:
-    """Durably, each before it registers, until the cluster knows a later one (KIP-966)."""
+    """Durably, each before it registers, until the cluster knows a later process (KIP-966)."""
     first, second = UUID(int=1), UUID(int=2)
     directory = open_directory()
     assert directory.incarnations == ()
@@ -214,7 +214,7 @@ def test_a_directory_names_the_processes_that_opened_it(open_directory: Callable
 def test_a_directory_names_the_first_and_the_newest_processes(
     open_directory: Callable[..., LogDirectory],
 ) -> None:
-    """However many could not register since: the first is the one that had."""
+    """However many could not register since: the first is the last that registered."""
     directory = open_directory()
     for number in range(MAX_INCARNATIONS + 5):
         directory.note_incarnation(UUID(int=number))
@@ -224,7 +224,7 @@ def test_a_directory_names_the_first_and_the_newest_processes(
 
 @pytest.mark.parametrize("text", ["x", "AAAA,", "!!", "é"])
 def test_names_that_cannot_be_read_are_none(open_directory: Callable[..., LogDirectory], text: str) -> None:
-    """The directory then passes for an older copy, which loses nothing."""
+    """The directory then passes for an older copy, which loses no record."""
     directory = open_directory()
     directory.note_incarnation(UUID(int=1))
     path, disk = "/data/logs/meta.properties", open_directory.disk  # type: ignore[attr-defined]
@@ -310,7 +310,7 @@ def test_a_directory_of_raftlog_0_3_is_believed_once() -> None:
 
 
 def test_an_identity_that_rotted_with_its_copy_is_refused() -> None:
-    """Without it nobody knows whose the folder is: the error names both files."""
+    """Without it the folder's owner is unknown: the error names both files."""
     disk = SimDisk(0)
 
     def open_() -> None:

@@ -57,7 +57,7 @@ def open_log(disk: SimDisk, recovery_point: int, **config: int) -> Log:
 
 
 def filled(disk: SimDisk, **config: int) -> Log:
-    """Return a log whose transactions were all aborted, checkpointed and flushed, in many segments."""
+    """Return a log with aborted transactions only, checkpointed and flushed, in many segments."""
     log = open_log(disk, 0, **config)
     for number in range(BATCHES // 2):
         put(log, (b"k", b"%d" % number), producer=(7, 0, number), transactional=True)
@@ -145,7 +145,7 @@ def test_files_of_dropped_segments_go_once_the_drop_is_durable() -> None:
     ids=["cut", "anew-behind", "anew-ahead"],
 )
 def test_a_cut_through_several_segments_leaves_no_hole(cut: Callable[[Log], object], ends: list[int]) -> None:
-    """And nothing passes for lost: neither what was cut, nor that the log begins elsewhere."""
+    """And no record counts as lost, neither truncated records, nor records before a later log start."""
 
     def judge(log: Log, why: str) -> None:
         assert_whole(log, why)
@@ -235,7 +235,7 @@ def test_folder_syncs_of_a_cleaning_and_of_drops_are_few() -> None:
 
 
 def test_a_cleaned_segment_takes_the_place_of_several_or_of_none() -> None:
-    """Whichever renames of the exchange are lost: no old segment stays beside the one that has its records."""
+    """Whichever renames of the exchange are lost: no old segment stays beside the segment with its records."""
 
     def small_segments(disk: SimDisk) -> Log:
         log = open_compacted(disk, delete_retention_ms=0)

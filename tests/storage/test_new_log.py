@@ -1,4 +1,4 @@
-"""A new log: few calls of the file system, and the same log as one that was recovered from an empty folder."""
+"""A new log: few calls of the file system, and the same log as from recovering an empty folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_CALLS = 12
 
 
 class CountedDisk:
-    """A disk whose calls are counted."""
+    """A disk that counts its calls."""
 
     def __init__(self, disk: SimDisk) -> None:
         self._disk = disk
@@ -56,7 +56,7 @@ def test_a_new_log_looks_for_nothing_in_its_new_folder() -> None:
 
 @pytest.mark.parametrize("folder_is_there", [False, True])
 def test_a_new_log_is_that_of_an_empty_folder(folder_is_there: bool) -> None:
-    """A power cut right after its folder was made leaves an empty one. Both take records and keep them."""
+    """A power cut right after its creation leaves an empty folder. Both take records and keep them."""
     disk = SimDisk(0)
     if folder_is_there:
         disk.mkdir(FOLDER)

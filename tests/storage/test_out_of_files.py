@@ -76,7 +76,7 @@ def assert_each_once(log: Log) -> None:
 
 @pytest.mark.parametrize("phase", range(3))
 def test_roll_gets_on_though_every_third_file_cannot_be_opened(phase: int) -> None:
-    """An attempt does not open again what an earlier one has written: else one of its files is always the third."""
+    """An attempt does not reopen files that an earlier attempt wrote: the failing file would always be the same."""
     disk = ScarceDisk(lambda number: False)
     log = open_log(disk)
     disk._fails = lambda number: number % 3 == phase
@@ -88,7 +88,7 @@ def test_roll_gets_on_though_every_third_file_cannot_be_opened(phase: int) -> No
 
 @pytest.mark.parametrize("phase", range(3))
 def test_flush_gets_on_though_every_third_file_cannot_be_opened(phase: int) -> None:
-    """Two index files and the folder: an attempt does not open again what an earlier one has synced."""
+    """Two index files and the folder: an attempt does not reopen files that an earlier attempt synced."""
     disk = ScarceDisk(lambda number: False)
     log = open_log(disk)
     assert all(send(log, sequence) for sequence in range(BATCHES))

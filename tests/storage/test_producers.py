@@ -35,7 +35,7 @@ def header_of(
 
 
 def state_of(*batches: BatchHeader) -> ProducerState:
-    """Return the state after some batches, one after the other from offset 100 on."""
+    """Return the state after some batches, in sequence from offset 100 on."""
     state, offset = ProducerState(), 100
     for header in batches:
         assert state.check_sequence(header) is None
@@ -55,7 +55,7 @@ def test_sequences_must_follow_each_other() -> None:
 
 @given(counts=st.lists(st.integers(1, 4), min_size=1, max_size=9))
 def test_each_of_the_last_five_batches_is_recognised(counts: list[int]) -> None:
-    """A retry of one of the last five batches finds its original's offsets; an older one is out of order."""
+    """A retry of any of the last five batches finds its original's offsets; an older batch is out of order."""
     headers, sequence = [], 0
     for count in counts:
         headers.append(header_of(sequence, count))
@@ -157,7 +157,9 @@ def test_idle_producers_expire_by_the_brokers_clock() -> None:
 
 
 def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_committed() -> None:
-    """The first unstable offset is the oldest open transaction's, or an ended one's whose marker is not replicated."""
+    """The first unstable offset is the oldest open transaction's, or that of an ended transaction with an unreplicated
+    marker.
+    """
     state = ProducerState()
     data = header_of(0, 2, attributes=TRANSACTIONAL_BIT)
     state.record(data, 10, 50)
@@ -179,7 +181,7 @@ def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_committ
 
 
 def test_an_operators_abort_fits_only_the_transaction_that_the_operator_was_shown() -> None:
-    """Not one that grew since, nor another one of the same producer: these have a coordinator."""
+    """Neither a transaction that grew since, nor another of the same producer: these have a coordinator."""
     state = state_of(header_of(0, 2, attributes=TRANSACTIONAL_BIT))
     state.check_open_transaction(9, 100, 1, 50)
     for offset, last_sequence, last_timestamp in ((101, 1, 50), (100, 0, 50), (100, 1, 49)):
@@ -212,7 +214,7 @@ def test_a_marker_of_a_bumped_epoch_resets_the_sequence() -> None:
 
 @pytest.mark.parametrize(("epoch", "sequence"), [(0, 1), (1, 0), (5, 0)])
 def test_a_plain_batch_in_an_open_transaction_is_refused(epoch: int, sequence: int) -> None:
-    """A newer epoch would fence the marker: the transaction stayed open, or ended as the next one does."""
+    """A newer epoch would fence the marker: the transaction stayed open, or ended as the next does."""
     state = ProducerState()
     state.record(header_of(0, attributes=TRANSACTIONAL_BIT), 10, 50)
     with pytest.raises(InvalidTxnState):
@@ -244,7 +246,7 @@ def test_a_cut_is_rolled_back_in_memory_while_a_batch_before_it_is_remembered(
 
 
 def test_transactions_are_not_rolled_back_in_memory() -> None:
-    """Only the log can tell where a transaction was open before the cut."""
+    """Only the log shows where a transaction was open before the cut."""
     state = state_of(header_of(0), header_of(1), header_of(2, attributes=TRANSACTIONAL_BIT))
     assert not state.try_truncate(102)
 
@@ -336,7 +338,9 @@ Entry = tuple[str, int]
 
 @given(steps=STEPS)
 def test_replicas_forget_the_same_producers_whatever_happens_to_them(steps: list[Entry]) -> None:
-    """Snapshots, restarts and cuts on one of them: it knows the same ones, in the same order, as who read the log."""
+    """Snapshots, restarts and cuts on one replica: it knows the same producers, in the same order, as a reader of the
+    log.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ProducerState, "default_max_idle_producers", 3)
         log: list[Entry] = []
@@ -396,7 +400,7 @@ def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> No
 @pytest.mark.parametrize("is_first", [True, False])
 @pytest.mark.parametrize("epoch", [0, 1, 3, 1_000])
 def test_a_made_up_epoch_takes_no_place_from_the_right_one(epoch: int, is_first: bool) -> None:
-    """A batch of another epoch was refused, too: the second of the right one's batches is not taken for its first."""
+    """A batch of another epoch was refused, too: the second batch of the right producer is not taken for its first."""
     state = ProducerState()
     for each in (epoch, 2) if is_first else (2, epoch):
         state.note_refused_batch(header_of(0, epoch=each), NotEnoughReplicas())

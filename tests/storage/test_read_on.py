@@ -33,7 +33,7 @@ def batches(records: Buffer) -> list[tuple[int, int]]:
 
 
 def overwrite(log: Log, times: int) -> None:
-    """One segment for each value of one key, and an active one with the last: all others are emptied."""
+    """A segment for each value of a key, and an active segment with the last: all others are emptied."""
     for number in range(times):
         put(log, (b"k", b"%d" % number * 100))
         close_segment(log)
@@ -69,7 +69,7 @@ def test_a_read_without_room_for_the_next_records_still_gets_on(log: Log) -> Non
 
 
 def test_the_end_is_told_by_a_batch_without_records_as_in_kafka(log: Log) -> None:
-    """Nothing follows: the reader gets on to the end of the log."""
+    """No batch follows: the reader gets on to the end of the log."""
     put(log, (b"k", b"old"))
     close_segment(log)
     put(log, (b"k", b"new"))

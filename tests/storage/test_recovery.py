@@ -62,7 +62,7 @@ def overwrite(disk: SimDisk, path: str, position: int, replacement: bytes) -> No
 
 
 def test_a_log_cut_at_every_byte_of_its_tail_keeps_the_whole_batches(tmp_path: Path) -> None:
-    """A file that ends anywhere in its last batches keeps exactly the whole ones, and appends go on from there."""
+    """A file that ends anywhere in its last batches keeps exactly the whole batches, and appends go on from there."""
     disk, content = filled_disk(4, segment_bytes=1 << 20)
     headers = list(iter_headers(content))
     first_cut = headers[-2][0]
@@ -93,7 +93,7 @@ def test_bytes_after_the_last_batch_are_cut(tail: bytes) -> None:
 @given(batch=st.integers(0, 10), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 @example(batch=3, share=11.5 / 122, bit=0)  # a length that grew, in the last batch of a segment
 def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share: float, bit: int) -> None:
-    """One flipped bit before sound batches: nothing of it or after it is served, and the replica is marked.
+    """One flipped bit before sound batches: no batch from there on is served, and the replica is marked.
 
     The leader epoch (bytes 12 to 15) lies outside the CRC: see the next test.
     """
@@ -119,7 +119,7 @@ def test_a_flipped_bit_in_the_middle_is_damage_not_a_torn_tail(batch: int, share
 
 @pytest.mark.parametrize("point", [0, 24])
 def test_a_leader_epoch_that_rots_upwards_is_damage(point: int) -> None:
-    """The checkpoint of epochs tells up to the recovery point; beyond it, the epoch that goes back one batch later."""
+    """The checkpoint of epochs shows it up to the recovery point; beyond it, the epoch that goes back a batch later."""
     disk, _ = filled_disk(segment_bytes=1 << 20)
     disk.flip_bit(FIRST + ".log", 122 + 13)
     disk.remove(FIRST + ".index")
@@ -130,7 +130,7 @@ def test_a_leader_epoch_that_rots_upwards_is_damage(point: int) -> None:
 
 @pytest.mark.parametrize(("position", "offset"), [(122 + 15, 2), (5 * 122 + 15, 10)])
 def test_a_rotten_leader_epoch_is_found_by_its_first_reader(position: int, offset: int) -> None:
-    """No CRC covers it: what the log noted of epochs does, also where the rotten one was possible (epoch 1 to 0)."""
+    """No CRC covers it: the log's notes on epochs do, also where the rotten epoch was possible (epoch 1 to 0)."""
     disk, _ = filled_disk(segment_bytes=1 << 20)
     log = sim_log(disk, segment_bytes=1 << 20)
     log.close(clean=True)
@@ -143,7 +143,7 @@ def test_a_rotten_leader_epoch_is_found_by_its_first_reader(position: int, offse
 
 @pytest.mark.parametrize("at", [0, 7, 8, 11, 12, 15, 40, 90])
 def test_what_rots_in_memory_is_found_when_a_reader_trusts_nothing(at: int) -> None:
-    """Bytes that this process wrote itself are not checked, unless somebody has a reason to."""
+    """Bytes that this process wrote itself are not checked without a reason."""
     log = sim_log(disk := SimDisk(0), segment_bytes=1 << 20)
     for number in range(6):
         append(log, b"value %d" % number, b"v" * 40, leader_epoch=1)
@@ -156,7 +156,7 @@ def test_what_rots_in_memory_is_found_when_a_reader_trusts_nothing(at: int) -> N
 
 
 def test_epochs_that_go_back_in_a_log_whose_checkpoint_is_lost_are_damage() -> None:
-    """A cache that is made anew from the log can be no witness against it; that epochs only grow still tells."""
+    """A cache that is made anew from the log is no evidence against it; that epochs only grow still is."""
     disk, _ = filled_disk(segment_bytes=1 << 20)
     disk.remove(f"{FOLDER}/leader-epoch-checkpoint")
     disk.flip_bit(FIRST + ".log", 122 + 13)
@@ -339,7 +339,7 @@ def test_producers_are_not_replayed_from_a_batch_that_rotted() -> None:
 
 
 def test_batch_that_rotted_is_no_retry() -> None:
-    """The batches before a producer's last are read from the log's end: not this one, whose sequence is another now."""
+    """The batches before a producer's last are read from the log's end: not this one, whose sequence changed."""
     disk, _ = filled_disk()
     overwrite(disk, f"{FOLDER}/00000000000000000008.log", 3 * 122 + SEQUENCE, b"\x63")
     log = sim_log(disk, clean=True)
@@ -350,7 +350,7 @@ def test_batch_that_rotted_is_no_retry() -> None:
 
 
 def test_a_truncation_is_not_taken_for_lost_records() -> None:
-    """After truncate_to below the recovery point the directory's checkpoint may still name the old one."""
+    """After truncate_to below the recovery point the directory's checkpoint may still have the old value."""
     disk, _ = filled_disk()
     log = sim_log(disk, recovery_point=24)
     log.truncate_to(10)
@@ -438,7 +438,7 @@ def test_a_log_that_began_anew_knows_no_producer_of_before() -> None:
 
 
 def test_a_log_that_began_anew_is_not_held_to_its_old_epochs() -> None:
-    """A crash before the next checkpoint: the old epochs on disk would condemn the leader's older ones as damage."""
+    """A crash before the next checkpoint: the old epochs on disk would condemn the leader's older epochs as damage."""
     disk, _ = filled_disk()
     log = sim_log(disk, recovery_point=24)
     log.checkpoint()
@@ -483,7 +483,7 @@ def test_side_files_that_are_lost_or_garbled_are_made_anew(
 
 
 def test_a_segment_of_another_log_in_the_middle_is_cut() -> None:
-    """Segments must follow each other: a missing one in the middle ends the log there, marked as damage."""
+    """Segments must follow each other: a missing segment in the middle ends the log there, marked as damage."""
     disk, content = filled_disk()
     names = [name for name in disk.listdir(FOLDER) if name.endswith(".log")]
     disk.remove(f"{FOLDER}/{names[1]}")
@@ -529,7 +529,7 @@ def test_garbage_in_the_folder_is_left_alone(open_log: OpenLog, tmp_path: Path) 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(garbage=st.binary(min_size=1, max_size=300))
 def test_a_segment_of_garbage_opens_as_an_empty_log(garbage: bytes) -> None:
-    """Opening and reading a `.log` file raise nothing but Kafka errors, whatever it holds."""
+    """Opening and reading a `.log` file raise only Kafka errors, whatever it holds."""
     disk = SimDisk(0)
     disk.mkdir(FOLDER)
     disk.write_file(FIRST + ".log", garbage)

@@ -33,7 +33,7 @@ NOW = NOW_MS + 100 * DAY_MS
 
 
 def test_segments_older_than_retention_ms_go(open_log: OpenLog) -> None:
-    """A segment goes when its largest timestamp is more than retention.ms ago; the log starts at the next one."""
+    """A segment goes when its largest timestamp is more than retention.ms ago; the log then starts at the next."""
     log = filled(open_log, retention_ms=3 * DAY_MS)
     assert log.delete_old_segments(NOW, end_limit=10) == 6
     assert (log.log_start_offset, log.log_end_offset) == (6, 10)
@@ -42,7 +42,7 @@ def test_segments_older_than_retention_ms_go(open_log: OpenLog) -> None:
 
 
 def test_an_empty_cleanup_policy_keeps_all_but_deleted_records(open_log: OpenLog) -> None:
-    """Kafka since 4.2: age and size count for nothing, the log start does."""
+    """Kafka since 4.2: age and size are ignored, the log start is not."""
     log = filled(open_log, retention_ms=3 * DAY_MS, retention_bytes=0, cleanup_policy=())
     assert log.delete_old_segments(NOW + 50 * DAY_MS, end_limit=10) == 0
     log.advance_log_start(4)

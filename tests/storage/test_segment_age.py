@@ -1,4 +1,4 @@
-"""How old a segment is whose batches say little or wrong: retention, rolls and compaction, also after a restart.
+"""The age of a segment with few or wrong timestamps: retention, rolls and compaction, also after a restart.
 
 Source: Kafka's LogSegment (largestTimestamp, timeWaitedForRoll), and what raftlog 0.3.0 stored for stock clients.
 """
@@ -51,7 +51,7 @@ class Machine:
         )
 
     def append(self, log: Log, *, timestamp: int | None = None) -> int:
-        """Append a record, of this moment unless told otherwise; return its offset."""
+        """Append a record, by default of this moment; return its offset."""
         time_ms = self.now_ms if timestamp is None else timestamp
         return append(log, b"v", timestamp=time_ms, now_ms=self.now_ms).base_offset
 
@@ -83,7 +83,7 @@ def machine() -> Machine:
 
 
 def forged(times: tuple[int, ...], *, newest: int) -> bytes:
-    """A batch whose header gives another largest timestamp than its records have; the CRC holds."""
+    """A batch with a header that has another largest timestamp than its records; the CRC holds."""
     batch = build_batch([new_record(None, b"v", timestamp=each) for each in times])
     header: BatchHeader = read_header(batch)
     delta = newest - header.base_timestamp
@@ -179,7 +179,7 @@ def test_a_follower_judges_as_its_leader_does(machine: Machine, odd: Odd) -> Non
 def test_a_file_of_a_clock_that_was_behind_is_as_old_as_the_believed_time(
     machine: Machine, restarts: bool
 ) -> None:
-    """The kernel stamps files by its clock, the log is told the time that the node believes."""
+    """The kernel stamps files by its clock, the log gets the time that the node trusts."""
     log = machine.open()
     machine.disk.wall_clock_ms = lambda: machine.now_ms - 30 * DAY_MS
     machine.append(log, timestamp=-1)
@@ -193,7 +193,7 @@ def test_a_file_of_a_clock_that_was_behind_is_as_old_as_the_believed_time(
 
 
 def test_old_records_that_came_late_go_all_the_same(machine: Machine) -> None:
-    """A file that was modified today says nothing where every header has a timestamp, before and after a restart."""
+    """A file that was modified today is no evidence if every header has a timestamp, before and after a restart."""
     for restarts in (False, True):
         log = machine.open()
         begin = machine.append(log, timestamp=machine.now_ms - 30 * DAY_MS)
@@ -207,7 +207,7 @@ def test_old_records_that_came_late_go_all_the_same(machine: Machine) -> None:
 def test_headers_are_looked_at_a_part_at_a_time_and_once(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    """Until all were looked at the segment stays; a long one would hold up the loop."""
+    """Until all were read the segment stays; a long segment would hold up the loop."""
     log = machine.open()
     for _ in range(10):
         machine.append(log, timestamp=machine.now_ms - 30 * DAY_MS)

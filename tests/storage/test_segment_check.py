@@ -1,4 +1,4 @@
-"""Claims about looking at a segment's bytes: what is sound is told whole, and the first fault with its place."""
+"""Claims about checking a segment's bytes: sound bytes are reported whole, and the first fault with its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOUND = batch(5, count=3) + batch(8) + batch(20, epoch=2)
 
 
 class InMemory:
-    """A segment whose file is in memory."""
+    """A segment with its file in memory."""
 
     def __init__(self, contents: bytes) -> None:
         self._contents = contents
@@ -45,7 +45,7 @@ def test_a_sound_segment_is_told_whole():
 
 @given(st.integers(16, len(SOUND) - 1), st.integers(0, 7))
 def test_no_flipped_bit_behind_the_stamp_passes(position, bit):
-    """The checksum covers all but the first 16 bytes of a batch; a flip there may break the order, or nothing."""
+    """The checksum covers all but the first 16 bytes of a batch; a flip there may be harmless."""
     bad = bytearray(SOUND)
     bad[position] ^= 1 << bit
     starts = [0, len(batch(5, count=3)), len(batch(5, count=3) + batch(8))]

@@ -1,4 +1,4 @@
-"""A cleaning that a crash interrupts: the old segments or the new one, after every single change of the disk."""
+"""A cleaning that a crash interrupts: the old segments or the new segment, after every single change of the disk."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def filled(disk: SimDisk) -> Log:
 
 @pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
 def test_a_crash_at_any_change_of_a_cleaning_leaves_the_old_or_the_new(power: bool) -> None:
-    """Cut before each change in turn: nothing is damaged, every key reads the same, and cleaning goes on."""
+    """Cut before each change in turn: no log is damaged, every key reads the same, and cleaning goes on."""
     expected = table_of(committed_of(filled(SimDisk(0))))
     interrupted = 0
     for changes in range(MOST_CHANGES):

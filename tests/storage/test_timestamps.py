@@ -89,7 +89,7 @@ def sealed(batch: bytearray) -> bytes:
 
 
 def test_a_small_batch_of_very_many_records_is_searched_in_little_memory() -> None:
-    """40,000 records take kilobytes on the disk; the search holds one of them, and what they decompress to."""
+    """40,000 records take kilobytes on the disk; the search holds one record, and the plain bytes."""
     records = [new_record(None, b"", timestamp=1_000)] * 40_000
     log = log_with(build_batch(records, codec=GZIP))
     tracemalloc.start()
@@ -124,7 +124,7 @@ def test_a_record_that_claims_an_offset_outside_its_batch_hides_no_other(zigzag:
 
 
 def test_a_search_goes_no_further_than_to_its_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records behind the one that is looked for are not read."""
+    """The records behind the wanted record are not read."""
     read = 0
     iter_raw = timestamps.iter_raw
 
@@ -141,7 +141,7 @@ def test_a_search_goes_no_further_than_to_its_record(monkeypatch: pytest.MonkeyP
 
 
 def test_a_batch_is_searched_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that decompresses to more than it may, or that claims more records, is found by its header."""
+    """A batch that decompresses to more than it may, or that claims more records, is found by its header."""
     log = log_with(
         build_batch([new_record(None, b"v" * 2_000, timestamp=time) for time in (*range(9), 5)], codec=GZIP)
     )
@@ -164,7 +164,7 @@ def test_records_without_timestamps_have_no_newest_one() -> None:
 
 
 def test_a_header_that_promises_a_time_hides_no_newer_record() -> None:
-    """The time index names the batch of the largest claim, whose records may be older than others."""
+    """The time index names the batch of the largest claim, and its records may be older than others."""
     log = log_with(build_batch([new_record(None, b"v", timestamp=NOW_MS)]))
     batch = bytearray(build_batch([new_record(None, b"liar", timestamp=5)]))
     struct.pack_into(">qq", batch, TIMES_AT, 5, NOW_MS + 5)

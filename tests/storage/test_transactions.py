@@ -175,7 +175,7 @@ def test_a_reader_is_told_of_what_was_aborted_in_what_it_read_and_no_more() -> N
 
 
 class Touched(AbortedTransaction):
-    """Counts who looks."""
+    """Counts reads."""
 
     looks = 0
 

@@ -20,7 +20,7 @@ SEGMENT_BYTES = 1500
 
 
 def rotten(time_index: bytes, back: int) -> tuple[Log, bytes]:
-    """Return a log whose first segment has a wrong time index and a bit that flipped, and its records before offset 6.
+    """Return a log with a wrong time index and a flipped bit in its first segment, and its records before offset 6.
 
     `back`: bytes between that bit and the end of the segment.
     """
@@ -77,7 +77,7 @@ def test_a_cut_after_rot_takes_the_log_for_damaged_there(time_index: bytes) -> N
 
 
 OLD_PRODUCERS = 7
-"""Batches of a producer that goes on; each later one is of a producer of its own."""
+"""Batches of a producer that goes on; each later batch is from a producer of its own."""
 PAIRS = 30
 CUT_AT = 20
 
@@ -123,7 +123,7 @@ def test_a_cut_is_not_misled_by_a_rotten_index(kind: str) -> None:
 
 @pytest.mark.parametrize("batch", [8, 9, 10])
 def test_a_cut_meets_a_rotten_header(batch: int) -> None:
-    """Rot in the last batches before the cut is damage, and the log ends there. Rot after it matters to no one."""
+    """Rot in the last batches before the cut is damage, and the log ends there. Rot after it does not matter."""
     size = len(pairs()[1]) // PAIRS
     for position in range(batch * size, batch * size + HEADER_BYTES):
         disk, content = pairs()
@@ -174,7 +174,7 @@ def test_a_log_in_which_much_has_rotted_is_cut(seed: int) -> None:
 
 
 def test_damage_is_cut_though_there_is_more_of_it_before() -> None:
-    """A reader met the later one, and the time index can be made only of what lies before the earlier one."""
+    """A reader met the later damage, and the time index can be made only from batches before the earlier damage."""
     disk, content = pairs()
     size = len(content) // PAIRS
     with disk.undisturbed():

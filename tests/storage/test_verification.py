@@ -49,7 +49,7 @@ def confirm(state: ProducerState, epoch: int = 0) -> None:
 
 
 def test_a_transaction_begins_only_when_it_was_confirmed() -> None:
-    """Else nobody would ever write the marker that ends it: INVALID_TXN_STATE."""
+    """The marker that ends it would otherwise never be written: INVALID_TXN_STATE."""
     state = ProducerState()
     with pytest.raises(InvalidTxnState):
         write(state, 0)
@@ -64,7 +64,9 @@ def test_a_transaction_begins_only_when_it_was_confirmed() -> None:
 
 
 def test_an_epoch_fences_no_other_until_it_is_confirmed() -> None:
-    """A producer that made one up would shut out the right one, whose epoch is below, while the coordinator is away."""
+    """A producer with an invented epoch would shut out the right producer with a lower epoch, while the coordinator is
+    away.
+    """
     state = ProducerState()
     made_up = state.begin_verification(PRODUCER, 5)
     confirm(state, 0)
@@ -93,7 +95,7 @@ def test_made_up_epochs_take_no_place_from_the_right_one() -> None:
 
 
 def test_a_marker_voids_what_was_confirmed_before_it() -> None:
-    """A batch that was under way while its transaction was aborted would open one that hangs for ever (KAFKA-14402)."""
+    """A batch under way while its transaction was aborted would open a hanging transaction (KAFKA-14402)."""
     state = ProducerState()
     asked = state.begin_verification(PRODUCER, 0)
     assert asked is not None
@@ -104,7 +106,9 @@ def test_a_marker_voids_what_was_confirmed_before_it() -> None:
 
 
 def test_a_marker_leaves_what_is_asked_about_the_next_transaction() -> None:
-    """Since version 2 it has the epoch of the next one, and a quick producer is that far before it comes (KIP-890)."""
+    """Since version 2 it has the epoch of the next transaction, and a quick producer is that far before it comes
+    (KIP-890).
+    """
     state = ProducerState()
     confirm(state)
     write(state, 0)
@@ -116,7 +120,7 @@ def test_a_marker_leaves_what_is_asked_about_the_next_transaction() -> None:
 
 
 def test_each_transaction_of_an_epoch_is_confirmed_by_itself() -> None:
-    """The marker of the first one is the end of its word."""
+    """The marker of the first transaction ends its confirmation."""
     state = ProducerState()
     confirm(state)
     write(state, 0)
@@ -143,7 +147,7 @@ def test_a_producer_of_version_2_begins_with_sequence_0(supports_epoch_bump: boo
 
 
 def test_what_was_confirmed_for_one_epoch_is_nothing_to_another() -> None:
-    """A fenced producer is told so, a newer one asks anew, and the older question is void then."""
+    """A fenced producer gets its error, a newer producer asks anew, and the older request is void then."""
     state = ProducerState()
     old = state.begin_verification(PRODUCER, 3)
     assert old is not None
@@ -168,7 +172,7 @@ def test_a_retry_of_what_is_in_the_log_begins_nothing() -> None:
 
 
 def test_the_same_marker_is_written_once() -> None:
-    """A coordinator that heard no answer asks again; its successor's marker is kept, since it fences the old one."""
+    """A coordinator without a response asks again; its successor's marker is kept, since it fences the former."""
     state = ProducerState()
     confirm(state)
     write(state, 0)

@@ -52,7 +52,7 @@ def test_every_node_sees_all_nodes_once_the_cluster_is_ready(three):
 
 @pytest.mark.parametrize("ask", [Cluster.leader, Cluster.kill_leader])
 def test_leader_of_a_topic_that_does_not_exist_is_an_error_and_creates_none(three, ask):
-    """A slip of the pen: nobody is killed for it, and no topic is there afterwards."""
+    """A typing mistake: no node is killed for it, and no topic is there afterwards."""
     with pytest.raises(ClusterError, match="there is no topic typo"):
         ask(three, "typo")
     assert three.partitions("typo") == {}
@@ -118,7 +118,7 @@ def test_settings_reach_a_node_as_they_were_given(kind: type[Cluster]) -> None:
 
 
 def test_nodes_can_be_given_few_files():
-    """The limit is the process's own hard one, which it cannot raise."""
+    """The limit is the process's own hard limit, which it cannot raise."""
     cluster = Cluster(1)
     cluster.limit_files(700)
     with cluster:
@@ -128,7 +128,7 @@ def test_nodes_can_be_given_few_files():
 
 
 def test_closing_takes_processes_data_and_ports_away():
-    """Nothing is left behind, and closing twice does no harm."""
+    """No process or file is left behind, and closing twice does no harm."""
     cluster = Cluster(1)
     cluster.start()
     pid = cluster.nodes[1].pid
@@ -157,13 +157,13 @@ time.sleep(60)
 
 
 class Closing(socketserver.TCPServer):
-    """Closes each connection at once, so nobody waits for an answer."""
+    """Closes each connection at once, so no client waits for a response."""
 
     allow_reuse_address = True
 
 
 def test_a_node_that_cannot_start_is_reported_with_its_log():
-    """A port in use is a clear error, and it reaches whoever waits for the cluster."""
+    """A port in use is a clear error, which also ends the wait for the cluster."""
     cluster = Cluster(1)
     port = cluster.nodes[1].port
     with Closing(("127.0.0.1", port), socketserver.BaseRequestHandler) as holder:
@@ -203,7 +203,7 @@ def test_what_a_cluster_cannot_do_is_refused_with_what_can(tmp_path):
 
 
 def test_a_cluster_that_cannot_be_made_leaves_nothing_behind(tmp_path, monkeypatch):
-    """Neither its folder, nor the ports of its nodes: nobody has an object to close."""
+    """Neither its folder, nor the ports of its nodes: there is no object to close."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     made: list[Cluster] = []
 

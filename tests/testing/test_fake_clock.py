@@ -1,4 +1,4 @@
-"""A process whose wall clock is wrong from its first look on, for tests of real nodes."""
+"""A process with a wall clock that is wrong from its first reading on, for tests of real nodes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_only_the_wall_clock_of_the_process_is_wrong(tmp_path: Path, days: int) 
 
 
 def test_a_machine_without_the_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A right clock needs nothing."""
+    """A right clock needs no library."""
     monkeypatch.setattr(fake_clock, "PLACES", ())
     assert clock_environment(0) == {}
     with pytest.raises(FileNotFoundError, match="apt install libfaketime"):

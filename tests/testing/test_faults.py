@@ -118,7 +118,7 @@ def three() -> Iterator[Cluster]:
 
 
 def test_what_was_acknowledged_survives_a_power_cut_of_all_nodes(three: Cluster) -> None:
-    """acks=all means synced on every member of the ISR, so a blackout takes nothing that was acknowledged.
+    """acks=all means synced on every member of the ISR, so a blackout loses no acknowledged record.
 
     Disks are slow, so that the first node is soon between a write and its sync, where it dies.
     """
@@ -150,7 +150,7 @@ def stands_still_amid_a_write(cluster: Cluster, node_id: int) -> bool:
 
 
 def test_without_syncs_a_blackout_takes_what_was_acknowledged() -> None:
-    """log.flush.policy=os is Kafka's weaker promise. If this lost nothing, the test above would prove nothing."""
+    """log.flush.policy=os is Kafka's weaker promise. If this lost no record, the test above would be worthless."""
     with Cluster(1, faults=True, settings={"log.flush.policy": "os"}) as cluster:
         make_topic(cluster, "relaxed")
         load = Load(cluster, "relaxed")

@@ -1,4 +1,4 @@
-"""Claims about forked nodes: whoever starts one can't tell it from a process that was started by itself."""
+"""Claims about forked nodes: they look like processes that were started by themselves."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def process_of(cluster: Cluster) -> ForkedProcess:
 
 
 def open_files(process: Path) -> list[str]:
-    """Return what its descriptors are, but for those that it closes meanwhile."""
+    """Return the targets of its descriptors, without descriptors that it closes meanwhile."""
     found = []
     for each in (process / "fd").iterdir():
         with suppress(FileNotFoundError):
@@ -71,7 +71,7 @@ def test_a_forked_node_ends_with_the_exit_code_of_its_kind(cluster: Cluster) -> 
 
 
 def test_a_forked_node_that_is_killed_ends_with_its_signal(cluster: Cluster) -> None:
-    """-9 after kill -9, whoever sends it."""
+    """-9 after kill -9, whatever process sends it."""
     cluster.start()
     os.kill(cluster.nodes[1].pid, signal.SIGKILL)
     assert cluster.nodes[1].wait() == -signal.SIGKILL
@@ -88,7 +88,7 @@ def test_a_forked_node_that_cannot_start_says_why_in_its_log(cluster: Cluster) -
 
 
 def test_a_forked_node_has_what_a_process_of_its_own_has(cluster: Cluster, monkeypatch: Any) -> None:
-    """A session, a command line, an environment, a working directory, and its three streams; nothing of the server."""
+    """A session, a command line, an environment, a working directory, and its three streams; none is the server's."""
     monkeypatch.setenv("CARRIED_OVER", "yes")
     cluster.start()
     node, own = cluster.nodes[1], Path(f"/proc/{cluster.nodes[1].pid}")
@@ -150,7 +150,7 @@ def test_forks_are_not_used_where_other_signals_are_blocked() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_forks_are_not_used_for_another_user() -> None:
-    """Neither the user nor what the kernel allows would be that of whoever starts the node."""
+    """The fork would have neither the caller's user nor its permissions."""
     code = """
 import os
 from raftlog.testing.forked_process import inherited

@@ -23,7 +23,7 @@ from tests.kit.waits import PATIENCE_S, until
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 CYCLES = int(os.environ.get("RAFTLOG_CYCLES", "20"))
-"""Clusters of each kind that are started and closed one after the other, by `make nightly`."""
+"""Clusters of each kind that are started and closed in sequence, by `make nightly`."""
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def read_one(cluster: Cluster, topic: str) -> bytes:
 
 
 def test_stock_clients_write_and_read_and_a_restart_keeps_it(cluster: InProcessCluster) -> None:
-    """The node is a real one: real sockets, real files."""
+    """The node is real: real sockets, real files."""
     cluster.create_topic("orders", partitions=2)
     assert len(cluster.partitions("orders")) == 2
     send(cluster, "fruit", "pear")
@@ -99,7 +99,7 @@ def test_what_a_thread_cannot_do_is_refused_in_words(cluster: InProcessCluster) 
     [({"num.partitions": "-3"}, "num.partitions"), ({"log.dirs": "/proc/nowhere"}, "/proc/nowhere")],
 )
 def test_a_node_that_cannot_start_says_why(settings: dict[str, str], reason: str) -> None:
-    """As one in a process does."""
+    """As a node in a process does."""
     cluster = InProcessCluster(settings=settings)
     with pytest.raises(ClusterError, match="node 1 ended while starting") as caught:
         cluster.start()
@@ -175,7 +175,7 @@ class Left:
         )
 
     def nothing(self) -> bool:
-        """Whether nothing is there that was not before; what clients of earlier tests had may go meanwhile."""
+        """Return whether no new resource is there; resources of earlier tests' clients may go meanwhile."""
         self.now = self._look()
         return self.now <= self.before
 

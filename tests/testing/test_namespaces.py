@@ -1,4 +1,4 @@
-"""Claims about the place of network namespaces: a whole cluster in it, and nothing left of it in the end."""
+"""Claims about the testbed of network namespaces: a whole cluster in it, and no leftovers in the end."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ MOMENT_S = 0.5
 
 
 class Ends:
-    """A UDP socket on each host, and one where the clients are (0)."""
+    """A UDP socket on each host, and a socket for the clients (0)."""
 
     def __init__(self, network: Network) -> None:
         self.sockets: dict[int, socket.socket] = {}
@@ -43,7 +43,7 @@ class Ends:
             self.sockets[where].settimeout(MOMENT_S)
 
     def arriving(self, source: int, target: int, count: int = 1, *, surely: int | None = None) -> int:
-        """Return how many of so many packets arrive; beyond those that `surely` do (all) none is awaited for long."""
+        """Return how many of so many packets arrive; beyond the `surely` (all) expected it does not wait long."""
         surely = count if surely is None else surely
         self.sockets[source].settimeout(PATIENCE_S)  # a busy machine's kernel is slow to take them
         for _ in range(count):
@@ -84,7 +84,7 @@ def test_a_cut_is_one_way_and_no_concern_of_clients(network: Network, ends: Ends
 
 
 def test_a_lossy_link_loses_about_its_share(network: Network, ends: Ends) -> None:
-    """Half of what goes one way, nothing of what goes the other way, and nothing once healed."""
+    """Half of the packets in one direction, none in the other, and none once healed."""
     ends.arriving(1, 2)
     network.slow(1, 2, delay_s=0, loss=0.5)
     assert 60 < ends.arriving(1, 2, count=200, surely=60) < 140

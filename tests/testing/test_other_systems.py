@@ -70,7 +70,7 @@ USE = """
 
 @pytest.mark.parametrize("kind", ["InProcessCluster", "Cluster"])
 def test_a_cluster_needs_nothing_that_only_linux_has(kind: str) -> None:
-    """Neither /proc, nor its sync, kernel syncs, pidfds and clocks; a node in the process, and one that is started."""
+    """Neither /proc, nor its sync, kernel syncs, pidfds and clocks; a node in the process, and a started node."""
     program = textwrap.dedent(HIDE) + textwrap.dedent(USE.replace("ClusterKind", kind))
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -93,7 +93,7 @@ def test_macos_syncs_through_the_cache_of_the_drive(tmp_path: Path, monkeypatch:
 def test_macos_syncs_as_far_as_a_file_system_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """One of a network has no F_FULLFSYNC (Go falls back as well); a sync that failed is never repeated."""
+    """A network file system has no F_FULLFSYNC (Go falls back as well); a failed sync is never repeated."""
     synced: list[int] = []
 
     def refuse(_descriptor: int, _command: int) -> None:
@@ -138,7 +138,7 @@ def test_keys_are_read_without_a_memfd(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_ports_that_cannot_be_held_are_only_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On BSD nobody can bind to a port that another socket is bound to, listening or not."""
+    """On BSD no process can bind to a port that another socket is bound to, listening or not."""
     monkeypatch.setattr(ports, "_IS_HOLDABLE", False)
     held = ports.HeldPorts(3)
     assert len(held.ports) == 3

@@ -35,7 +35,7 @@ OTHER_PLUGINS = ("schemathesis", "hypothesispytest", "anyio")
 
 
 def run_pytest(folder: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a file of tests that has nothing of this repository in reach but what is installed."""
+    """Run a file of tests with no part of this repository in reach but the installed package."""
     (folder / "test_it.py").write_text(textwrap.dedent(PRODUCE) + textwrap.dedent(test))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment["PYTEST_ADDOPTS"] = " ".join(f"-p no:{each}" for each in OTHER_PLUGINS)
@@ -102,7 +102,7 @@ def test_tests_get_the_sessions_cluster_with_names_of_their_own(tmp_path):
 
 
 def test_workers_share_one_cluster(tmp_path):
-    """With pytest-xdist one cluster is started, and it lives until the last worker is done; then nothing is left."""
+    """With pytest-xdist one cluster is started, and it lives until the last worker is done; then all is gone."""
     ended = run_pytest(
         tmp_path,
         """
@@ -347,7 +347,7 @@ def test_a_cluster_that_is_not_there_ends_the_session_with_its_address(tmp_path)
 
 
 def test_a_cluster_that_is_there_is_used(tmp_path):
-    """--raftlog-bootstrap starts nothing."""
+    """--raftlog-bootstrap starts no cluster."""
     with Cluster(1) as cluster:
         ended = run_pytest(
             tmp_path,
@@ -387,7 +387,7 @@ def test_a_testcontainer_is_replaced_by_its_import():
 
 
 def test_a_testcontainer_is_where_it_is_whatever_variables_say(tmp_path: Path):
-    """Examples for KRaft set the folder and the listeners: a second container must not find the first one's data."""
+    """Examples for KRaft set the folder and the listeners: a second container must not find the first's data."""
     for _ in range(2):
         kafka = KafkaContainer().with_kraft().with_name("kafka").with_network_aliases("kafka")
         kafka.with_envs(
@@ -423,7 +423,7 @@ def test_variables_of_kafkas_images_have_signs_other_than_dots():
 
 
 def test_a_testcontainer_that_is_started_again_is_one_node():
-    """The first one would run until the tests end."""
+    """The first node would run until the tests end."""
     with KafkaContainer().start() as kafka:
         host, _, port = kafka.get_bootstrap_server().rpartition(":")
         assert view_cluster(host, int(port)).broker_ids
@@ -445,7 +445,7 @@ async def test_a_cluster_is_an_async_context_manager_too():
 
 
 def test_nothing_is_imported_before_a_fixture_is_used():
-    """Everyone who has raftlog installed pays for the plugin at each start of pytest."""
+    """Every user of raftlog pays for the plugin at each start of pytest."""
     script = (
         "import pytest, sys; before = set(sys.modules); import raftlog.testing.plugin;"
         "print(sorted(set(sys.modules) - before))"

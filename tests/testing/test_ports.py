@@ -23,7 +23,7 @@ def test_held_ports_are_listened_on_by_a_node_and_by_no_one_else():
 
 
 def test_a_port_where_nobody_listens_refuses():
-    """A held port is not a listening one: a dead node must look dead."""
+    """A held port does not listen: a dead node must look dead."""
     held = HeldPorts(1)
     try:
         with socket.socket() as client:

@@ -41,7 +41,7 @@ class FakeProcesses:
         return Wait("they meet", seen=lambda: self.state, signs=lambda: self.signs, clock=lambda: self.now_s)
 
     def stalls_after(self, wait: Wait, each_second: Callable[[int], None] = lambda _: None) -> int:
-        """Return after how many seconds nothing counts as progress any more; at most three times LIFE_S."""
+        """Return the seconds after which no event counts as progress any more; at most three times LIFE_S."""
         for second in range(int(3 * LIFE_S)):
             each_second(second)
             try:
@@ -60,7 +60,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> FakeProcesses:
 
 
 def test_wait_ends_when_nothing_moves_for_a_minute(processes: FakeProcesses) -> None:
-    """And it says what was waited for, for how long nothing moved, and what was seen last."""
+    """And the error has the condition, the time without progress, and the last state."""
     assert processes.stalls_after(processes.wait()) == STALL_S
     assert processes.said == "they meet: no progress for 60 of 60 s; last seen: asleep"
 
@@ -113,7 +113,7 @@ def test_signs_of_life_count_anew_after_each_change_of_state(processes: FakeProc
 def test_time_in_which_the_waiting_process_itself_stood_still_does_not_count(
     processes: FakeProcesses,
 ) -> None:
-    """A suspended machine, or a harness that was stopped, has seen nothing; that is not the cluster's fault."""
+    """A suspended machine, or a stopped harness, has seen no progress; that is not the cluster's fault."""
     wait = processes.wait()
     wait.pause()
     processes.now_s += 3600.0
@@ -168,7 +168,7 @@ def test_wait_without_any_process_ends_soon(monkeypatch: pytest.MonkeyPatch) -> 
 def test_signs_tell_who_lives_who_stands_still_and_what_was_printed(
     monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
-    """Of children and their children; CPU time is summed up; who is young counts as nobody, as it may be a question."""
+    """Of children and their children; CPU time is summed up; young processes do not count, as they may be requests."""
     program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])"
     log = tmp_path / "log"
     with log.open("w") as out:

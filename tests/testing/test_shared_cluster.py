@@ -26,7 +26,7 @@ class FakeCluster:
 
 
 def test_the_owner_closes_it_only_after_the_last_user(tmp_path):
-    """A worker whose tests are done waits for the others before it takes the cluster down."""
+    """A worker with no more tests waits for the others before it takes the cluster down."""
     seen: list[str] = []
     owner_in, owner_may_leave, user_in, user_may_leave = Event(), Event(), Event(), Event()
 
@@ -51,7 +51,7 @@ def test_the_owner_closes_it_only_after_the_last_user(tmp_path):
 
 
 def test_a_process_that_comes_after_the_owner_starts_a_new_cluster(tmp_path):
-    """Nobody is given the address of a cluster that is gone."""
+    """No process gets the address of a cluster that is gone."""
     seen: list[str] = []
     for _ in range(2):
         with shared_cluster(tmp_path, lambda: FakeCluster(seen)):

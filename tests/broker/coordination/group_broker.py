@@ -43,7 +43,7 @@ BROKER = BrokerState(1, 5, UUID(int=1), (Endpoint("PLAINTEXT", "b1", 9092),), fe
 
 
 class LoopHost:
-    """A stand-in for the broker of a partition: it flushes (unless told not to) and wakes, a turn later."""
+    """A stand-in for the broker of a partition: by default it flushes, and wakes waiters a turn later."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
@@ -129,7 +129,7 @@ class GroupBroker:
         self.asker: int | None = None
         self.connection: Any = None
         """The connection on which requests come; None: this broker asks itself."""
-        """The broker that asks, if it is one."""
+        """The requesting broker, or None for other clients."""
         config = NodeConfig(node_id=1, **{"group_initial_rebalance_delay_ms": 0, **settings})
         self.broker = BrokerContext(
             SimEnv(host), config, lambda: self.image, self.submit, self.replicas  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def test_a_request_waits_for_markers_so_long_at_most() -> None:
 
 
 def test_a_producer_that_takes_an_open_id_is_answered_at_once() -> None:
-    """The transaction of the one before is aborted meanwhile."""
+    """The transaction of its predecessor is aborted meanwhile."""
 
     async def scenario(node: TransactionBroker) -> None:
         before = await begin(node, T0)
@@ -58,7 +58,7 @@ def test_a_producer_that_takes_an_open_id_is_answered_at_once() -> None:
 
 
 def test_an_end_that_is_asked_for_again_is_answered_once_the_markers_are_written() -> None:
-    """The first answer was lost, and the partitions are still being told."""
+    """The first response was lost, and the markers are still being written."""
 
     async def scenario(node: TransactionBroker) -> None:
         producer = await begin(node, T0)

@@ -213,7 +213,7 @@ def test_requests_wait_until_the_partition_is_read_back() -> None:
 
 
 def test_a_broker_that_lost_the_partition_says_so() -> None:
-    """NOT_COORDINATOR for those who wait and those who come; the next leadership reads everything back."""
+    """NOT_COORDINATOR for waiting and new requests; the next leadership reads everything back."""
 
     async def scenario(node: GroupBroker) -> None:
         await node.groups.commit(commit_of(1))
@@ -308,7 +308,7 @@ def test_a_paused_broker_does_not_throw_its_members_out() -> None:
 
 
 def test_a_deleted_topic_takes_its_offsets_along() -> None:
-    """Also one that was made again under the same name."""
+    """Also if a topic with the same name was created since."""
 
     async def scenario(node: GroupBroker) -> None:
         other = TopicState("u", TOPIC.topic_id, (PartitionState((1,), (1,), 1),))
@@ -335,7 +335,7 @@ async def test_a_shard_that_fails_says_so_rather_than_loading_for_ever() -> None
 
 
 def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten thousand in one partition are a tenth of a second's work; nobody is answered before the last one is in."""
+    """Ten thousand in one partition take a tenth of a second; every request waits until the last group is read."""
     loaded: list[tuple[int, int]] = []
     load = GroupCoordinator.load
 
@@ -358,7 +358,7 @@ def test_very_many_groups_are_taken_over_in_turns(monkeypatch: pytest.MonkeyPatc
 
 
 def test_all_partitions_together_are_swept_in_slices() -> None:
-    """A broker that leads fifty partitions looks at no more groups in one tick than one that leads one."""
+    """A broker that leads fifty partitions looks at no more groups in one tick than with one partition."""
 
     async def scenario(node: GroupBroker) -> None:
         for number in range(GROUPS_PER_SWEEP + 100):
@@ -448,7 +448,7 @@ def test_a_batch_of_very_many_offsets_is_read_back_in_turns(monkeypatch: pytest.
 
 
 def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
-    """Else a topic made again under that name would be read from the old one's offset: records skipped."""
+    """A new topic with that name would otherwise be read from the old topic's offset: records would be skipped."""
 
     async def scenario(node: GroupBroker) -> None:
         await node.groups.commit(commit_of(1))
@@ -469,7 +469,7 @@ def test_a_topic_deleted_while_offsets_are_read_back_takes_them_along() -> None:
 
 
 def test_the_offsets_topic_stays_small_under_commits_and_is_read_back_with_its_holes() -> None:
-    """Thousands of commits of a few groups: what is kept is their last, whoever coordinates next."""
+    """Thousands of commits of a few groups: the last commit of each is kept, whichever broker coordinates next."""
 
     async def scenario(node: GroupBroker) -> None:
         config = TopicConfig(cleanup_policy=("compact",), segment_bytes=4_000, delete_retention_ms=0)

@@ -42,7 +42,7 @@ class CountingCoordinator:
 
 
 def survey_of(node: TransactionBroker, known: Any) -> TransactionSurvey:
-    """One that asks this broker, which coordinates all."""
+    """Return a survey that asks this broker, the coordinator of all ids."""
     node.broker.transactions = known
     links = BrokerLinks(node.broker.env, 1, None, partial(serve_own, node.broker))  # type: ignore[arg-type]  # no others
     node.broker.links = links

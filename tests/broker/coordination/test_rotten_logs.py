@@ -1,4 +1,4 @@
-"""Rot in the header of a batch that a coordinator reads back: it knows what it knew, or it coordinates nothing."""
+"""Rot in the header of a batch that a coordinator reads back: it keeps its state, or it coordinates no group."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ CONFIG = TopicConfig(segment_bytes=400)
 
 
 class RottenLogHost(LoopHost):
-    """A stand-in for the broker of a partition whose log is damaged."""
+    """A stand-in for the broker of a partition with a damaged log."""
 
     def log_damaged(self, partition: Partition) -> None:
-        """Nothing is repaired."""
+        """Damage is not repaired."""
 
 
 class GroupStory:
@@ -59,7 +59,7 @@ class TransactionStory:
 
 
 async def read_back(node: Any, story: Any) -> Any:
-    """Return what the coordinator knows once it has read its log back, None where it coordinates nothing."""
+    """Return the coordinator's state after it has read its log back, None if it coordinates no group."""
     deadline = node.loop.time() + PATIENCE_S
     while node.loop.time() < deadline:
         try:

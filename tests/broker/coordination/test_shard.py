@@ -66,7 +66,7 @@ def test_what_could_not_be_read_back_is_read_again(
 
 
 def test_a_leader_that_takes_its_role_late_is_read_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many replicas are made one after the other; the metadata that names this broker may not change again."""
+    """Many replicas are made in sequence; the metadata that names this broker may not change again."""
 
     async def scenario(node: TransactionBroker) -> None:
         await begin(node, T0)
@@ -87,7 +87,9 @@ def test_a_leader_that_takes_its_role_late_is_read_back_at_once(monkeypatch: pyt
 
 
 def test_very_many_ids_are_taken_over_in_turns() -> None:
-    """As they are read back: others get the loop meanwhile, and outcomes are told once somebody is there to hear."""
+    """While they are read back: other work gets the loop meanwhile, and outcomes are sent once a client can receive
+    them.
+    """
     known = [_prepared(number) for number in range(1_000)]
 
     async def scenario(node: TransactionBroker) -> None:
@@ -163,7 +165,7 @@ async def listed(node: TransactionBroker) -> tuple[int, set[str]]:
 
 
 def test_groups_that_can_be_read_are_listed_and_their_offsets_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a partition that cannot be read nobody here is the coordinator, nor ends a transaction in it."""
+    """For a partition that cannot be read this broker is not the coordinator, and ends no transaction in it."""
     real = CoordinatorShard._read_back
 
     async def read_back(shard: Any, *args: Any) -> Any:

@@ -24,10 +24,10 @@ from tests.broker.coordination.transaction_broker import TransactionBroker, run_
 
 STUCK = 1
 NAMES = [next(name for name in "abcdefgh" if partition_for(name, 2) == index) for index in (0, 1)]
-"""An id in the partition that commits, and one in the other."""
+"""An id in the partition that commits, and an id in the other partition."""
 
 FOLLOWER = NAMES[0] * 3
-"""Another one in the partition that commits."""
+"""Another id in the partition that commits."""
 
 TIMED_OUT = 7
 
@@ -86,7 +86,7 @@ def test_markers_that_are_not_committed_in_time_are_answered_so_and_the_others_w
 
 
 def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
-    """Its own transaction waits; one that was told in the same request is complete, and so are those that follow."""
+    """Its own transaction waits; another in the same request is complete, and so are later transactions."""
 
     async def scenario(node: TransactionBroker) -> None:
         ask_for_real(node)
@@ -112,7 +112,7 @@ def test_a_marker_that_cannot_be_committed_holds_up_no_other() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [5000, 60_000])
 def test_an_id_whose_partition_cannot_commit_holds_up_the_verification_of_no_other(timeout_ms: int) -> None:
-    """Asked about in one request: one is told to ask again, and the other that its partition was added."""
+    """In a single request: the response for the first id is retriable, and for the second its partition was added."""
 
     async def scenario(node: TransactionBroker) -> None:
         ask_for_real(node)

@@ -1,4 +1,4 @@
-"""Offsets of a topic that was deleted never meet the topic that has its name now, whoever coordinated meanwhile."""
+"""Offsets of a deleted topic never apply to a new topic with its name, whichever broker coordinated meanwhile."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated_go(found: 
         node.publish(topics=NEW)
         assert await offsets(node) == {}
         assert await commit(node, 8, (1, 3, "")) == [0]
-        node.publish(leader=2, topics=OLD)  # as it never is: who reads back takes all that has no tombstone
+        node.publish(
+            leader=2, topics=OLD
+        )  # as it never is: reading back takes every record without a tombstone
         await take_over(node, OLD)
         assert set(await offsets(node)) <= {1}
 
@@ -109,7 +111,7 @@ def test_a_deletion_that_is_old_news_takes_no_offset_of_the_topic_that_is_there(
 
 
 def test_an_offset_that_does_not_say_its_topics_id_is_believed() -> None:
-    """Records from before ids were written, and those that say when they expire."""
+    """Records from before ids were written, and records with an expiry time."""
 
     async def scenario(node: GroupBroker) -> None:
         await node.groups.commit(commit_of(None))

@@ -199,7 +199,7 @@ def test_a_marker_follows_the_leader_and_a_deleted_partition_needs_none() -> Non
 
 
 def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_deleted() -> None:
-    """A new coordinator may know of its leadership before it knows of a topic, whose marker must not be lost."""
+    """A new coordinator may know of its leadership before it knows a topic, and its marker must not be lost."""
 
     async def scenario(node: TransactionBroker) -> None:
         producer = await begin(node, T0)
@@ -216,7 +216,7 @@ def test_a_partition_that_the_metadata_does_not_have_yet_is_not_taken_for_delete
 
 
 def test_a_partition_that_gets_a_leader_hears_at_once_however_many_had_none_before() -> None:
-    """The moments between two leaders are the ones in which producers wait."""
+    """Producers wait in exactly these moments between two leaders."""
 
     async def scenario(node: TransactionBroker) -> None:
         for _ in range(2):
@@ -294,7 +294,7 @@ def test_an_outcome_is_told_by_the_next_coordinator() -> None:
 
 
 def test_a_transaction_whose_time_is_up_is_aborted_at_its_partitions() -> None:
-    """With the epoch above that of its producer, who is fenced."""
+    """With an epoch above its producer's, so the producer is fenced."""
 
     async def scenario(node: TransactionBroker) -> None:
         producer = await node.transactions.init_producer(InitProducerId("x", 2_000))
@@ -364,7 +364,7 @@ def test_ids_are_listed_only_when_all_partitions_are_read_back() -> None:
 
 
 def test_version_2_goes_through_the_log_as_well() -> None:
-    """A client of version 2 is told something that survives a failover."""
+    """A response to a client of version 2 survives a failover."""
 
     async def scenario(node: TransactionBroker) -> None:
         version = ClientTransactionVersion.TV_2
@@ -381,7 +381,9 @@ def test_version_2_goes_through_the_log_as_well() -> None:
 
 
 def test_the_topic_of_transactions_stays_small_and_is_read_back_with_its_holes() -> None:
-    """Hundreds of transactions of a few ids leave their last states, whoever coordinates next; one is open."""
+    """Hundreds of transactions of a few ids leave their last states, including an open transaction, for any next
+    coordinator.
+    """
 
     async def scenario(node: TransactionBroker) -> None:
         for partition in node.replicas.partitions.values():
@@ -445,7 +447,7 @@ def test_all_partitions_together_abort_so_many_in_one_turn() -> None:
 
 
 def test_a_broker_coordinates_so_many_ids_in_all_its_partitions() -> None:
-    """raftlog.transaction.max.ids: POLICY_VIOLATION for one more, while those that are known are served."""
+    """raftlog.transaction.max.ids: POLICY_VIOLATION for one more id, while known ids are served."""
 
     async def scenario(node: TransactionBroker) -> None:
         for name in ("a", "b"):  # in both partitions
@@ -477,7 +479,7 @@ def test_open_transactions_have_so_many_partitions_on_a_broker() -> None:
 
 
 def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
-    """Read back whole, also beyond a limit that was lowered since; known ids go on, and new ones are refused."""
+    """Read back whole, also beyond a limit that was lowered since; known ids go on, and new ids are refused."""
 
     async def program(loop: SimLoop) -> None:
         host = loop.host("b1")
@@ -498,7 +500,7 @@ def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
 
 
 def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
-    """The next coordinator tells them, and its epoch has fenced this one."""
+    """The next coordinator announces them, and its epoch has fenced this coordinator."""
 
     async def scenario(node: TransactionBroker) -> None:
         producer = await begin(node, T0)

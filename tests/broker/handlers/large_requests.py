@@ -70,7 +70,7 @@ class Case(NamedTuple):
 
 
 def cases(api_key: int, version: int) -> Iterator[Case]:
-    """Yield each array of a request, with the same element again and again and with different ones."""
+    """Yield each array of a request, once with the same element many times, and once with different elements."""
     for path in _arrays(request_type(api_key, version)):
         for is_repeated in (False, True):
             yield Case(api_key, version, path, is_repeated)

@@ -35,7 +35,7 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 
 
 class QuotaSetup(HandlerSetup):
-    """A broker whose controller decides at once."""
+    """A broker with a controller that decides at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class QuotaSetup(HandlerSetup):
 
 @pytest.mark.parametrize("version", versions(ALTER))
 async def test_quotas_are_set_and_removed_each_entity_on_its_own(version: int) -> None:
-    """An entity that is wrong changes nothing and hinders no other; the answer repeats who it is about."""
+    """An invalid entity changes no quota and affects no other entity; the response repeats its name."""
     setup = QuotaSetup()
     answer = await setup.alter(
         ({"user": "al"}, {"producer_byte_rate": 1_000.0, "consumer_byte_rate": 2_000.0}),
@@ -166,7 +166,7 @@ async def test_a_controller_that_is_away_is_told_for_each_entity() -> None:
 
 
 async def test_quotas_are_described_by_what_matches() -> None:
-    """Exact names, the default, any name; strict: nothing else may be named (KIP-546)."""
+    """Exact names, the default, any name; strict: no other entity type may be named (KIP-546)."""
     setup = QuotaSetup()
     await setup.alter(
         ({"user": "al"}, {"producer_byte_rate": 1.0}),
@@ -299,7 +299,7 @@ async def test_within_the_quota_nobody_waits_and_nobody_else_is_asked() -> None:
 
 
 async def test_deletion_counts_the_partitions_that_there_are() -> None:
-    """A topic that is not there counts for nothing."""
+    """A topic that does not exist is not counted."""
     world = MutationWorld()
     client = world.connect()
     make = request_builders(DELETE, 6)

@@ -72,7 +72,7 @@ VOTERS = {1: ("voter1", 9093), 4: ("voter4", 9094)}
 
 @pytest.mark.parametrize("version", (1, 2))
 async def test_the_controllers_listener_tells_of_controllers(version: int) -> None:
-    """Endpoint type 2 (KIP-919): all voters, whether they are brokers or not, and who of them is active."""
+    """Endpoint type 2 (KIP-919): all voters, whether they are brokers or not, and the id of the active controller."""
     cluster = HandlerSetup(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
     response = await cluster.call(CLUSTER, version, to_controller=True, endpoint_type=2)
     assert (response.error_code, response.endpoint_type, response.cluster_id) == (0, 2, "the-cluster")
@@ -83,7 +83,7 @@ async def test_the_controllers_listener_tells_of_controllers(version: int) -> No
 
 
 async def test_a_controller_names_itself_while_the_active_one_is_out_of_reach() -> None:
-    """It forwards what clients ask as soon as somebody leads."""
+    """It forwards client requests as soon as there is a leader."""
     cluster = HandlerSetup(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
     cluster.broker.in_touch = lambda _controller_id: False
     response = await cluster.call(CLUSTER, 1, to_controller=True, endpoint_type=2)
@@ -140,7 +140,7 @@ async def test_topic_partitions_are_described() -> None:
 
 
 async def test_unknown_and_illegal_topics_are_told_apart() -> None:
-    """UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION; nothing is created."""
+    """UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION; no topic is created."""
     cluster = HandlerSetup()
     response = await describe_partitions(cluster, "nope", "no/pe", "a")
     assert [(each.name, each.error_code) for each in response.topics] == [
@@ -170,9 +170,9 @@ async def test_pages_join_to_the_whole(limit: int) -> None:
 
 
 async def test_a_cursor_holds_for_named_topics_too() -> None:
-    """Names before the cursor are done; a topic that vanished meanwhile is told as unknown.
+    """Names before the cursor are done; a topic that vanished meanwhile is reported as unknown.
 
-    A cursor that no answer can have had is refused, as by Kafka.
+    A cursor that no response can have had is refused, as by Kafka.
     """
     response = await describe_partitions(HandlerSetup(), "a", "b", limit=10, cursor=("b", 2))
     assert told(response) == [("b", [2])]
@@ -184,7 +184,7 @@ async def test_a_cursor_holds_for_named_topics_too() -> None:
 
 
 def test_a_refused_question_about_partitions_names_each_topic_once() -> None:
-    """The answer has no error of its own, and without one the connection would be closed."""
+    """The response has no error of its own, and without an error for a topic the connection would be closed."""
     message = SimpleNamespace(topics=tuple(SimpleNamespace(name=each) for each in ("b", "a", "b")))
     request: Any = None
     response = describe_topic_partitions.error_response(request, message, InvalidRequest())
@@ -192,7 +192,7 @@ def test_a_refused_question_about_partitions_names_each_topic_once() -> None:
 
 
 class FakeVolumes:
-    """Volumes of a thousand bytes, but one that is sick."""
+    """Volumes of a thousand bytes, one of them broken."""
 
     def free_bytes(self, path: str) -> tuple[int, int]:
         if path == "/data/sick":
@@ -251,7 +251,7 @@ async def test_full_log_directory_has_no_byte_free() -> None:
 
 
 async def test_log_directories_are_described_for_named_partitions() -> None:
-    """Directories without any of them are told all the same."""
+    """Directories without any of them are still listed."""
     topic = request_builders(LOG_DIRS, 4).DescribableLogDirTopic(topic="b", partitions=(1, 7))
     response = await with_replicas().call(LOG_DIRS, 4, topics=(topic,))
     assert [[each.name for each in result.topics] for result in response.results] == [["b"], [], []]

@@ -329,7 +329,7 @@ async def levels(cluster: HandlerSetup) -> dict[str, str]:
 
 @pytest.mark.usefixtures("loggers")
 async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None:
-    """A part of a room has the level of the nearest logger above it that has one, and nothing of it is metadata."""
+    """A logger takes the level of its nearest ancestor with a level of its own, and levels are not in the metadata."""
     cluster = HandlerSetup()
     assert (await levels(cluster))["raftlog.broker.replicas.fetcher"] == "INFO"
     assert (await change_levels(cluster, ("raftlog.broker", "DEBUG", 0))).error_code == 0
@@ -355,7 +355,7 @@ async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None
     ],
 )
 async def test_levels_are_changed_wholly_or_not_at_all(ops: Any, code: int, says: str) -> None:
-    """A refusal says what there is. Nobody silences the audit log from outside."""
+    """The error lists the loggers. No client can silence the audit log."""
     cluster = HandlerSetup()
     before = await levels(cluster)
     result = await change_levels(cluster, *ops)

@@ -31,7 +31,7 @@ from tests.broker.loop_turns import count_loop_turns
 
 NEWEST = 1
 FIRST_EPOCH_VERSION = 9
-"""Of OffsetFetch: older ones name no member."""
+"""Of OffsetFetch: older versions have no member id."""
 
 
 async def beat(node: GroupBroker, epoch: int, version: int = NEWEST, **fields: Any) -> Any:
@@ -48,7 +48,7 @@ async def beat(node: GroupBroker, epoch: int, version: int = NEWEST, **fields: A
 
 @versions(consumer_group_heartbeat)
 def test_heartbeat(version: int) -> None:
-    """A member joins, is told its epoch, interval and partitions, stays, and leaves."""
+    """A member joins, gets its epoch, interval and partitions, stays, and leaves."""
 
     async def scenario(node: GroupBroker) -> None:
         joined = await beat(node, 0, version)
@@ -118,7 +118,7 @@ def test_heartbeat_errors(version: int) -> None:
 
 @versions(consumer_group_describe)
 def test_a_member_is_described_with_what_it_has_not_given_up_yet(version: int) -> None:
-    """It still reads what it was told to give up, until it confirms (as in Kafka 4.3)."""
+    """It still reads revoked partitions until it confirms the revocation (as in Kafka 4.3)."""
 
     async def scenario(node: GroupBroker) -> None:
         owned = [{"_": "TopicPartitions", "topic_id": TOPIC_ID, "partitions": [0, 1, 2]}]
@@ -344,7 +344,7 @@ def test_members_fetch_in_their_epoch(version: int) -> None:
 
 
 def test_a_group_with_members_is_not_deleted() -> None:
-    """NON_EMPTY_GROUP; once they have gone nothing of it remains."""
+    """NON_EMPTY_GROUP; once they have left, the group is removed completely."""
 
     async def scenario(node: GroupBroker) -> None:
         await beat(node, 0)

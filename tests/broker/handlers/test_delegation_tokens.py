@@ -54,7 +54,7 @@ class TokenSetup(HandlerSetup):
     async def ask(
         self, api_key: int, version: int, principal: str = ALICE, token_id: str | None = None, **fields: Any
     ) -> Any:
-        """Ask as somebody who logged in, with a token if one is named."""
+        """Send a request as a logged-in user, with a token if it is named."""
         connection = SimpleNamespace(login=SimpleNamespace(token_id=token_id), is_open=True)
         return await self.call(api_key, version, principal=principal, connection=connection, **fields)
 
@@ -75,7 +75,7 @@ class TokenSetup(HandlerSetup):
         )
 
     async def described(self, principal: str, *owners: str, everyones: bool = True) -> set[str]:
-        """Return the ids of the tokens that somebody is shown; of all owners unless some are named."""
+        """Return the ids of the tokens that a user may describe; of all owners unless some are named."""
         make = request_builders(DESCRIBE, 3)
         asked = tuple(
             make.DescribeDelegationTokenOwner(principal_type="User", principal_name=each) for each in owners
@@ -114,7 +114,7 @@ async def test_ids_are_as_kafka_writes_uuids() -> None:
 
 
 async def test_a_token_for_another_user_needs_a_right_to_that_user() -> None:
-    """CREATE_TOKENS on the owner. The requester is told apart from the owner. Source: KIP-373."""
+    """CREATE_TOKENS on the owner. The requester is not the owner. Source: KIP-373."""
     setup = TokenSetup(allow(Operation.CREATE_TOKENS, ResourceType.USER, ALICE))
     answer = await setup.create(BOB, owner="alice")
     assert (answer.principal_name, answer.token_requester_principal_name) == ("alice", "bob")
@@ -130,7 +130,7 @@ async def test_a_token_for_another_user_needs_a_right_to_that_user() -> None:
 
 @pytest.mark.parametrize("field", ["owner", "renewers"])
 async def test_principals_of_tokens_are_users(field: str) -> None:
-    """A token of another type would act as one that no login gives, such as a node's HTTP API."""
+    """A token for another type would act as a principal that no login gives, such as a node's HTTP API."""
     setup = TokenSetup(allow(Operation.ALL, ResourceType.USER, "*"))
     setup.broker.authorizer = None
     make = request_builders(CREATE, 3)
@@ -178,7 +178,7 @@ async def test_without_a_key_there_are_no_tokens(api_key: int) -> None:
 
 @pytest.mark.parametrize("version", versions(RENEW))
 async def test_a_token_is_renewed_by_what_proves_it(version: int) -> None:
-    """By its owner or a renewer, who gave the proof; the answer has the new time."""
+    """By its owner or a renewer with the HMAC; the response has the new time."""
     setup = TokenSetup()
     made = await setup.create(renewers=("cy",))
     for principal in (ALICE, CY):
@@ -231,7 +231,7 @@ async def test_tokens_are_shown_to_whom_they_concern_and_to_who_may_see_them() -
 
 
 async def test_owners_that_are_named_limit_what_is_shown() -> None:
-    """To tokens that concern one of them; none at all, if none is named. Source: Kafka, filterToken."""
+    """To tokens of these owners; none at all, if the list is empty. Source: Kafka, filterToken."""
     setup = TokenSetup()
     own = (await setup.create(ALICE, renewers=("cy",))).token_id
     await setup.create(CY)
@@ -242,7 +242,7 @@ async def test_owners_that_are_named_limit_what_is_shown() -> None:
 
 @pytest.mark.parametrize("version", versions(DESCRIBE))
 async def test_a_token_is_described_with_what_proves_it(version: int) -> None:
-    """As Kafka's answer has it: those who may see a token may use it."""
+    """With its HMAC, as in Kafka: users that may describe a token may use it."""
     setup = TokenSetup()
     made = await setup.create(renewers=("cy",))
     (told,) = (await setup.ask(DESCRIBE, version, owners=None)).tokens
@@ -256,7 +256,7 @@ async def test_a_token_is_described_with_what_proves_it(version: int) -> None:
 
 
 async def test_a_token_made_elsewhere_a_moment_ago_is_waited_for() -> None:
-    """Another broker has answered its owner, and this one's image is not that new yet."""
+    """Another broker has answered its owner, and this broker's image is not that new yet."""
     setup = TokenSetup()
     made = await setup.create()
     newest, setup.image = setup.image, replace(setup.image, tokens={})

@@ -304,7 +304,7 @@ async def test_what_was_read_while_the_leadership_changed_is_not_told(change: di
 
 
 async def test_a_cold_read_of_a_lost_connection_is_dropped() -> None:
-    """Its thread may finish, nobody is answered."""
+    """Its thread may finish, but there is no response."""
     cold = filled(0)
     cold.cold = True
     fake = FakePartitionServer(cold)
@@ -356,7 +356,7 @@ async def test_an_epoch_that_is_not_the_next_one_leaves_the_session_as_it_is(epo
 
 
 async def test_a_session_tells_only_what_changed() -> None:
-    """KIP-227: the first answer is full, later ones are incremental, and wait if there is nothing."""
+    """KIP-227: the first response is full, later responses are incremental, and wait for changes."""
     one, two = filled(0), filled(1)
     fake = FakePartitionServer(one, two)
     pipe, producer = fake.connect(), fake.connect()
@@ -389,7 +389,7 @@ async def test_an_incremental_fetch_reads_only_what_may_be_new() -> None:
 
 
 async def test_a_partition_whose_records_did_not_fit_comes_first_next_time() -> None:
-    """KIP-227: partitions take turns, so none starves behind a busy one."""
+    """KIP-227: partitions take turns, so none starves behind a busy partition."""
     one, two = filled(0, batches=30), filled(1, batches=30)
     pipe = FakePartitionServer(one, two).connect()
     pipe.send(fetch(1, (0, 0), (1, 0), session=(0, 0), max_bytes=300))
@@ -426,7 +426,7 @@ async def test_a_forgotten_partition_is_told_no_more() -> None:
 
 
 async def test_errors_of_a_session_are_told_every_time_until_they_are_over() -> None:
-    """And then the partition is told again even without records, so that the client knows."""
+    """Then the partition is in a response again even without records, so that the client knows."""
     fake = FakePartitionServer(filled(0))
     pipe = fake.connect()
     pipe.send(fetch(1, (0, 3), session=(0, 0)))
@@ -456,7 +456,7 @@ async def test_wrong_sessions_are_refused_as_a_whole() -> None:
 
 
 async def test_a_session_ends_by_epoch_minus_1_and_by_losing_all_its_partitions() -> None:
-    """KIP-227: FINAL_EPOCH, and a session of nothing is none."""
+    """KIP-227: FINAL_EPOCH, and an empty session is no session."""
     fake = FakePartitionServer(filled(0))
     pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
@@ -536,7 +536,7 @@ async def test_a_replica_reads_to_the_log_end_and_its_offset_is_noted(version: i
 
 
 async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions() -> None:
-    """One follower wake-up per loop iteration, not one per produced batch."""
+    """One follower wake-up per loop iteration, not per produced batch."""
     partitions = [FakePartition(index=each) for each in range(4)]
     for each in partitions:
         each.auto_commit = False
@@ -554,7 +554,7 @@ async def test_a_waiting_replica_is_woken_by_the_log_end_once_for_all_partitions
 
 
 async def test_a_replica_that_waits_says_once_what_it_has_flushed() -> None:
-    """When it is read for again, since there is something, that proves nothing new."""
+    """When new records wake the request, its repeated offset proves no further flush."""
     fake = FakePartitionServer(FakePartition())
     follower, producer = as_broker(fake.connect()), fake.connect()
     follower.send(fetch(1, (0, 0), max_wait_ms=60_000, version=17, replica=(2, 12), topic=TOPIC_ID))
@@ -611,7 +611,7 @@ async def test_a_follower_hears_of_high_watermarks_with_an_answer_when_it_is_tim
 
 
 async def test_a_brokers_session_ends_with_its_connection_even_before_its_first_answer() -> None:
-    """Such sessions are never evicted: one that is forgotten stays."""
+    """Such sessions are never evicted: a lost session would stay for ever."""
     cold = filled(0)
     cold.cold = True
     fake = FakePartitionServer(cold)
@@ -637,7 +637,7 @@ async def test_sessions_of_a_broker_end_with_its_connection() -> None:
 
 
 async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> None:
-    """Its follower stood there long ago: a newer connection silences this one before the transport is gone."""
+    """Its position is stale: a newer connection silences this connection before the transport is gone."""
     fake, me = FakePartitionServer(FakePartition()), ReplicaId(2, 12)
     fake.partition.auto_commit = False
     older, newer, producer = as_broker(fake.connect()), fake.connect(), fake.connect()
@@ -654,7 +654,7 @@ async def test_a_fetch_that_waits_on_a_connection_given_up_reads_no_more() -> No
 
 
 async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
-    """There is nothing to wait for."""
+    """There is no reason to wait."""
     pipe = FakePartitionServer().connect()
     make = request_builders(1, 12)
     pipe.send(request(1, 12, 1, make.FetchRequest(max_wait=60_000, min_bytes=1)))
@@ -667,7 +667,7 @@ async def test_a_fetch_of_nothing_is_answered_at_once() -> None:
 @pytest.mark.parametrize("version", [4, 11, 12])
 @pytest.mark.parametrize("length", [NAME_MAX_CHARS + 1, 32_767])
 async def test_a_name_that_no_topic_can_have_is_refused_on_decoding(version: int, length: int) -> None:
-    """It would be kept in a session, and answered in a version whose strings cannot hold it."""
+    """A session would keep it, and the strings of the response's version cannot hold it."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     with capture_logs() as logs:
@@ -731,7 +731,7 @@ async def test_a_fetch_that_fails_as_it_begins_to_wait_leaves_nothing_parked() -
 
 
 async def test_a_session_that_fails_as_it_is_woken_costs_its_own_fetch_not_the_producer() -> None:
-    """A partition wakes it from inside the request of whoever appends."""
+    """A partition wakes it during another client's append."""
     fake = FakePartitionServer(FakePartition(), FakePartition(index=1))
     consumer, producer = fake.connect(), fake.connect()
     consumer.send(fetch(1, (0, 0), (1, 0), max_wait_ms=60_000))
@@ -783,7 +783,7 @@ async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
 async def test_low_response_memory_delays_large_fetches_and_serves_small_ones(
     min_bytes: int,
 ) -> None:
-    """Consumers of little go on as ever; the others are woken once there is room, or told nothing at the end."""
+    """Small consumers go on as before; large fetches wait for room, or get an empty response at the end."""
     small, large = filled(0), filled(1, size=200_000)
     fake = FakePartitionServer(small, large, raftlog_answers_max_bytes=MIB)
     answers = fake.server.memory.answers
@@ -845,7 +845,7 @@ async def test_a_fetch_without_a_session_waits_only_in_memory_that_there_is() ->
 
 @pytest.mark.parametrize("ending", ["answered", "refused", "left"])
 async def test_the_partitions_of_a_large_fetch_are_counted_while_it_takes_its_turns(ending: str) -> None:
-    """No session that is kept counts them; nothing stays counted, however the fetch ends."""
+    """No session counts them yet; after the fetch the count is zero, however it ended."""
     fake = FakePartitionServer(filled())
     pipe = fake.connect()
     session = (77, 5) if ending == "refused" else (0, -1)

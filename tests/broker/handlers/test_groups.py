@@ -111,7 +111,7 @@ async def commit(
 
 @versions(join_group)
 def test_join_group(version: int) -> None:
-    """v4 and later need two steps; before v4 one is enough; a refusal names its error."""
+    """v4 and later need two steps; before v4 one step suffices; a refusal names its error."""
 
     async def scenario(node: GroupBroker) -> None:
         joined = await join(node, version)
@@ -136,7 +136,7 @@ def test_join_group(version: int) -> None:
 
 
 def test_a_join_waits_a_moment_for_a_coordinator_that_is_loading() -> None:
-    """As the first one of a new cluster, whose client would come back 3 s later. It keeps no large request."""
+    """For example the first member of a new cluster; its client would retry 3 s later. No large request is kept."""
 
     async def scenario(node: GroupBroker) -> None:
         node.publish(leader=1)
@@ -191,7 +191,7 @@ def test_commits_and_leavings_come_again_while_the_coordinator_is_loading() -> N
 
 
 def test_a_join_does_not_wait_for_ever_for_a_coordinator_that_is_loading() -> None:
-    """It is told so after LOAD_AWAITED_S, and to look elsewhere as soon as the partition has moved."""
+    """It gets the error after LOAD_AWAITED_S, and NOT_COORDINATOR as soon as the partition has moved."""
 
     async def scenario(node: GroupBroker) -> None:
         node.partition_host.flushes = False
@@ -324,7 +324,7 @@ def test_a_commit_for_a_partition_that_a_topic_made_again_lacks_is_final(version
 
 
 def test_a_bounded_number_of_deleted_topics_is_known() -> None:
-    """The last ones: names come and go for as long as a broker runs."""
+    """The most recent names: a broker sees names come and go as long as it runs."""
 
     async def scenario(node: GroupBroker) -> None:
         for number in range(3):
@@ -419,7 +419,7 @@ def test_find_coordinator(version: int) -> None:
 
 @versions(describe_groups)
 def test_describe_groups(version: int) -> None:
-    """A stable group with its member; an unknown one is Dead, from v6 on GROUP_ID_NOT_FOUND."""
+    """A stable group with its member; an unknown group is Dead, from v6 on GROUP_ID_NOT_FOUND."""
 
     async def scenario(node: GroupBroker) -> None:
         member_id, _ = await stable(node)
@@ -443,7 +443,7 @@ def test_members_keep_what_they_were_assigned_while_a_rebalance_gathers_them() -
     async def scenario(node: GroupBroker) -> None:
         member_id, _ = await stable(node)
         newcomer = await join(node)
-        await join(node)  # a third one is given an id and awaited, so the rebalance goes on
+        await join(node)  # a third member gets an id and is waited for, so the rebalance goes on
         waiting = [
             asyncio.create_task(join(node, member_id=each)) for each in (newcomer.member_id, member_id)
         ]
@@ -532,7 +532,7 @@ def test_delete_groups(version: int) -> None:
 
 @versions(offset_delete)
 def test_offset_delete(version: int) -> None:
-    """Each partition has its own answer; what concerns the group is told once."""
+    """Each partition has its own error; an error of the group is sent once."""
 
     async def scenario(node: GroupBroker) -> None:
         await commit(node, 8, (0, 5, ""), (2, 8, ""))
@@ -678,7 +678,7 @@ def test_an_answer_that_is_full_says_so_of_the_other_groups(monkeypatch: pytest.
 
 
 async def answered_by_one_flush(node: GroupBroker, handler: Any, version: int, **fields: Any) -> Any:
-    """Send a request while nothing is flushed; then everything is, once."""
+    """Send a request without flushes; then flush everything, once."""
     node.partition_host.flushes = False
     asked = asyncio.ensure_future(node.call(handler, version, **fields))
     await asyncio.sleep(0.01)
@@ -691,7 +691,7 @@ async def answered_by_one_flush(node: GroupBroker, handler: Any, version: int, *
 
 
 def test_groups_that_are_deleted_together_wait_for_one_commit() -> None:
-    """Not for one after the other: ten of them took ten round trips."""
+    """Commits in sequence took ten round trips for ten groups."""
 
     async def scenario(node: GroupBroker) -> None:
         names = [f"g{number}" for number in range(10)]

@@ -52,7 +52,9 @@ async def pend(node: GroupBroker, version: int) -> list[int]:
 def test_a_request_commits_so_many_offsets_at_most(
     monkeypatch: pytest.MonkeyPatch, is_transactional: bool
 ) -> None:
-    """INVALID_COMMIT_OFFSET_SIZE for each of one too many, none of which is kept; all of as many as that are."""
+    """INVALID_COMMIT_OFFSET_SIZE for each offset if there is one too many, and no offset is kept; up to the limit all
+    are.
+    """
 
     async def scenario(node: GroupBroker) -> None:
         transactional(node)
@@ -88,7 +90,7 @@ def test_a_large_commit_to_the_wrong_coordinator_is_refused_in_several_turns(is_
 def test_a_topic_that_is_deleted_while_its_commits_are_gone_through_gets_none(
     version: int, successor: dict[str, TopicState]
 ) -> None:
-    """Its successor would be read from the old one's positions: records skipped."""
+    """A new topic with its name would be read from the old topic's positions: records would be skipped."""
 
     async def scenario(node: GroupBroker) -> None:
         committing = asyncio.ensure_future(commit(node, version, *ROWS))

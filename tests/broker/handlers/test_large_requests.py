@@ -7,10 +7,10 @@ as in production: its connection, dispatcher, handlers, coordinators and control
 from __future__ import annotations
 
 import asyncio
+import cProfile
 import os
-import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
+from types import CodeType
 from typing import Any
 
 import msgspec
@@ -40,8 +40,8 @@ IS_THOROUGH = PARTS >= 10_000
 REPEATED_PARTS = 500
 """Of a request with one part again and again: enough for work that grows with their square, as `WORK_AT_ONCE` is."""
 
-WORK = {"call": 3, "c_call": 1}
-"""The cost of a call of a Python function, and of a C function: some 0.1 µs a unit."""
+WORK = {CodeType: 3, str: 1}
+"""The cost of a call of a Python function, and of a C function, which a profile names: some 0.1 µs a unit."""
 
 WORK_AT_ONCE = 350_000
 """Of one turn of the loop: 35 ms."""
@@ -62,7 +62,7 @@ SETTINGS = {
 
 
 class CountedString(str):
-    """A string whose comparisons are calls of Python functions: looking through a list for it is seen."""
+    """A string that compares by calls of Python functions, so that a search through a list is visible."""
 
     __slots__ = ()
 
@@ -74,56 +74,56 @@ class CountedString(str):
 
 
 class CallbackWork:
-    """Counts the units in each callback that a process runs."""
+    """Counts the units in each callback that a process runs, while `is_counting`."""
 
     def __init__(self, process: str) -> None:
         self._process = process
-        self._work = 0
-        self._is_paused = False
+        self._calls = cProfile.Profile(subcalls=False)
+        self.is_counting = False
         self.most = 0
         self.where = ""
 
-    def profile(self, frame: FrameType, event: str, argument: object) -> None:
-        if not self._is_paused:
-            self._work += WORK.get(event, 0)
-
     def run(self, handle: SimHandle | SimTimer, call: Callable[[], None]) -> None:
-        if handle.process.name != self._process:
+        if not self.is_counting or handle.process.name != self._process:
             return call()
-        self._work = 0
-        sys.setprofile(self.profile)
+        self._calls.enable()
         try:
             call()
         finally:
-            sys.setprofile(None)
-        if self._work > self.most:
-            self.most, self.where = self._work, repr(handle._callback)
+            self._calls.disable()
+        work = sum(each.callcount * WORK[type(each.code)] for each in self._calls.getstats())
+        self._calls.clear()
+        if work > self.most:
+            self.most, self.where = work, repr(handle._callback)
 
     def uncounted(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def run(argument: Any) -> Any:
-            before, self._is_paused = self._is_paused, True
+            if not self.is_counting:
+                return call(argument)
+            self._calls.disable()
             try:
                 return call(argument)
             finally:
-                self._is_paused = before
+                self._calls.enable()
 
         return run
 
 
-@pytest.fixture
-def turns(monkeypatch: pytest.MonkeyPatch) -> Iterator[CallbackWork]:
+@pytest.fixture(scope="module")
+def turns() -> Iterator[CallbackWork]:
     """Counts the work of the only node, with strings that clients send watched."""
     made = CallbackWork("node1")
-    run = asyncio.Handle._run
-    for kind in (SimHandle, SimTimer):  # bytes arrive by a timer
-        monkeypatch.setattr(kind, "_run", lambda handle: made.run(handle, lambda: run(handle)), raising=False)
-    monkeypatch.setattr(reader, "_to_str", lambda data: CountedString(data, "utf-8"))
-    encode = control.encode
-    monkeypatch.setattr(control, "encode", made.uncounted(lambda request: encode(_unwatched(request))))
-    for cached in (reader.entity_reader, reader.incremental_entity_reader):
-        cached.cache_clear()
-    yield made
-    for cached in (reader.entity_reader, reader.incremental_entity_reader):
+    run, encode = asyncio.Handle._run, control.encode
+    readers = (reader.entity_reader, reader.incremental_entity_reader)
+    with pytest.MonkeyPatch.context() as patch:
+        for kind in (SimHandle, SimTimer):  # bytes arrive by a timer
+            patch.setattr(kind, "_run", lambda handle: made.run(handle, lambda: run(handle)), raising=False)
+        patch.setattr(reader, "_to_str", lambda data: CountedString(data, "utf-8"))
+        patch.setattr(control, "encode", made.uncounted(lambda request: encode(_unwatched(request))))
+        for cached in readers:
+            cached.cache_clear()
+        yield made
+    for cached in readers:
         cached.cache_clear()
 
 
@@ -175,7 +175,7 @@ def parts_of(case: Case) -> int:
 
 @pytest.mark.parametrize("api_key", sorted(served()), ids=lambda key: APIS[key].name)
 def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, turns: CallbackWork) -> None:
-    """Each array is filled with one part again and again, and with different parts (`broker/long_work/turns.py`)."""
+    """Each array is filled with the same part many times, and with different parts (`broker/long_work/turns.py`)."""
     versions = {APIS[api_key].max_version}
     if IS_THOROUGH:
         versions.add(APIS[api_key].min_version)
@@ -190,6 +190,7 @@ def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, tur
         node = cluster.nodes[1].node
         assert node is not None and node.broker is not None
         await cluster.nodes[1].host.start(_prepare(node.broker))
+        turns.is_counting = True
         for case in wanted:
             turns.most = 0
             client = loop.host("client")
@@ -198,7 +199,10 @@ def test_no_turn_of_the_loop_is_long_however_much_is_asked_for(api_key: int, tur
                 long[case] = f"{case}: {turns.most} units in {turns.where}"
         cluster.check()
 
-    simulate(program)
+    try:
+        simulate(program)
+    finally:
+        turns.is_counting = False
     assert not long, "\n".join(long.values())
 
 

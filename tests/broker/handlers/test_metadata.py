@@ -1,4 +1,4 @@
-"""Clients are told of brokers, topics and leaders."""
+"""What clients learn of brokers, topics and leaders."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_a_leader_that_was_lost_is_not_named(version: int) -> None:
 
 
 async def test_an_answer_waits_for_the_successor_of_a_lost_leader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And for no other: told that there is no leader, librdkafka asks again only after a second."""
+    """And for no other: after an answer without a leader, librdkafka asks again only after a second."""
     turns: list[float] = []
     cluster = HandlerSetup()
     absences = cluster.broker.absences = UnreachableBrokers(lambda: 0.0, unnamed_s=3.0)
@@ -131,7 +131,7 @@ async def test_a_broker_fenced_moments_ago_is_listed_still() -> None:
 
 
 async def test_an_answer_about_no_topic_lists_live_brokers_only() -> None:
-    """Admin clients ask so, and then each broker of the answer for its groups: a dead one would fail the whole list."""
+    """Admin clients send it, and then ask each listed broker for its groups: a dead broker would fail the list."""
     cluster = HandlerSetup()
     absences = cluster.broker.absences = UnreachableBrokers(lambda: 0.0, unnamed_s=3.0)
     before = cluster.image
@@ -163,7 +163,7 @@ async def test_empty_and_null_lists_of_topics(version: int) -> None:
 
 
 async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
-    """Clients are sent to this broker, who forwards: one that was sent to a dead broker waits for it in vain."""
+    """Clients use this broker, which forwards: a client that was sent to a dead broker waits for it in vain."""
     cluster = HandlerSetup()
     assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 2
     cluster.broker.in_touch = lambda controller_id: controller_id != 2
@@ -171,7 +171,7 @@ async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
 
 
 async def test_a_fenced_broker_names_another_one_for_admin_requests() -> None:
-    """It is in no list of brokers, and its clients need one that is."""
+    """It is in no list of brokers, and its clients need a broker from a list."""
     image = cluster_image()
     fenced = {**image.brokers, 1: broker_state(1, fenced=True)}
     cluster = HandlerSetup(msgspec.structs.replace(image, brokers=fenced))
@@ -180,7 +180,7 @@ async def test_a_fenced_broker_names_another_one_for_admin_requests() -> None:
 
 
 async def test_clients_hear_the_listener_they_came_by() -> None:
-    """Endpoints are those of the client's listener; a leader without one there is LISTENER_NOT_FOUND (v6+)."""
+    """Endpoints are from the client's listener; a leader without that listener is LISTENER_NOT_FOUND (v6+)."""
     image = cluster_image()
     inside = broker_state(2, endpoints=broker_state(2).endpoints[:1])
     cluster = HandlerSetup(msgspec.structs.replace(image, brokers={**image.brokers, 2: inside}))
@@ -194,7 +194,7 @@ async def test_clients_hear_the_listener_they_came_by() -> None:
 
 @pytest.mark.parametrize("version", [12, 13])
 async def test_topics_are_found_by_id(version: int) -> None:
-    """From version 12 on a topic may be asked for by id; an unknown one has no name (KIP-516)."""
+    """From version 12 on a request may name a topic by id; an unknown topic has no name (KIP-516)."""
     make = request_builders(API_KEY, version)
     ids = [UUID(int=1001), UUID(int=5)]
     topics = tuple(make.MetadataRequestTopic(topic_id=each, name=None) for each in ids)
@@ -205,7 +205,7 @@ async def test_topics_are_found_by_id(version: int) -> None:
 
 @pytest.mark.parametrize("version", [10, 11])
 async def test_ids_are_refused_before_version_12(version: int) -> None:
-    """Versions 10 and 11 tell ids but do not take them."""
+    """Versions 10 and 11 return ids but do not accept them."""
     make = request_builders(API_KEY, version)
     asked = (make.MetadataRequestTopic(topic_id=UUID(int=1001), name=None),)
     (topic,) = (await HandlerSetup().call(API_KEY, version, topics=asked)).topics
@@ -296,7 +296,7 @@ async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None
 
 @pytest.mark.parametrize("failure", [RequestTimedOut(), ErrorReply(41), NotController()])
 async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
-    """LEADER_NOT_AVAILABLE for the missing topic, and the others are told all the same."""
+    """LEADER_NOT_AVAILABLE for the missing topic, and the others are returned as usual."""
     cluster = HandlerSetup()
     cluster.answers[CreateTopics] = failure
     response = await cluster.call(API_KEY, 9, topics=names(9, "new", "a"), allow_auto_topic_creation=True)
@@ -304,7 +304,7 @@ async def test_without_a_majority_creation_is_retriable(failure: Any) -> None:
 
 
 async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
-    """offsets.topic.num.partitions, compacted, a replica on every one of three nodes though one is down (KIP-115)."""
+    """offsets.topic.num.partitions, compacted, a replica on every node of three though one node is down (KIP-115)."""
     cluster = HandlerSetup()
     creating(cluster, {})
     response = await cluster.call(

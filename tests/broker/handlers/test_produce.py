@@ -43,7 +43,7 @@ async def test_acks_1_answers_the_base_offset_at_once(version: int) -> None:
 
 
 async def test_version_13_names_topics_by_id() -> None:
-    """KIP-516; an id nobody knows is UNKNOWN_TOPIC_ID, not a missing name."""
+    """KIP-516; an unknown id is UNKNOWN_TOPIC_ID, not a missing name."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), version=13, topic=TOPIC_ID))
@@ -75,7 +75,7 @@ async def test_acks_all_answers_when_all_its_partitions_are_committed() -> None:
 
 
 async def test_acks_all_past_its_timeout_is_request_timed_out() -> None:
-    """timeout.ms is the client's; what is in the log may still commit later, and nobody is answered twice."""
+    """The client sets timeout.ms; appended records may still commit later, and there is no second response."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = False
     fake = FakePartitionServer(one, two)
@@ -88,7 +88,7 @@ async def test_acks_all_past_its_timeout_is_request_timed_out() -> None:
 
 
 async def test_a_partition_that_fails_after_the_append_fails_alone() -> None:
-    """NOT_ENOUGH_REPLICAS_AFTER_APPEND reaches who waits, the other partition's result stands."""
+    """The waiting client gets NOT_ENOUGH_REPLICAS_AFTER_APPEND, the other partition's result stands."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     one.auto_commit = False
     fake = FakePartitionServer(one, two)
@@ -99,7 +99,7 @@ async def test_a_partition_that_fails_after_the_append_fails_alone() -> None:
 
 
 async def test_acks_0_gets_no_response_and_its_error_closes_the_connection() -> None:
-    """The client cannot be told otherwise. Source: Kafka protocol guide, Produce."""
+    """The client has no other way to notice. Source: Kafka protocol guide, Produce."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=0), produce(2, (0, batch()), acks=1))
@@ -113,7 +113,7 @@ async def test_acks_0_gets_no_response_and_its_error_closes_the_connection() -> 
 
 
 async def test_errors_are_told_by_partition_with_their_message() -> None:
-    """Good partitions of a request are not hurt by bad ones; the reason reaches the client from version 8 on."""
+    """Invalid partitions of a request do not affect valid partitions; the client gets the reason from version 8 on."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     two.error = CorruptMessage("CRC does not hold")
     fake = FakePartitionServer(one, two)
@@ -177,7 +177,7 @@ async def test_versions_0_to_2_are_advertised_but_refused(version: int) -> None:
 
 @pytest.mark.parametrize("acks", [2, -2, 100])
 async def test_other_acks_are_invalid_required_acks(acks: int) -> None:
-    """Nothing is appended for them."""
+    """Their records are not appended."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), acks=acks))
@@ -186,7 +186,7 @@ async def test_other_acks_are_invalid_required_acks(acks: int) -> None:
 
 
 async def test_a_transactional_batch_needs_a_transactional_id() -> None:
-    """Nobody could be asked whose transaction it is (Kafka: TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
+    """Without it no coordinator could verify the transaction (Kafka: TRANSACTIONAL_ID_AUTHORIZATION_FAILED)."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     records = bytearray(batch())

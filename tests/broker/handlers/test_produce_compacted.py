@@ -29,7 +29,7 @@ COMPACTED = TopicConfig(cleanup_policy=("compact",))
 
 
 class KeyedPartition(FakePartition):
-    """A leader of a compacted topic: real batches, looked at as a real one does."""
+    """A leader of a compacted topic with real batches, checked as a real leader does."""
 
     def __init__(self, topic: str = TOPIC, index: int = 0) -> None:
         super().__init__(topic, index)
@@ -44,7 +44,7 @@ class KeyedPartition(FakePartition):
 
 
 def keyed(count: int, *, keyless: int = -1, codec: int = NONE, size: int = 1) -> bytes:
-    """A batch whose record number `keyless` has no key."""
+    """A batch; its record number `keyless` has no key."""
     return build_batch(
         [
             new_record(None if each == keyless else b"k%d" % each, b"v" * size, timestamp=1)
@@ -60,7 +60,7 @@ def results(pipe: FakeClient) -> list[tuple[int, int]]:
 
 
 async def all_answered(fake: FakePartitionServer) -> int:
-    """Wait until nothing is looked at any more; returns how many turns the loop had meanwhile."""
+    """Wait until all checks are done; return how many turns the loop had meanwhile."""
     for turns in range(MOST_TURNS):
         if not fake.server.tasks:
             return turns
@@ -121,7 +121,7 @@ async def test_a_small_batch_that_is_large_inside_is_looked_at_elsewhere() -> No
 
 
 async def test_acks_0_is_appended_too_and_a_keyless_record_closes_the_connection() -> None:
-    """The client cannot be told otherwise."""
+    """The client has no other way to notice."""
     partition = KeyedPartition()
     fake = FakePartitionServer(partition)
     pipe = fake.connect()
@@ -135,7 +135,7 @@ async def test_acks_0_is_appended_too_and_a_keyless_record_closes_the_connection
 
 
 async def test_a_client_that_goes_away_meanwhile_appends_nothing() -> None:
-    """Nobody waits for it any more, and nothing is left behind."""
+    """The request is dropped without leftovers."""
     partition = KeyedPartition()
     fake = FakePartitionServer(partition)
     pipe = fake.connect()
@@ -146,7 +146,7 @@ async def test_a_client_that_goes_away_meanwhile_appends_nothing() -> None:
 
 
 def test_records_out_of_their_place_are_refused() -> None:
-    """Their offsets would not be those that compaction goes by."""
+    """Their offsets would differ from the offsets used by compaction."""
     sound = bytearray(keyed(3))
     records: Any = sound[61:]
     length = records[0] // 2 + 1
@@ -157,7 +157,9 @@ def test_records_out_of_their_place_are_refused() -> None:
 
 @pytest.mark.parametrize("count", [100, 1_000])
 async def test_each_record_without_a_key_is_named(count: int) -> None:
-    """Small batches and those that are walked in turns alike: KIP-467 has the client tell the others apart."""
+    """In small batches and in batches that are walked in turns alike: with KIP-467 the client can send the others
+    again.
+    """
     fake = FakePartitionServer(KeyedPartition())
     pipe = fake.connect()
     keyless = range(5, count, count // 10)
@@ -195,7 +197,9 @@ async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_ther
 
 @pytest.mark.parametrize("acks", [-1, 0])
 async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> None:
-    """Its own, or with acks=0 that of a request before it. Nothing counts it any more then, and that may take long."""
+    """Its own commit or, with acks=0, an earlier request's. The batch is no longer counted then, and the wait may be
+    long.
+    """
     partition = KeyedPartition()
     partition.auto_commit = False
     fake = FakePartitionServer(partition)
@@ -217,7 +221,7 @@ async def test_a_batch_is_not_kept_while_a_commit_is_waited_for(acks: int) -> No
 
 
 async def test_a_batch_that_decompresses_to_more_than_there_is_memory_for_is_refused() -> None:
-    """MESSAGE_TOO_LARGE, after which producers split it, and nothing stays counted."""
+    """MESSAGE_TOO_LARGE: producers then split it, and its memory is released."""
     fake = FakePartitionServer(KeyedPartition(), raftlog_memory_max_bytes=8_000_000)
     unappended = fake.server.memory.unappended
     pipe = fake.connect()

@@ -51,7 +51,7 @@ Stored = Callable[[BatchHeader], bool]
 
 
 class Lie(NamedTuple):
-    """One lie: the frame that tells it, the answer, and what the header in the log is, if anything is appended."""
+    """One invalid field: the frame, the response, and the header in the log, if the batch is appended."""
 
     field: str
     name: str
@@ -330,7 +330,7 @@ async def test_a_corrected_batch_reads_back_as_it_was_sent() -> None:
 
 
 def test_a_transaction_needs_a_producer_id() -> None:
-    """Its coordinator would not know whose it is; the request's transactional id is checked before."""
+    """Its coordinator could not find its producer; the request's transactional id is checked before."""
     partition = lead({})
     with pytest.raises(InvalidRecord, match="a transaction needs a producer id"):
         partition.append_produced(memoryview(altered(TWO, attributes=0x10)), acks=1, now_ms=NOW_MS)

@@ -59,7 +59,7 @@ def leader(config: dict[str, Any]) -> Partition:
 
 
 def stored(partition: Partition) -> list[tuple[BatchHeader, bytes]]:
-    """The batches behind the one that `lead` wrote; their CRCs hold."""
+    """The batches behind the batch that `lead` wrote; their CRCs hold."""
     partition.note_flushed(partition.log_end_offset)
     chunk = bytes(partition.log.read(1, 1 << 24, end_offset=partition.log_end_offset) or b"")
     found = []
@@ -119,7 +119,7 @@ async def test_the_topics_level_decides_the_size(
 
 
 async def test_a_retry_is_answered_with_the_first_ones_offset_and_writes_nothing() -> None:
-    """Sequences are told apart by the header, whatever codec the first one got."""
+    """Sequences are compared by the header, whatever codec the first batch got."""
     partition = leader({"compression_type": "zstd"})
     fake = serve(partition)
     pipe = fake.connect()
@@ -180,7 +180,7 @@ async def test_malformed_records_are_refused_where_they_are_compressed_anew(coun
 
 
 async def test_other_requests_overtake_none_on_the_same_connection() -> None:
-    """A producer's batches keep their order while one of them is compressed."""
+    """A producer's batches keep their order while one batch is compressed."""
     partition = leader({"compression_type": "zstd"})
     fake = serve(partition)
     pipe = fake.connect()

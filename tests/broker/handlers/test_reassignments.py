@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments and ListPartitionReassignments: what the controller is asked, and what is told of it."""
+"""AlterPartitionReassignments and ListPartitionReassignments: the requests to the controller, and the responses."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_reassignments_are_asked_for_and_told_one_by_one(version: int) -> 
 
 
 async def test_answer_waits_until_this_broker_knows() -> None:
-    """The next request goes to somebody who knows of it."""
+    """The next request goes to a broker that knows of it."""
     cluster = HandlerSetup()
 
     def begin(request: AlterReassignments) -> PartitionResults:
@@ -95,7 +95,7 @@ def test_failure_of_the_whole_request_is_told_as_such() -> None:
 
 
 async def test_reassignments_are_listed_by_topic() -> None:
-    """All, or those of the partitions that are asked about."""
+    """All, or the requested partitions."""
     cluster = HandlerSetup()
     ongoing = (
         OngoingReassignment("a", 0, (3, 2, 1), (3,), (1,)),

@@ -62,7 +62,7 @@ def listed(pipe: FakeClient, version: int) -> list[tuple[int, int, int]]:
 
 @pytest.mark.parametrize("version", range(1, 12))
 async def test_list_offsets_knows_latest_and_earliest_in_every_version(version: int) -> None:
-    """KIP-79: -1 and -2; an unknown partition is told for itself."""
+    """KIP-79: -1 and -2; an unknown partition has its own error."""
     pipe = FakePartitionServer(filled()).connect()
     assert await list_offsets(pipe, version, (0, -1)) == [(0, 5, -1)]
     assert await list_offsets(pipe, version, (0, -2), (9, -1)) == [(0, 0, -1), (3, -1, -1)]
@@ -179,7 +179,7 @@ async def test_a_deletion_is_answered_when_the_followers_have_made_it_too() -> N
 
 
 async def test_a_deletion_checks_again_with_each_image_and_each_move_until_all_are_done() -> None:
-    """A follower that is fenced counts no more, which only the metadata says; nothing stays with the partitions."""
+    """A fenced follower counts no more, which only the metadata shows; the partitions keep no state of the deletion."""
     fake = FakePartitionServer(filled(), filled(1))
     for each in fake.partitions:
         each.follower_starts = [0]
@@ -305,7 +305,7 @@ async def test_a_client_must_name_itself_properly(name: str) -> None:
 
 
 def test_what_clients_are_likely_to_send_is_warmed_up() -> None:
-    """Those of producers, consumers, groups and transactions, each in many steps."""
+    """The APIs of producers, consumers, groups and transactions, each in many steps."""
     prepared = {key for key, row in all_rows().items() if row.prepared}
     assert prepared == {0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19, 22, 24, 25, 26, 28, 68}
     assert len(list(warm_up())) > 4 * len(prepared)

@@ -33,7 +33,7 @@ WAITS = UnknownTopicOrPartition("there is no such partition yet")
     ],
 )
 async def test_a_batch_is_noted_if_it_may_come_again(error: type[KafkaError], is_noted: bool) -> None:
-    """Of a batch whose CRC doesn't hold it is unknown which producer sent it."""
+    """The producer of a batch with a wrong CRC is unknown."""
     fake = FakePartitionServer()
     fake.partition.error = error()
     records = batch()
@@ -56,7 +56,7 @@ def new_partition() -> Partition:
 
 
 def waits(partition: Partition, sequence: int, epoch: int = 0) -> bool:
-    """Whether a batch is refused as the one before it was."""
+    """Return whether a batch is refused for the same reason as the previous batch."""
     records = memoryview(sequenced("x", producer=(7, epoch, sequence)))
     try:
         partition.append_produced(records, acks=1, now_ms=0)
@@ -82,7 +82,7 @@ def test_a_new_replica_hears_what_came_before_it_was_made(by_id: bool) -> None:
 def test_a_new_replica_hears_of_both_who_named_its_topic_and_who_named_its_id(
     epochs: tuple[int, int],
 ) -> None:
-    """Clients of Produce before version 13 send the topic's name, newer ones its id."""
+    """Clients of Produce before version 13 send the topic's name, newer clients its id."""
     partition = new_partition()
     early = EarlyBatches(lambda: 0.0)
     for topic, epoch in zip((partition.topic, partition.topic_id), epochs, strict=True):

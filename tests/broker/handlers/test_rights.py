@@ -1,7 +1,7 @@
-"""raftlog.broker.rights and the handlers that ask it: the right error, before anybody learns what exists.
+"""raftlog.broker.rights and the handlers that ask it: the right error, which does not reveal what exists.
 
-Each row is a request and the rights that it needs for what it names. Coordinators and the controller that answer
-nothing stand behind the handlers, so an answer of theirs means that the rights sufficed.
+Each row is a request and the rights that it needs on its resources. Coordinators and the controller behind the handlers
+answer with a marker, so their answer means that the rights sufficed.
 """
 
 from __future__ import annotations
@@ -464,7 +464,7 @@ DENIALS: Final = [
 
 @pytest.mark.parametrize(("row", "missing"), DENIALS)
 async def test_a_right_that_is_missing_is_told_and_nothing_else(row: Row, missing: Need) -> None:
-    """The error is that of the resource, the same whether the topic exists, and nobody behind the handler is asked."""
+    """The error is the resource's, the same whether the topic exists, and no component behind the handler is asked."""
     rules = [allow(*need) for need in row.needs if need != missing] + [*all_but(*missing)]
     answers = []
     for topic in (KNOWN, MISSING):
@@ -513,7 +513,7 @@ OF_THE_CLUSTER: Final = sorted(
 
 @pytest.mark.parametrize("api_key", OF_THE_CLUSTER)
 async def test_a_right_of_the_cluster_is_demanded_before_anything_is_done(api_key: int) -> None:
-    """The answer is the API's own, in each version, and the controller hears nothing."""
+    """The response is the API's own, in each version, and the controller gets no request."""
     needs = row_of(api_key).needs
     assert isinstance(needs, Demanded)
     (right,) = needs.rights
@@ -533,7 +533,7 @@ def _produced(pipe: FakeClient, version: int = 9) -> Any:
 
 
 async def test_a_topic_that_may_not_be_written_is_refused_whether_it_exists() -> None:
-    """Nothing is appended, and the topics that may be written are."""
+    """No record is appended to it, and the permitted topics are written."""
     broker = GuardedBroker(*all_but(WRITE, TOPIC))
     pipe = broker.connect()
     for topic in (KNOWN, MISSING):
@@ -557,7 +557,7 @@ async def test_a_denied_produce_that_nobody_answers_ends_the_connection() -> Non
 
 
 async def test_a_transactional_batch_needs_the_right_to_its_transactional_id() -> None:
-    """CVE-2018-17196: the topic's right alone lets nobody write in another one's transaction."""
+    """CVE-2018-17196: the topic's right alone lets no client write in another client's transaction."""
     broker = GuardedBroker(allow(WRITE, TOPIC), *all_but(WRITE, TRANSACTION))
     pipe = broker.connect()
     pipe.send(produce(1, (0, batch()), acks=-1, transactional_id=TRANSACTIONAL_ID))
@@ -592,7 +592,7 @@ async def test_a_topic_that_may_not_be_read_is_refused_whether_it_exists() -> No
 
 
 async def test_a_rule_that_goes_while_a_fetch_waits_refuses_its_records() -> None:
-    """A verdict holds for one image: what is appended after the next one is not read by it."""
+    """A verdict holds for one image: records appended after the next image are not read with it."""
     broker = GuardedBroker(allow(READ, TOPIC))
     pipe = broker.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000, session=(0, 0)))
@@ -607,7 +607,7 @@ async def test_a_rule_that_goes_while_a_fetch_waits_refuses_its_records() -> Non
 
 
 async def test_a_fetch_that_waits_in_vain_is_refused_where_its_right_has_gone() -> None:
-    """Nothing is appended: the end of its wait is no "no news" to who may not read any more, with a session or not."""
+    """Without new records, the end of the wait is an error for a user without the right, with a session or not."""
     for session in ((0, 0), (0, -1)):
         broker = GuardedBroker(allow(READ, TOPIC))
         pipe = broker.connect()
@@ -619,7 +619,7 @@ async def test_a_fetch_that_waits_in_vain_is_refused_where_its_right_has_gone() 
 
 
 async def test_a_session_without_news_is_refused_where_its_right_has_gone() -> None:
-    """A dry partition is not read again, but its rights are looked at again; and it is told once they are back."""
+    """An idle partition is not read again, but its rights are checked again; it is returned once they are back."""
     broker = GuardedBroker(allow(READ, TOPIC))
     pipe = broker.connect()
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
@@ -690,7 +690,7 @@ async def test_a_rule_for_an_operation_that_there_is_not_is_refused_by_name() ->
 
 
 async def test_a_fetch_session_belongs_to_the_user_who_opened_it() -> None:
-    """Another one can neither continue nor end it by guessing its number (KIP-227 has numbers only)."""
+    """Another user can neither continue nor end it by guessing its number (KIP-227 has numbers only)."""
     broker = GuardedBroker(allow(READ, TOPIC))
     pipe, other = broker.connect(), broker.connect("User:mallory")
     pipe.send(fetch(1, (0, 0), session=(0, 0)))
@@ -708,7 +708,7 @@ async def test_a_fetch_session_belongs_to_the_user_who_opened_it() -> None:
 
 
 async def test_metadata_of_all_topics_leaves_out_those_that_may_not_be_seen() -> None:
-    """KIP-11: a list tells nothing of the others."""
+    """KIP-11: a list reveals no other topics."""
     row = Row(ApiKey.METADATA, 12, (), lambda make, topic: {"topics": None})
     assert (await GuardedBroker(*all_but(DESCRIBE, TOPIC)).ask(row, "")).topics == ()
     (topic,) = (await GuardedBroker(allow(DESCRIBE, TOPIC, KNOWN)).ask(row, "")).topics
@@ -817,7 +817,7 @@ class _Lists:
         return self._found[0]
 
 
-# --- who has all rights
+# --- callers with all rights
 
 
 async def test_a_broker_that_proved_itself_has_all_rights() -> None:
@@ -894,7 +894,7 @@ OPEN: Final = {
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: NoRights(),
     ApiKey.PUSH_TELEMETRY: NoRights(),
 }
-"""The APIs that need no rights. Nothing that they return or do is a secret or a change."""
+"""The APIs that need no rights. They return no secret and change no state."""
 
 
 def test_only_these_apis_need_no_rights() -> None:
@@ -964,7 +964,7 @@ class Asked(Authorizer):
 
 @pytest.mark.parametrize("api_key", [ApiKey.METADATA, ApiKey.PRODUCE])
 async def test_very_many_denials_of_a_request_are_one_line(api_key: ApiKey) -> None:
-    """Told one by one, and all at once, those of a request held the loop for seconds."""
+    """Separate lines for all denials of a request, all at once, held the loop for seconds."""
     broker, many, version = GuardedBroker(), 4_000, 9
     asked = broker.fake.broker.authorizer = Asked()
     states = broker.fake.image.brokers

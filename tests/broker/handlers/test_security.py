@@ -111,7 +111,7 @@ async def test_rules_are_created_each_on_its_own(version: int) -> None:
 
 
 async def test_a_controller_that_is_away_is_told_for_each_rule() -> None:
-    """Nothing is created, and the client asks again."""
+    """No ACL is created, and the client asks again."""
     setup = SecureSetup()
     setup.answers[CreateAcls] = NotController("no leader")
     answer = await setup.call(CREATE_ACLS, 3, creations=(creation(READ), creation(WRITE)))
@@ -154,7 +154,7 @@ async def test_a_filter_deletes_what_it_would_describe(asked: dict[str, Any], ex
 
 
 async def test_filters_are_taken_one_by_one() -> None:
-    """One that names what is UNKNOWN is refused alone; the others delete."""
+    """A filter with an UNKNOWN type is refused alone; the others delete."""
     setup = SecureSetup(READ, WRITE)
     wrong, right = deletion(operation=0), deletion(operation=int(Operation.READ))
     answer = await setup.call(DELETE_ACLS, 3, filters=(wrong, right, right))
@@ -164,7 +164,7 @@ async def test_filters_are_taken_one_by_one() -> None:
 
 
 async def test_without_an_authorizer_there_are_no_rules_to_change() -> None:
-    """SECURITY_DISABLED: a rule that nobody asks would be believed in. Source: KIP-140."""
+    """SECURITY_DISABLED: operators would rely on an ACL that is not enforced. Source: KIP-140."""
     setup = SecureSetup()
     setup.broker.authorizer = None
     with pytest.raises(SecurityDisabled):
@@ -237,7 +237,7 @@ async def test_each_user_is_altered_or_refused() -> None:
 
 
 async def test_users_are_described_without_anything_secret() -> None:
-    """Mechanisms and iterations of all users, or of those who are named, each once."""
+    """Mechanisms and iterations of all users, or of the named users, each once."""
     setup = SecureSetup()
     await alter(setup, upsertions=(upsertion("al"), upsertion("al", SHA_512, 8192), upsertion("bob")))
     answer = await setup.call(DESCRIBE_SCRAM, 0, users=None)

@@ -48,7 +48,7 @@ async def test_the_apis_are_listed_once_there_is_a_subscription(version: int) ->
 
 
 async def test_what_is_pushed_is_taken_or_refused_with_a_code() -> None:
-    """A push without an id, with a strange subscription, and a good one."""
+    """A push without an id, with an unknown subscription, and a valid push."""
     cluster = HandlerSetup(cluster_image(configs=CONFIGS))
     metrics = metrics_data(gauge("a", point(1)))
     asked = await cluster.call(GET, 0, client_instance_id=None)

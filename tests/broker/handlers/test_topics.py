@@ -57,7 +57,9 @@ def creating(cluster: HandlerSetup, *refused: TopicCreation) -> None:
 
 @pytest.mark.parametrize("version", versions(CREATE))
 async def test_topics_are_created_each_on_its_own(version: int) -> None:
-    """A refusal of one does not touch the others; from version 5 on the answer tells numbers and configs (KIP-525)."""
+    """An error for one topic does not affect the others; from version 5 on the response has numbers and configs
+    (KIP-525).
+    """
     cluster = HandlerSetup()
     creating(cluster, TopicCreation("bad", 17, "why"))
     make = request_builders(CREATE, version)
@@ -87,7 +89,7 @@ async def test_topics_are_created_each_on_its_own(version: int) -> None:
 
 @pytest.mark.parametrize("version", [2, 3, 4, 7])
 async def test_numbers_can_be_left_to_the_broker(version: int) -> None:
-    """-1 (KIP-464), in older versions too: KafkaJS knows no newer one, and Apache Kafka does not look at it."""
+    """-1 (KIP-464), in older versions too: KafkaJS has no newer version, and Apache Kafka does not check it."""
     cluster = HandlerSetup()
     creating(cluster)
     topics = (creatable(version, "new", num_partitions=-1, replication_factor=-1),)
@@ -145,7 +147,7 @@ async def test_malformed_topics_never_reach_the_controller(name: str) -> None:
 
 
 async def test_a_topic_has_no_more_configs_than_the_controller_checks_in_one_turn() -> None:
-    """INVALID_REQUEST: each unknown name among them is compared with the known ones."""
+    """INVALID_REQUEST: each unknown name among them is compared with the known names."""
     cluster = HandlerSetup()
     creating(cluster)
     make = request_builders(CREATE, 7)
@@ -161,7 +163,7 @@ async def test_a_topic_has_no_more_configs_than_the_controller_checks_in_one_tur
 
 
 async def test_validate_only_creates_nothing() -> None:
-    """The controller is told so, and nothing is waited for."""
+    """The controller gets the flag, and the response does not wait."""
     cluster = HandlerSetup()
     creating(cluster)
     response = await cluster.call(CREATE, 7, topics=(creatable(7, "new"),), validate_only=True)
@@ -192,7 +194,7 @@ async def test_messages_are_cut_to_what_the_wire_can_carry() -> None:
 
 
 async def test_a_created_topic_is_known_when_the_answer_leaves() -> None:
-    """The answer waits until this broker's image shows the topic, so who asks next finds it."""
+    """The response waits until this broker's image shows the topic, so the next request finds it."""
     cluster = HandlerSetup()
     creating(cluster)
     loop_image = cluster.image
@@ -268,7 +270,7 @@ async def test_topics_are_deleted_by_name(version: int) -> None:
 
 
 async def test_topics_are_deleted_by_id() -> None:
-    """From version 6 on (KIP-516); the answer tells name and id."""
+    """From version 6 on (KIP-516); the response has name and id."""
     cluster = HandlerSetup()
     deleting(cluster)
     make = request_builders(DELETE, 6)
@@ -357,7 +359,7 @@ async def test_not_controller_reaches_the_client() -> None:
 
 
 async def test_equal_configs_of_created_topics_are_one_object() -> None:
-    """Those of five thousand topics, 37 each, took sixty megabytes until the answer was encoded."""
+    """The configs of five thousand topics, 37 each, took sixty megabytes until the response was encoded."""
     configs_of = _TopicConfigs(FakePartitionServer().broker, response_builders(CREATE, 7))
     usual, other = configs_of({}), configs_of({"retention.ms": "5000"})
     assert configs_of({}) is usual

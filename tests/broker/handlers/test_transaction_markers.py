@@ -215,7 +215,7 @@ def test_all_offsets_of_a_group_are_stable_or_not_each_for_itself() -> None:
 
 
 def test_only_brokers_write_markers() -> None:
-    """CLUSTER_AUTHORIZATION_FAILED for every partition: who can end transactions can break exactly-once."""
+    """CLUSTER_AUTHORIZATION_FAILED for every partition: a client that can end transactions can break exactly-once."""
 
     async def scenario(node: GroupBroker) -> None:
         topic = {"_": "WritableTxnMarkerTopic", "name": "t", "partition_indexes": (0, 1)}
@@ -328,7 +328,7 @@ def test_offsets_in_transactions_are_read_back_from_a_log_with_holes() -> None:
 def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answer(
     what: str, told: int
 ) -> None:
-    """The offsets would be in a transaction that nobody ends."""
+    """The offsets would be in a transaction that is never ended."""
 
     async def scenario(node: GroupBroker) -> None:
         coordinator = transactional(node)
@@ -352,7 +352,7 @@ def test_what_happens_while_the_transactions_coordinator_is_asked_voids_its_answ
 
 
 def test_the_successor_of_a_topic_that_was_deleted_meanwhile_gets_no_offset() -> None:
-    """The transaction's coordinator takes its time; the position is one in a log that is gone by then."""
+    """The transaction's coordinator is slow; the position belongs to a log that is gone by then."""
 
     async def scenario(node: GroupBroker) -> None:
         coordinator = transactional(node)
@@ -400,7 +400,7 @@ class ClosingConnection:
 
 
 def test_no_marker_is_written_for_a_coordinator_that_gave_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It tells them again on another connection; one that is written after that could end the next transaction."""
+    """It sends them again on another connection; a marker written after that could end the next transaction."""
     written: list[TopicPartition] = []
 
     def write(broker: BrokerContext, marker: TxnMarker, tp: TopicPartition) -> asyncio.Future[int]:

@@ -41,7 +41,7 @@ PRODUCER = 9
 
 
 class Coordinator:
-    """Both ports at once: who coordinates, and the link there. Answers `code` when it is let."""
+    """Both ports at once: the coordinator's address, and the link to it. Responds with `code` when released."""
 
     def __init__(self) -> None:
         self.codes: list[int] = []
@@ -149,7 +149,7 @@ async def test_what_comes_behind_an_unverified_batch_is_appended_after_it(tmp_pa
     assert (stage.codes(), stage.partitions[0].log_end_offset) == ([], 0)
     stage.coordinator.may_answer.set()
     for _ in range(20):
-        await asyncio.sleep(0)  # nothing is flushed yet
+        await asyncio.sleep(0)  # no record is flushed yet
     assert (stage.codes(), stage.partitions[0].log_end_offset) == ([], 3)
     await stage.run_pending()
     assert stage.codes() == [(0, 0), (0, 1), (0, 2)]
@@ -159,7 +159,7 @@ async def test_what_comes_behind_an_unverified_batch_is_appended_after_it(tmp_pa
 async def test_a_batch_whose_transaction_ends_while_it_is_verified_has_to_be_asked_about_again(
     tmp_path: Path,
 ) -> None:
-    """Else it would open a transaction that nobody ends: the hanging transaction of KAFKA-14402."""
+    """It would otherwise open a transaction that is never ended: the hanging transaction of KAFKA-14402."""
     stage = VerifyingBroker(tmp_path)
     stage.coordinator.may_answer.clear()
     await stage.send(request(1, (0, batch(0))))
@@ -216,7 +216,7 @@ async def test_a_leader_that_was_elected_anew_meanwhile_sends_the_client_away(tm
 async def test_refusals_are_told_as_a_producer_of_that_version_knows_them(
     tmp_path: Path, code: int, version: int, told: int
 ) -> None:
-    """Kafka's AddPartitionsToTxnManager and ReplicaManager; nothing is appended."""
+    """Kafka's AddPartitionsToTxnManager and ReplicaManager; no record is appended."""
     stage = VerifyingBroker(tmp_path)
     stage.coordinator.codes = [code]
     await stage.send(request(1, (0, batch(0)), version=version))
@@ -236,7 +236,9 @@ async def test_without_a_coordinator_the_client_tries_again(tmp_path: Path, erro
 
 
 async def test_a_transaction_that_is_being_ended_is_waited_for_a_moment(tmp_path: Path) -> None:
-    """Clients of transaction.version 2 begin the next one at once: CONCURRENT_TRANSACTIONS is asked again here."""
+    """Clients of transaction.version 2 begin the next transaction at once: the broker retries on
+    CONCURRENT_TRANSACTIONS.
+    """
     stage = VerifyingBroker(tmp_path)
     stage.coordinator.codes = [51, 51]
     stage.pipe.send(request(1, (0, batch(0)), version=12))
@@ -259,7 +261,7 @@ async def test_acks_0_and_1_are_served_as_ever(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_leaves_meanwhile_gets_nothing_appended(tmp_path: Path) -> None:
-    """Nobody would hear of it, and the transaction is aborted without it."""
+    """It would get no response, and the transaction is aborted without the records."""
     stage = VerifyingBroker(tmp_path)
     stage.coordinator.may_answer.clear()
     await stage.send(request(1, (0, batch(0))))
@@ -270,7 +272,7 @@ async def test_a_client_that_leaves_meanwhile_gets_nothing_appended(tmp_path: Pa
 
 
 async def test_records_outside_transactions_ask_nobody(tmp_path: Path) -> None:
-    """Also from a producer that has a transactional id; damaged ones get their own error."""
+    """Also for a producer with a transactional id; damaged records get their own error."""
     stage = VerifyingBroker(tmp_path)
     damaged = batch(0)[:-1] + b"\xff"
     await stage.send(request(1, (0, batch(0, transactional=False)), (1, b"short")))
@@ -333,12 +335,12 @@ async def test_a_large_batch_for_a_compacted_topic_is_verified_and_then_looked_a
         assert [code for code, _ in stage.codes()] == [
             87,
             45,
-        ]  # the log is empty, and the second one not its first
+        ]  # the log is empty, and the second batch is not its first
         assert stage.partitions[0].log.first_unstable_offset is None
 
 
 async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_path: Path) -> None:
-    """The copy of what waits for its coordinator is part of the budget for memory, whoever is gone meanwhile."""
+    """The copy that waits for its coordinator is part of the memory budget, even after its client has left."""
     stage = VerifyingBroker(tmp_path)
     unappended = stage.fake.server.memory.unappended
     stage.coordinator.may_answer.clear()
@@ -369,7 +371,7 @@ async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nob
 
 
 async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_path: Path) -> None:
-    """The response of another broker must not end this one: it did, as a failed task."""
+    """The response of another broker must not end this broker: it did, as a failed task."""
     stage = VerifyingBroker(tmp_path)
     sound = stage.coordinator.ask
 
@@ -388,7 +390,7 @@ async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_
 
 
 async def test_a_bug_in_asking_a_coordinator_ends_no_node(tmp_path: Path) -> None:
-    """The client is told to come again, and the next one is asked for anew."""
+    """The client gets a retriable error, and its next request asks the coordinator anew."""
     stage = VerifyingBroker(tmp_path)
     failures: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: failures.append(context))

@@ -99,7 +99,7 @@ async def end(
 
 @versions(find_coordinator)
 def test_find_coordinator_of_a_transactional_id(version: int) -> None:
-    """Type 1; an empty id is INVALID_REQUEST. The first who asks has the topic made."""
+    """Type 1; an empty id is INVALID_REQUEST. The first request creates the topic."""
 
     async def find(node: TransactionBroker, key: str) -> Any:
         batched = version >= 4
@@ -127,7 +127,7 @@ def test_find_coordinator_of_a_transactional_id(version: int) -> None:
 
 @versions(init_producer_id)
 def test_init_producer_id(version: int) -> None:
-    """Each begins anew with the next epoch; without a transactional id every producer id is a new one."""
+    """Each call begins with the next epoch; without a transactional id every producer id is new."""
 
     async def scenario(node: TransactionBroker) -> None:
         for epoch in range(2):
@@ -151,7 +151,7 @@ def test_init_producer_id(version: int) -> None:
 
 @pytest.mark.parametrize("version", range(4))
 def test_add_partitions_to_txn_of_clients(version: int) -> None:
-    """All or none; who is fenced is told so in the words of the version."""
+    """All or none; a fenced producer gets the error of its version."""
 
     async def scenario(node: TransactionBroker) -> None:
         assert await add(node, version, 0) == {0: 49}, "nobody knows the id"
@@ -228,7 +228,7 @@ def test_add_offsets_to_txn(version: int) -> None:
 @versions(end_txn)
 @pytest.mark.parametrize("commit", [True, False])
 def test_end_txn(version: int, commit: bool) -> None:
-    """The leaders of all partitions are told; version 5 brings the next epoch (KIP-890)."""
+    """The leaders of all partitions get markers; version 5 returns the next epoch (KIP-890)."""
 
     async def scenario(node: TransactionBroker) -> None:
         await init(node)
@@ -396,7 +396,7 @@ def test_what_a_pattern_costs_is_spread_over_turns() -> None:
     [("(((x|a|o|r)*.?){30}){30}q.*", 1), ("x" * (LONGEST + 1), 1), ("((a|b|c.?){20}){7}", 3_000)],
 )
 def test_a_pattern_that_is_too_much_is_refused(regex: str, characters: int) -> None:
-    """INVALID_REGULAR_EXPRESSION: it is too large, too long, or for one of the ids."""
+    """INVALID_REGULAR_EXPRESSION: it is too large, too long, or too expensive for an id."""
 
     async def scenario(node: TransactionBroker) -> None:
         node.broker.transactions = FakeCoordinator(["a" * characters])

@@ -1,4 +1,4 @@
-"""UpdateFeatures and what ApiVersions tells of features (KIP-584)."""
+"""UpdateFeatures, and the features in ApiVersions (KIP-584)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wanted(version: int, name: str, level: int, kind: int) -> Any:
 
 @pytest.mark.parametrize("version", versions(UPDATE))
 async def test_updates_reach_the_controller(version: int) -> None:
-    """Version 0 has one kind of downgrade and no validate_only; version 2 tells no single results."""
+    """Version 0 has one kind of downgrade and no validate_only; version 2 returns no single results."""
     cluster = answering(FeatureResult("a"), FeatureResult("b"))
     updates = (wanted(version, "a", 2, UPGRADE), wanted(version, "b", 0, UNSAFE_DOWNGRADE))
     fields = {"validate_only": True} if version else {}
@@ -70,7 +70,7 @@ async def test_a_request_that_fails_as_a_whole_raises() -> None:
 
 
 async def test_api_versions_tells_the_levels_in_force() -> None:
-    """With the epoch of their last change, by which clients know older answers; level 0 is told as none."""
+    """With the epoch of their last change, so that clients recognize older responses; level 0 is left out."""
     cluster = HandlerSetup()
     asked = {"client_software_name": "a", "client_software_version": "1"}
     before = await cluster.call(API_VERSIONS, 4, **asked)

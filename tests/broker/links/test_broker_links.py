@@ -1,4 +1,4 @@
-"""raftlog.broker.links.broker_links: one request, one answer, as a broker, and nobody's replication is touched."""
+"""raftlog.broker.links.broker_links: one request, one response, as a broker, without effects on replication."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_broker_that_is_gone_fails_the_ask_and_is_reached_again_when_it_is_bac
 
 
 def test_a_silent_broker_fails_the_ask_in_time_and_its_connection_is_given_up() -> None:
-    """REQUEST_TIMED_OUT: nobody knows whether it was carried out. A late response answers nobody."""
+    """REQUEST_TIMED_OUT: it is unknown whether it was carried out. A late response is dropped."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         links = links_of(cluster, 1)
@@ -135,7 +135,7 @@ def test_requests_to_a_broker_do_not_replace_its_fetch_connection() -> None:
 
 
 def test_closing_answers_who_waits() -> None:
-    """A broker that stops leaves nobody hanging."""
+    """A broker that stops answers every waiting caller."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         links = links_of(cluster, 1)

@@ -1,4 +1,4 @@
-"""raftlog.broker.links.peer_auth: only who knows the secret is a broker, and nothing that was overheard helps."""
+"""raftlog.broker.links.peer_auth: only a node with the secret is a broker, and eavesdropping does not help."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ async def test_both_sides_prove_the_secret_and_the_connection_is_that_broker() -
 
 
 async def test_a_proof_of_another_secret_is_refused_and_logged() -> None:
-    """The server says nothing that depends on its secret before that: no challenge and no refusal helps to guess it."""
+    """Before that the server sends no data that depends on its secret: neither a challenge nor a refusal helps to guess
+    it.
+    """
     fake = FakePartitionServer()
     pipe = fake.connect()
     said: list[bytes] = []
@@ -133,7 +135,7 @@ async def test_a_newer_connection_of_a_broker_ends_its_older_one() -> None:
 
 
 async def test_a_connection_to_ask_on_ends_only_older_ones_to_ask_the_same_api_on() -> None:
-    """Followers must not lose their connection because somebody asks; a late marker must not be heard."""
+    """Followers must keep their connection while another request is sent; a late marker must not be accepted."""
     fake = FakePartitionServer()
     follower, older, newer, other = (fake.connect() for _ in range(4))
     await prove(follower)
@@ -161,7 +163,7 @@ async def test_a_broker_that_proves_itself_late_on_an_older_connection_is_refuse
 
 
 async def test_a_broker_is_forgotten_with_its_connection() -> None:
-    """However often brokers come and go, nothing is left of them."""
+    """However often brokers come and go, the broker keeps no state of them."""
     fake = FakePartitionServer()
     for _ in range(3):
         pipe = fake.connect()
@@ -189,7 +191,7 @@ async def test_steps_out_of_order_close_the_connection() -> None:
 
 
 async def test_a_connection_has_one_handshake_and_its_steps_are_short() -> None:
-    """They are answered before whatever else waits, so that nobody may send many of them, or a hundred megabytes."""
+    """They are handled before other waiting requests, so a client may not send many of them, or a hundred megabytes."""
     said: list[bytes] = []
     proved = FakePartitionServer().connect()
     await prove_membership(asking(proved, said), secret=SECRET, own=ME, server_id=1)

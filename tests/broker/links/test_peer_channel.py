@@ -32,7 +32,7 @@ class RecordingTransport:
 
 
 class ClosedTransport(RecordingTransport):
-    """One that uvloop closed without a word: whoever writes to it is told so by an exception."""
+    """A transport that uvloop closed without notice: a write to it raises an exception."""
 
     def write(self, data: bytes) -> None:
         raise RuntimeError("the handler is closed")
@@ -78,7 +78,7 @@ def test_frames_come_out_whole_however_the_bytes_arrive(bodies: list[bytes], cut
 
 @pytest.mark.parametrize("length", [0, -1, LIMIT + 1])
 def test_an_impossible_length_ends_the_connection(length: int) -> None:
-    """Nothing is allocated for it."""
+    """No memory is allocated for it."""
     channel, wire, frames = connected()
     receive(channel, pack(">i", length))
     assert wire.aborted
@@ -127,7 +127,7 @@ def test_a_transport_that_closed_without_telling_is_found_when_something_is_sent
 
 
 def test_the_end_of_a_handshake_that_failed_is_told_to_nobody() -> None:
-    """The dialling side hears of that by an exception; told as a loss, it would end the connection that came after."""
+    """The dialling side gets an exception; reported as a loss, it would end the next connection."""
     lost: list[Exception | None] = []
     channel = PeerChannel(max_frame_bytes=LIMIT)
     wire: Any = RecordingTransport()
@@ -164,7 +164,9 @@ async def test_a_question_is_answered_or_fails_with_the_connection() -> None:
 
 
 async def test_a_connection_that_ends_right_after_an_answer_is_noticed() -> None:
-    """Between the answer and who asked for it: `on_lost` would go to nobody, and the follower wait for 30 seconds."""
+    """Between the response and its reader: `on_lost` would have no receiver, and the follower would wait for 30
+    seconds.
+    """
     channel, _, _ = connected()
     asked = asyncio.create_task(channel.ask(framed(b"hello")))
     await asyncio.sleep(0)

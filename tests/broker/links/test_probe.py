@@ -1,4 +1,4 @@
-"""One connection tells whether the broker at its other end is gone."""
+"""One connection shows whether the broker at its other end is gone."""
 
 from __future__ import annotations
 

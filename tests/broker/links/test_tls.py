@@ -72,7 +72,7 @@ def test_whatever_a_library_makes_of_a_file_is_told_once_and_tried_again(
 
 
 def test_another_reason_and_other_files_are_told_anew(authority: Authority) -> None:
-    """An operator who replaced a bad file by another bad one hears of both."""
+    """An operator that replaced a bad file by another bad file sees both."""
     path, library = authority.issue("server"), Library()
     contexts = contexts_of(authority, path, library)
     contexts.load()

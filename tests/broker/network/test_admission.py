@@ -1,4 +1,4 @@
-"""raftlog.broker.network.admission: clients have places, brokers always get in, and nobody stays in the hall."""
+"""raftlog.broker.network.admission: clients have places, brokers always get in, and strangers leave the hall soon."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_strangers_never_take_a_brokers_place() -> None:
 
 
 async def test_a_broker_leaves_its_place_among_the_strangers() -> None:
-    """It counts as one only until it has proved itself."""
+    """It counts as a stranger only until it has proved itself."""
     fake = FakePartitionServer(max_connections=1)
     pipe = fake.connect()
     await prove(pipe, BROKER)
@@ -73,7 +73,7 @@ async def test_a_broker_leaves_its_place_among_the_strangers() -> None:
 
 
 async def test_a_client_beyond_the_places_is_refused_with_its_first_request() -> None:
-    """Nothing but the handshake is handled in the hall."""
+    """In the hall only the handshake is handled."""
     fake = full_world()
     pipe = fake.connect()
     with capture_logs() as logs:
@@ -85,7 +85,7 @@ async def test_a_client_beyond_the_places_is_refused_with_its_first_request() ->
 
 
 async def test_a_silent_stranger_leaves_the_hall_after_some_seconds() -> None:
-    """Its place is for whoever has something to prove."""
+    """Its place is for clients that do authenticate."""
     fake = full_world()
     pipe = fake.connect()
     look(fake, HALL_LOOKS)
@@ -96,7 +96,7 @@ async def test_a_silent_stranger_leaves_the_hall_after_some_seconds() -> None:
 
 
 async def test_a_full_hall_refuses_the_oldest() -> None:
-    """A flood of strangers shortens their stay and keeps nobody out."""
+    """A flood of strangers shortens their stay and shuts no client out."""
     fake = full_world()
     strangers = [fake.connect() for _ in range(HALL_PLACES + 1)]
     assert [each.transport.closed for each in strangers[:2]] == [True, False]
@@ -147,7 +147,7 @@ async def test_files_and_memory_bound_the_places(limit: str, limit_of_clients: i
 
 
 async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
-    """Only if somebody asked for it: the default means as many as there can be."""
+    """Only if it was set explicitly: the default means as many as possible."""
     for wanted, expected in ((100, ["max_connections_lowered"]), (INT_MAX, [])):
         fake = FakePartitionServer(sockets=3, max_connections=wanted)
         with capture_logs() as logs:
@@ -174,7 +174,7 @@ async def test_limits_follow_the_dynamic_configs(name: str) -> None:
 
 
 async def test_a_flood_of_refusals_is_a_few_lines() -> None:
-    """Each connection wrote one, so that a client could fill the disk."""
+    """Each connection wrote a line, so a client could fill the disk."""
     fake = full_world()
     with capture_logs() as logs:
         for _ in range(100):
@@ -199,7 +199,7 @@ async def test_the_end_of_a_flood_is_told_by_the_sweep() -> None:
 
 
 async def test_places_are_given_back_however_a_connection_ends() -> None:
-    """Told to close, cut, or lost, in the hall or out of it: nothing is counted twice or for ever."""
+    """Closed by us, cut, or lost, in the hall or out of it: each place is counted once, and released."""
     fake = full_world()
     pipes: list[FakeClient] = [fake.connect() for _ in range(3)]
     await prove(pipes[0], BROKER)

@@ -1,6 +1,6 @@
 """Bad certificates and bad logins at a real TLS listener: the protocol's error, and a line that says what to mend.
 
-Neither the answer nor the line helps who guesses: no user, no password, no nonce.
+Neither the response nor the line helps an attacker: no user, no password, no nonce.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def expired() -> dict[str, Any]:
 def test_bad_client_certificates_are_refused_with_what_to_mend(
     run: Any, authority: Authority, tmp_path: Path
 ) -> None:
-    """Expired, from tomorrow, signed by itself, by an authority that nobody believes."""
+    """Expired, valid from tomorrow, self-signed, from an untrusted authority."""
     now, other = datetime.now(UTC), Authority(tmp_path, "other")
     itself = tmp_path / "itself.pem"
     itself.write_bytes(other._ca.private_key_pem.bytes() + other._ca.cert_pem.bytes())
@@ -74,7 +74,7 @@ def test_bad_client_certificates_are_refused_with_what_to_mend(
 
 
 def test_a_client_certificate_that_was_cut_off_is_no_certificate(authority: Authority) -> None:
-    """Neither for a client, whose library says so, nor for a node (see test_tls)."""
+    """Neither at a client, which reports it, nor at a node (see test_tls)."""
     certificate = authority.issue("alice", "a@b")
     certificate.write_bytes(certificate.read_bytes()[:-200])
     with pytest.raises(ssl.SSLError):
@@ -92,7 +92,7 @@ def test_a_client_certificate_that_was_cut_off_is_no_certificate(authority: Auth
 def test_a_node_hears_why_clients_refuse_its_certificate(
     run: Any, authority: Authority, tmp_path: Path, kind: str, advice: str
 ) -> None:
-    """The mistake is the operator's, and only the client's alert tells of it."""
+    """The mistake is the operator's, and only the client's alert shows it."""
     signer = Authority(tmp_path, "other") if kind == "unknown" else authority
     host = ("elsewhere.example",) if kind == "wrong host" else ()
     keystore = signer.issue("server", *host, **(expired() if kind == "expired" else {}))
@@ -140,7 +140,7 @@ class Login:
 
 
 def closed(authority: Authority) -> Any:
-    """Return a broker whose TLS listener asks for a login."""
+    """Return a broker with a TLS listener that requires a login."""
     logins = {"SSL": ListenerLogins(("PLAIN", SCRAM), PASSWORDS)}
     more = {"logins": logins, "connection_failed_authentication_delay_ms": 0}
     return serving(authority.settings(authority.issue("server")), **more)
@@ -152,7 +152,7 @@ async def log_in_at(broker: Serving, authority: Authority) -> Login:
 
 
 def told(logs: list[Any]) -> dict[str, Any]:
-    """Return the one line about a login, which tells no secret."""
+    """Return the only line about a login, which has no secret."""
     (line,) = [each for each in logs if each["event"] == "authentication_failed"]
     assert not any(each in repr(line) for each in SECRETS)
     return dict(line)
@@ -181,7 +181,7 @@ def test_a_mechanism_that_there_is_not_is_answered_with_those_that_are(
 
 @pytest.mark.parametrize("lie", ["another nonce", "the client's own", "a proof cut off", "no message"])
 def test_lies_in_scram_sound_like_a_wrong_password(run: Any, authority: Authority, lie: str) -> None:
-    """SASL_AUTHENTICATION_FAILED (CVE-2024-56128), with a text that does not tell how far the lie came."""
+    """SASL_AUTHENTICATION_FAILED (CVE-2024-56128), with a text that does not reveal how far the login came."""
 
     async def main() -> None:
         async with closed(authority) as broker:

@@ -33,7 +33,7 @@ def provider() -> IdentityProvider:
 
 
 class TokenWorld:
-    """A broker whose only listener takes tokens of a provider, and a password; it is NOW_S there."""
+    """A broker with a single listener for tokens of a provider, and a password; its time is NOW_S."""
 
     def __init__(
         self, provider: IdentityProvider, folder: Path, *, max_reauth_ms: int = 0, **config: Any
@@ -145,14 +145,14 @@ async def test_the_gate_closes_by_itself_when_the_token_ends(world: Callable[...
     async with asyncio.timeout(PATIENCE_S):
         while not pipe.transport.closed:
             pipe.send(produce(9, (0, batch())))
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("mechanism", ["OAUTHBEARER", "PLAIN"])
 async def test_another_login_may_not_change_the_user(
     world: Callable[..., TokenWorld], mechanism: str
 ) -> None:
-    """KIP-368: whoever holds another's token does not take over an open connection."""
+    """KIP-368: a client with another user's token does not take over an open connection."""
     here = world()
     pipe = await here.connect()
     await say(pipe, first(here.token()))
@@ -221,7 +221,7 @@ async def test_after_a_refusal_no_token_is_taken(world: Callable[..., TokenWorld
 
 
 async def test_a_refusal_is_late(world: Callable[..., TokenWorld]) -> None:
-    """connection.failed.authentication.delay.ms, already before the challenge, which tells a guesser enough."""
+    """connection.failed.authentication.delay.ms, already before the challenge, which reveals enough to a guesser."""
     delay_s = 0.03
     here = world(connection_failed_authentication_delay_ms=int(delay_s * 1000))
     pipe = await here.connect()
@@ -311,7 +311,7 @@ async def test_a_login_that_waits_for_keys_holds_up_nobody_else(
 async def test_a_client_that_goes_while_its_login_waits_is_no_trouble(
     world: Callable[..., TokenWorld],
 ) -> None:
-    """The answer is for nobody then, and no timer is left of it."""
+    """The response is dropped, and its timer is cancelled."""
     here = world()
     pipe = await here.connect()
     pipe.send(authenticate(first(here.token())))

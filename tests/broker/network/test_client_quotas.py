@@ -1,4 +1,4 @@
-"""raftlog.broker.network.client_quotas: who used too much is told so and muted (KIP-13, KIP-124, KIP-219)."""
+"""raftlog.broker.network.client_quotas: clients over their quota are throttled and muted (KIP-13, KIP-124, KIP-219)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ManualLoop:
 
 
 class QuotaWorld(FakePartitionServer):
-    """A broker whose clients have quotas, and whose clock the test moves."""
+    """A broker with client quotas, and a clock that the test moves."""
 
     def __init__(self, quotas: Quotas, **config: Any) -> None:
         super().__init__(**config)
@@ -108,7 +108,7 @@ async def test_a_client_that_is_muted_for_two_reasons_waits_for_the_later_end() 
 
 
 async def test_acks_0_is_muted_without_an_answer() -> None:
-    """Nothing tells the client, whose socket fills."""
+    """The client gets no notice, and its socket fills."""
     world = QuotaWorld({ANYONE: {PRODUCE: 1_000}})
     client = world.connect()
     client.send(produce(1, (0, batch(size=4 * SIZE)), acks=0))
@@ -139,7 +139,7 @@ async def test_a_fetch_beyond_the_quota_is_answered_empty(epoch: int) -> None:
 
 
 async def test_a_throttled_session_loses_nothing() -> None:
-    """The next answer in the same session tells what was read for the empty one."""
+    """The next response in the same session has the records that the empty response left out."""
     world = QuotaWorld({ANYONE: {FETCH: 1_000}})
     client = world.connect()
     client.send(produce(1, (0, batch(size=2 * SIZE))))
@@ -185,7 +185,7 @@ async def test_an_answer_has_at_most_what_all_windows_allow() -> None:
 
 
 async def test_time_counts_whatever_it_was_used_for() -> None:
-    """KIP-124: percent of the event loop's time; the next answer tells, of at most a window."""
+    """KIP-124: percent of the event loop's time; the next response has the throttle time, of at most a window."""
     world = QuotaWorld({ANYONE: {REQUEST: 1.0}})
     client = world.connect()
     client.send(api_versions(1, version=2))
@@ -204,7 +204,7 @@ async def test_time_counts_whatever_it_was_used_for() -> None:
 
 
 async def test_dispatch_measures_the_time() -> None:
-    """The stopwatch that looks for long turns, for answers at once and for those that take turns."""
+    """The stopwatch for long turns, for immediate responses and for responses that take turns."""
     world = QuotaWorld({ANYONE: {REQUEST: 1.0}})
     ticks = iter(range(10_000))
     world.server.stopwatch = lambda: next(ticks) / 100  # each look is 10 ms later
@@ -245,7 +245,7 @@ async def test_brokers_and_the_admin_api_have_no_quotas() -> None:
 
 
 async def test_new_quotas_hold_from_the_next_request() -> None:
-    """Nothing that a connection keeps outlives the image's quotas; what was used before counts."""
+    """A connection keeps no quota longer than the image; earlier usage counts."""
     world = QuotaWorld({ANYONE: {PRODUCE: 1_000_000}})
     client = world.connect()
     client.send(produce(1, (0, batch(size=3 * SIZE))))
@@ -285,7 +285,7 @@ async def test_a_connection_that_goes_leaves_no_timer() -> None:
 
 
 async def test_strangers_have_no_quotas_until_they_log_in() -> None:
-    """A login is not counted for User:ANONYMOUS, whose quota is that of listeners without logins."""
+    """A login does not count for User:ANONYMOUS, which has the quota of listeners without logins."""
     world = QuotaWorld({((USER, "ANONYMOUS"),): {REQUEST: 1}})
     anonymous, client = world.connect(), world.connect()
     anonymous.send(api_versions(1))  # with the same client id

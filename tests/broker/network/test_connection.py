@@ -43,7 +43,7 @@ from tests.kit.examples import examples
 
 
 async def test_responses_leave_in_request_order_however_commits_come() -> None:
-    """A later request that is ready waits for the earlier ones. Source: Kafka protocol guide, "Network"."""
+    """A later response that is ready waits for earlier responses. Source: Kafka protocol guide, "Network"."""
     slow, quick = FakePartition(index=0), FakePartition(index=1)
     slow.auto_commit = False
     fake = FakePartitionServer(slow, quick)
@@ -153,7 +153,7 @@ async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reas
     ],
 )
 async def test_a_malformed_request_closes_the_connection(body: bytes) -> None:
-    """A frame whose inside lies gets no guess for an answer."""
+    """A frame with an invalid body gets no guess for a response."""
     pipe = FakePartitionServer().connect()
     with capture_logs() as logs:
         pipe.feed(len(body).to_bytes(4, "big") + body)
@@ -163,7 +163,7 @@ async def test_a_malformed_request_closes_the_connection(body: bytes) -> None:
 
 
 async def test_requests_before_a_malformed_one_are_answered() -> None:
-    """Closing loses nothing that was answered already."""
+    """Closing loses no response that was sent already."""
     pipe = FakePartitionServer().connect()
     pipe.send(api_versions(1), b"\0\0\0\x01\0")
     assert pipe.correlation_ids() == [1]
@@ -334,7 +334,7 @@ async def test_a_connection_that_finishes_waits_for_a_fetch_only_if_it_is_to_ans
 
 
 async def test_a_crash_in_a_handler_closes_the_connection_with_its_traceback(monkeypatch: Any) -> None:
-    """The fault is ours: it is logged whole, and nobody else is disturbed."""
+    """The fault is ours: it is logged whole, and other connections are not affected."""
     fake = FakePartitionServer()
     pipe, other = fake.connect(), fake.connect()
     monkeypatch.setattr(fake.partition, "append_produced", lambda *_, **__: 1 / 0)
@@ -377,7 +377,7 @@ async def test_a_large_answer_is_encoded_in_turns_and_keeps_its_place(many_group
 
 
 async def test_a_connection_that_is_closed_while_its_answer_is_encoded_gets_none(many_groups: None) -> None:
-    """Nothing is written behind the end."""
+    """No bytes are written behind the end."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     pipe.send(list_groups(1))
@@ -448,7 +448,7 @@ async def test_an_answer_that_fails_inside_another_connections_request_costs_its
 
 
 async def test_a_refusal_that_fails_inside_another_request_costs_its_own_only() -> None:
-    """A leader that resigns tells everybody who waits."""
+    """A leader that resigns notifies every waiter."""
     fake = FakePartitionServer()
     fake.partition.auto_commit = False
     failing, other = fake.connect(), fake.connect()
@@ -480,14 +480,14 @@ async def test_a_transport_that_fails_as_it_is_handed_over_costs_that_connection
 
 
 class FailingSlot(Slot):
-    """One that cannot even be abandoned."""
+    """A slot that cannot even be abandoned."""
 
     def abandoned(self) -> None:
         raise ZeroDivisionError
 
 
 async def test_a_slot_that_fails_as_its_connection_is_lost_keeps_no_other_waiting() -> None:
-    """Each is told, and what the connection held is given back."""
+    """Each slot is notified, and the connection's memory is released."""
     fake = FakePartitionServer()
     fake.partition.auto_commit = False
     pipe = fake.connect()
@@ -577,7 +577,7 @@ async def test_answers_that_wait_for_one_before_them_hold_up_what_comes_by_their
 
 
 async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brokers() -> None:
-    """One budget for all answers of a broker; whoever waits goes on by itself."""
+    """A single budget for all responses of a broker; waiting requests go on by themselves."""
     fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
     answers = fake.server.memory.answers
     answers.take(1000)
@@ -636,7 +636,7 @@ async def test_what_many_clients_send_at_once_is_handled_in_several_turns_of_the
 
 
 async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> None:
-    """Members of a group wait for each other: a hundred joins of 5 KB waited for the memory of the first ones."""
+    """Members of a group wait for each other: a hundred joins of 5 KB waited for the memory of the first joins."""
 
     class Groups:
         async def ask(self, *_: Any, **__: Any) -> Any:
@@ -763,7 +763,7 @@ async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() ->
 
 
 async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
-    """A broker's fetch wakes those of clients, and theirs must not pass for replication."""
+    """A broker's fetch wakes the fetches of clients, which must not pass for replication."""
     fake, seen = FakePartitionServer(), list[bool]()
     broker, client = fake.connect().connection, fake.connect().connection
     broker.peer = ReplicaId(2, 12)
@@ -782,7 +782,7 @@ async def test_long_work_for_a_broker_is_known_whoever_began_it() -> None:
 
 
 async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
-    """Loading what decodes them takes milliseconds each: those of all versions at once held the loop for a second."""
+    """Loading their decoders takes milliseconds each: all versions at once held the loop for a second."""
     fake = FakePartitionServer()
     fake.server.schemas_loaded.clear()
     pipes = [fake.connect() for _ in range(5)]
@@ -800,7 +800,7 @@ async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
 
 
 async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
-    """And nothing of it is counted any more."""
+    """Its memory is no longer counted."""
     fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
     fake.server.memory.answers.take(1000)
     pipe = fake.connect()
@@ -814,7 +814,7 @@ async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() ->
 
 
 async def test_half_frames_of_many_connections_stop_being_read_and_all_come_through() -> None:
-    """queued.max.request.bytes: who lacks least is read first, and in the end everybody is served."""
+    """queued.max.request.bytes: the frame that lacks least is read first, and in the end every client is served."""
     fake = FakePartitionServer(queued_max_request_bytes=MIB)
     frames = [produce(1, (0, batch(1, size))) for size in (900_000, 2_000_000, 600_000, 400_000)]
     pipes = [fake.connect() for _ in frames]
@@ -847,7 +847,7 @@ async def test_small_requests_are_served_while_the_memory_for_requests_is_used_u
 
 
 async def test_a_request_in_a_task_is_counted_until_the_task_ends(many_groups: None) -> None:
-    """Its client may be gone, and have come again with the next one."""
+    """Its client may be gone, and have come back with the next request."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     pipe.send(list_groups(1))
@@ -886,7 +886,7 @@ async def test_a_frame_that_a_task_still_needs_is_not_overwritten() -> None:
 
 @pytest.mark.parametrize("is_closed", [False, True])
 async def test_a_large_frame_that_a_task_still_needs_is_not_overwritten(is_closed: bool) -> None:
-    """Its mapping serves the next large frame only if nobody refers to it, whether or not its connection has gone."""
+    """Its mapping serves the next large frame only without references to it, whether or not its connection has gone."""
     fake = FakePartitionServer()
     pipe, other = fake.connect(), fake.connect()
     kept: list[memoryview] = []
@@ -919,7 +919,7 @@ async def test_a_large_answer_is_given_to_the_transport_piece_by_piece() -> None
 
 
 async def test_an_answer_after_the_abort_gives_no_memory_back_twice() -> None:
-    """The bytes that waited behind it were given back by the abort; the transport tells of its end only later."""
+    """The abort released the bytes that waited behind it; the transport reports its end only later."""
     slow = FakePartition()
     slow.auto_commit = False
     fake = FakePartitionServer(slow)

@@ -1,4 +1,4 @@
-"""raftlog.broker.network.connection_rates: who connects too often waits, and brokers get in (KIP-612)."""
+"""raftlog.broker.network.connection_rates: clients that connect too often wait, and brokers get in (KIP-612)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(rate: float | None = None, **config: Any) -> QuotaWorld:
 
 
 async def test_an_address_beyond_its_quota_is_refused_a_moment_later() -> None:
-    """Not at once: a client that is refused comes again. Refused ones do not count."""
+    """Not at once: a refused client comes again. Refused connections do not count."""
     fake = world(0.5)
     for _ in range(5):
         client = fake.connect()
@@ -68,7 +68,7 @@ async def test_a_broker_gets_in_beside_clients_that_connect_too_often() -> None:
     ],
 )
 async def test_beyond_a_rate_clients_wait_for_their_turn(limits: dict[str, Any]) -> None:
-    """Of a listener or of the broker: nobody is refused, and the later one comes the longer it waits."""
+    """The rate of a listener or of the broker: no client is refused, and later clients wait longer."""
     fake = world(**limits)
     clients = [fake.connect() for _ in range(13)]
     assert [each.transport.reading for each in clients] == [True] * 10 + [False] * 3

@@ -34,7 +34,7 @@ def demanding(*listeners: str) -> Mapping[str, ListenerTls]:
 def seen(
     *protocols: str, rules: tuple[Acl, ...] = (), features: tuple[SupportedFeature, ...] = ()
 ) -> MetadataImage:
-    """Return the metadata of a cluster with a broker whose listeners have these protocols."""
+    """Return the metadata of a cluster with a broker that has listeners with these protocols."""
     endpoints = tuple(Endpoint(each, "h", 9092, each) for each in protocols)
     broker = BrokerState(7, 1, UUID(int=7), endpoints, fenced=False, features=features)
     brokers = {7: broker} if protocols else {}
@@ -93,7 +93,7 @@ async def test_a_controller_goes_by_whether_brokers_demand_certificates(certific
 
 
 def test_a_broker_registers_its_demands() -> None:
-    """Those of its own listeners, not of the controllers'."""
+    """The demands of its own listeners, not of the controllers'."""
     listeners = (Listener("A", "", 1, "SSL"), Listener("CONTROLLER", "", 2, "SSL"))
     for asking, rules in (((), ""), (("CONTROLLER",), AUTHORIZER), (("A",), "")):
         config = NodeConfig(
@@ -106,7 +106,7 @@ def test_a_broker_registers_its_demands() -> None:
 
 
 async def test_a_node_goes_by_its_own_listeners_as_well() -> None:
-    """Before any broker has registered, its own settings tell."""
+    """Before any broker has registered, it uses its own settings."""
     ways = (
         {"logins": {"CLIENTS": ListenerLogins(("PLAIN",), {"al": "hush"})}},
         {"tls": demanding("CLIENTS")},

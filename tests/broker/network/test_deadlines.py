@@ -1,4 +1,4 @@
-"""raftlog.broker.network.deadlines: nothing expires early, removed things never, and memory follows what is in it."""
+"""raftlog.broker.network.deadlines: no deadline fires early, removed deadlines never, memory follows the content."""
 
 from __future__ import annotations
 
@@ -11,43 +11,8 @@ from hypothesis import strategies as st
 
 from raftlog.base.guard import Guard
 from raftlog.broker.network.deadlines import GRAIN_MS, Deadlines
+from tests.kit.clock import Clock
 from tests.kit.waits import PATIENCE_S
-
-
-class Clock:
-    """The part of a loop that deadlines use."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.timers: list[Timer] = []
-
-    def time(self) -> float:
-        return self.now
-
-    def call_at(self, when: float, callback: Callable[[], object]) -> Timer:
-        timer = Timer(when, callback)
-        self.timers.append(timer)
-        return timer
-
-    def advance(self, seconds: float) -> None:
-        end = self.now + seconds
-        while due := [each for each in self.timers if each.at <= end and not each.cancelled]:
-            timer = min(due, key=lambda each: each.at)
-            self.now = max(self.now, timer.at)
-            self.timers.remove(timer)
-            timer.callback()
-        self.now = end
-        self.timers = [each for each in self.timers if not each.cancelled]
-
-
-class Timer:
-    """Like uvloop's handle for a time that is past, it cannot say `when`."""
-
-    def __init__(self, at: float, callback: Callable[[], object]) -> None:
-        self.at, self.callback, self.cancelled = at, callback, False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Waiter(Guard):
@@ -99,7 +64,7 @@ def test_each_waiter_expires_once_in_time_unless_removed(steps: list[tuple[int, 
 
 
 def test_an_expiring_deadline_may_remove_another_of_the_same_moment() -> None:
-    """Then that one does not expire any more."""
+    """The removed deadline does not expire any more."""
     clock, subject = deadlines()
     second = Waiter(clock)
     first = Waiter(clock, lambda: subject.remove(second, ticket))

@@ -122,7 +122,7 @@ class Model:
 def test_a_session_holds_what_its_requests_added_moved_and_forgot(
     steps: list[tuple[list[tuple[int, int]], list[int], int]],
 ) -> None:
-    """KIP-227, against a dict; a wrong epoch changes nothing."""
+    """KIP-227, against a dict; a wrong epoch has no effect."""
     cache = sessions()
     session = begin(cache, 1, 0.0)
     model = Model()
@@ -192,7 +192,7 @@ def test_another_isolation_level_has_all_partitions_read_again() -> None:
 
 
 def test_the_partitions_of_all_sessions_are_bounded() -> None:
-    """max.incremental.fetch.session.cache.slots bounds sessions only: one of 100 MB had no bound."""
+    """max.incremental.fetch.session.cache.slots bounds sessions only: a session of 100 MB had no bound."""
     cache = sessions(slots=100, partitions=40)
     kept = [begin(cache, 10, 0.0) for _ in range(6)]
     assert [each.session_id != 0 for each in kept] == [True] * 4 + [False] * 2
@@ -235,7 +235,7 @@ def test_sessions_of_brokers_are_always_kept_and_counted() -> None:
 
 
 def test_forgotten_partitions_make_room() -> None:
-    """The counted bytes are the kept ones."""
+    """The counted bytes are the kept bytes."""
     memory = Account("sessions", 40 * ENTRY_BYTES)
     cache = FetchSessions(2, random.Random(5), memory)
     session = begin(cache, 10, 0.0)
@@ -245,7 +245,7 @@ def test_forgotten_partitions_make_room() -> None:
 
 
 def test_a_session_that_failed_is_continued_by_nobody() -> None:
-    """Its client begins a new one."""
+    """Its client begins a new session."""
     cache = sessions()
     session = begin(cache, 2, 0.0)
     session.abort()

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.broker.network.idle_connections import FAREWELL_LOOKS
+from raftlog.broker.network.idle_connections import FAREWELL_LOOKS, LOOK_S
 from raftlog.broker.network.progress import HOLDING_UP, PRESSED, USUAL
 from raftlog.broker.network.request_memory import WINDOW_BYTES
 from tests.broker.fakes import FakeClient, FakePartition, FakePartitionServer, batch, fetch, produce
+from tests.kit.clock import Clock
 
 PATIENCE = int(USUAL.patience_s) + 1
 """Looks after which whatever stands still is freed."""
@@ -38,7 +38,7 @@ def whole_fetch(correlation_id: int = 1) -> bytes:
 
 
 def with_records(*sizes: int, **config: int) -> FakePartitionServer:
-    """A world whose first partition has such batches."""
+    """A world with such batches in its first partition."""
     fake = FakePartitionServer(**config)
     for size in sizes:
         fake.partition.append_produced(memoryview(batch(1, size)), acks=1, now_ms=0)
@@ -100,7 +100,7 @@ async def test_a_connection_that_waits_for_a_grant_is_not_blamed_and_has_its_tim
 
 
 async def test_low_memory_shortens_the_time_allowed_for_a_frame() -> None:
-    """A slow one may keep others waiting only for seconds."""
+    """A slow frame may delay others only for seconds."""
     fake = FakePartitionServer(queued_max_request_bytes=100_000)
     quick, slow = fake.connect(), fake.connect()
     for pipe in (quick, slow):
@@ -131,7 +131,7 @@ async def test_a_silent_frame_under_a_grant_is_given_up_before_anyone_waits() ->
 
 
 async def test_a_small_request_waits_for_no_large_one_that_comes_slowly() -> None:
-    """Eight clients with frames of 100 MB, one of them at the slowest rate allowed, kept all others out for an hour."""
+    """Eight clients with frames of 100 MB, one at the slowest rate allowed, shut all others out for an hour."""
     fake = FakePartitionServer(queued_max_request_bytes=4_000_000)
     holders = [fake.connect() for _ in range(8)]
     for holder in holders:
@@ -203,7 +203,7 @@ async def test_a_client_that_never_reads_is_freed() -> None:
 
 
 async def test_a_client_that_reads_slowly_gets_everything() -> None:
-    """Bytes against time, and one that reads in bursts may rest between them."""
+    """Bytes against time; a client that reads in bursts may pause between them."""
     fake = with_records(MIB)
     pipe = fake.connect()
     pipe.transport.room = 1000
@@ -217,7 +217,7 @@ async def test_a_client_that_reads_slowly_gets_everything() -> None:
 
 
 async def test_a_closed_connection_does_not_wait_for_a_reader_for_ever() -> None:
-    """It was told to close, and its client takes nothing: what is unsent is dropped after a farewell."""
+    """The server closes it, and its client reads no bytes: unsent bytes are dropped after a grace period."""
     fake = with_records(3 * MIB)
     pipe = fake.connect()
     pipe.transport.room = 1000
@@ -324,30 +324,14 @@ async def test_closing_a_connection_during_a_check_starts_no_second_timer(
 ) -> None:
     """Two clocks would count each second twice, so that honest slow clients lose half of their patience."""
     fake = FakePartitionServer()
-    clock = FakeClock()
+    clock = Clock()
     monkeypatch.setattr(fake.server.watch, "_loop", clock)
     first, second = fake.connect(), fake.connect()
     begin_frame(first)
     for _ in range(PATIENCE // 2):
-        clock.tick()
+        clock.advance(LOOK_S)
     begin_frame(second)
     for _ in range(PATIENCE // 2 + 1):
-        clock.tick()
+        clock.advance(LOOK_S)
     assert first.transport.closed and not second.transport.closed
-    assert len(clock.due) == 1
-
-
-class FakeClock:
-    """The timers of a loop, which end when told."""
-
-    def __init__(self) -> None:
-        self.due: list[Callable[[], None]] = []
-
-    def call_later(self, _delay: float, call: Callable[[], None]) -> object:
-        self.due.append(call)
-        return call
-
-    def tick(self) -> None:
-        due, self.due = self.due, []
-        for call in due:
-            call()
+    assert len(clock.timers) == 1

@@ -1,4 +1,4 @@
-"""Logins, and the gate of admission: nothing is served before a login, and a failed one tells nothing."""
+"""Logins, and the gate of admission: no request is served before a login, and a failed login reveals no secret."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def kept_credentials() -> Mapping[tuple[str, str], ScramCredential]:
 
 
 def closed_world(*, max_reauth_ms: int = 0, **config: Any) -> FakePartitionServer:
-    """Its only listener wants a login, and failed ones are answered at once."""
+    """A single listener with logins, where failed logins are answered at once."""
     config.setdefault("connection_failed_authentication_delay_ms", 0)
     logins = {LISTENER: ListenerLogins(MECHANISMS, PASSWORDS, max_reauth_ms)}
     fake = FakePartitionServer(logins=logins, **config)
@@ -100,7 +100,7 @@ def raw(api_key: int, size: int = 10) -> bytes:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_each_mechanism_opens_the_gate(mechanism: str) -> None:
-    """Every API is served from then on, to the user who proved the password. Source: KIP-12, KIP-84, KIP-152."""
+    """Every API is served from then on, to the user with the proved password. Source: KIP-12, KIP-84, KIP-152."""
     fake = closed_world()
     pipe = fake.connect()
     answer = await log_in(pipe, mechanism)
@@ -156,7 +156,7 @@ async def test_frames_are_short_before_a_login_only() -> None:
 
 
 async def test_a_client_that_does_not_log_in_is_closed() -> None:
-    """Silence and idle talk count alike; whoever logged in may be silent."""
+    """Silence and other requests count alike; a logged-in client may be silent."""
     fake = closed_world()
     silent, talker, user = fake.connect(), fake.connect(), fake.connect()
     await log_in(user, "PLAIN")
@@ -183,7 +183,7 @@ async def test_a_client_that_a_rate_keeps_waiting_is_not_too_slow() -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: str) -> None:
-    """Nobody learns from an answer which users there are, and a refused connection ends."""
+    """No response reveals which users exist, and a refused connection ends."""
     for user in ("alice", "nobody"):
         fake = closed_world()
         pipe = fake.connect()
@@ -205,7 +205,7 @@ async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: st
 
 @pytest.mark.parametrize("change", ["removed", "another password"])
 async def test_a_login_that_stood_still_ends_by_the_users_of_now(change: str) -> None:
-    """A user who was removed while the login was half done does not get in, and hears what everybody hears."""
+    """A user that was removed during its login does not get in, and gets the same error as others."""
     fake = closed_world()
     pipe = fake.connect()
     assert (await begin(pipe, "SCRAM-SHA-256")).error_code == 0
@@ -223,7 +223,7 @@ async def test_a_login_that_stood_still_ends_by_the_users_of_now(change: str) ->
 
 
 async def test_a_failed_login_is_answered_late() -> None:
-    """`connection.failed.authentication.delay.ms` slows guessing down; meanwhile the connection handles nothing."""
+    """`connection.failed.authentication.delay.ms` slows guessing down; meanwhile the connection handles no request."""
     delay_s = 0.03
     fake = closed_world(connection_failed_authentication_delay_ms=int(delay_s * 1000))
     pipe = fake.connect()
@@ -270,7 +270,7 @@ async def test_a_failed_login_is_told_though_nobody_waits_for_its_answer() -> No
 
 
 async def test_a_mechanism_that_is_not_offered_ends_the_connection() -> None:
-    """The answer names those that are. Source: KIP-43."""
+    """The response names the offered mechanisms. Source: KIP-43."""
     fake = closed_world()
     pipe = fake.connect()
     answer = await begin(pipe, "GSSAPI")

@@ -1,4 +1,4 @@
-"""Turns of the event loop that a request holds for too long are counted by API, and told in the log now and then."""
+"""Turns of the event loop that a request holds for too long are counted by API, and logged now and then."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_each_step_of_a_coroutine_is_a_turn_of_its_own(
 async def test_what_work_raises_and_that_it_is_cancelled_passes_through(
     clock: Clock, counts: defaultdict[int, int]
 ) -> None:
-    """Timing is invisible to whoever awaits and to what is awaited."""
+    """Timing is invisible to the awaiting and the awaited code."""
     seen: list[BaseException] = []
 
     async def fail() -> None:
@@ -97,7 +97,7 @@ def test_the_log_tells_of_an_api_once_in_a_while(
 
 
 async def test_requests_that_hold_the_loop_are_counted_by_api(clock: Clock) -> None:
-    """In the turn in which one arrives, on the hot path and off it, and in those of its task."""
+    """In the turn of its arrival, on the hot path and off it, and in the turns of its task."""
     fake = FakePartitionServer()
     fake.server = BrokerServer(fake.broker, dispatch)
     fake.server.stopwatch = clock

@@ -1,4 +1,4 @@
-"""Claims about the memory for decoded requests: those that do not fit together go one after the other."""
+"""Claims about the memory for decoded requests: requests that do not fit together run in sequence."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT = 100 * MIB
 
 
 class MemoryUsers:
-    """Requests, by number, that use memory until they are told to end. `began`: the order in which they had room."""
+    """Requests, by number, that use memory until released. `began`: the order in which they got room."""
 
     def __init__(self, memory: ObjectMemory, sizes: Iterable[int]) -> None:
         self.memory = memory
@@ -67,13 +67,13 @@ async def test_requests_that_exceed_the_budget_together_run_one_after_the_other(
 
 
 async def test_a_small_one_goes_beside_a_large_one() -> None:
-    """An honest request of a few kilobytes does not wait behind those that take all they may."""
+    """An honest request of a few kilobytes does not wait behind requests of the maximum size."""
     users = await started(ObjectMemory(Account("objects", LIMIT)), 60, 60, 30, 10)
     assert users.began == [0, 2, 3]
 
 
 async def test_a_few_kilobytes_wait_for_no_backlog_of_large_ones() -> None:
-    """Twenty-five requests of many megabytes, all there before it, kept one of 6 KB waiting for a minute."""
+    """Twenty-five earlier requests of many megabytes delayed a request of 6 KB by a minute."""
     memory = ObjectMemory(Account("objects", LIMIT))
     users = await started(memory, *[60] * 25, 1)
     assert users.began == [0, 25]
@@ -121,7 +121,9 @@ def test_only_a_lone_request_exceeds_the_budget_and_every_request_completes(
             await asyncio.sleep(after_s)
             async with memory.room(size * MIB):
                 using[number] = size * MIB
-                large = [each for each in using.values() if each > SMALL_BYTES]  # small ones have room beside
+                large = [
+                    each for each in using.values() if each > SMALL_BYTES
+                ]  # small requests have room beside
                 assert sum(large) <= LIMIT or len(large) == 1
                 await asyncio.sleep(for_s)
                 del using[number]
@@ -141,7 +143,7 @@ def test_what_is_expected_follows_the_bytes_and_the_parts_that_are_allowed() -> 
 
 
 def test_a_large_one_is_overtaken_by_small_ones_for_a_time_only() -> None:
-    """Those of three clients who ask again and again kept a request of a hundred thousand names out for ever."""
+    """Small requests of three clients, repeated for ever, shut a request of a hundred thousand names out."""
 
     async def scenario(_: object) -> float:
         account = Account("objects", 2 * BYTES_PER_SECOND)
@@ -165,7 +167,7 @@ def test_a_large_one_is_overtaken_by_small_ones_for_a_time_only() -> None:
 
 
 def test_a_request_that_waits_for_an_event_does_not_block_the_others() -> None:
-    """A request whose client set a timeout of ten minutes keeps others waiting for seconds."""
+    """A request with a client timeout of ten minutes delays others by seconds."""
 
     async def scenario(_: object) -> tuple[float, int]:
         account = Account("objects", LIMIT)

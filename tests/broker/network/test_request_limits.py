@@ -29,7 +29,7 @@ WITH_ARRAYS = [key for key in sorted(served() - HOT) if one_case(key) is not Non
 
 
 def test_every_api_that_is_served_has_a_limit() -> None:
-    """The limit of no API is beyond that of those whose requests are handled in turns."""
+    """No API's limit is beyond the limit of requests that are handled in turns."""
     assert all(0 < row.max_parts <= IN_TURNS for row in all_rows().values())
 
 
@@ -64,7 +64,7 @@ async def test_a_fetch_of_too_many_partitions_is_refused() -> None:
 
 
 async def test_a_produce_of_too_many_partitions_is_refused() -> None:
-    """Its answer has no place for an error of the request, so the connection ends; nothing is appended."""
+    """Its response has no place for an error of the request, so the connection ends; no record is appended."""
     fake = FakePartitionServer()
     pipe = fake.connect()
     pipe.send(produce(1, *((index, None) for index in range(HOT_PARTS_MAX))))

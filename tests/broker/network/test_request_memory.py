@@ -1,4 +1,4 @@
-"""raftlog.broker.network.request_memory: who may read on while much is held, and that somebody always may."""
+"""raftlog.broker.network.request_memory: which frames are read on under a full budget: at least one always is."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_frame_that_is_larger_than_the_whole_is_admitted_alone() -> None:
 
 
 def test_the_requests_that_need_least_are_granted_first_and_several_at_once() -> None:
-    """A small request does not wait for the large ones that came before; all grants together fit."""
+    """A small request does not wait for earlier large requests; all grants together fit."""
     _, memory = request_memory(1_000)
     large = [ReadingConnection(memory, 10_000, 250) for _ in range(3)]
     for each in large:
@@ -137,7 +137,7 @@ def test_a_connection_that_closes_returns_its_memory() -> None:
 def test_somebody_always_reads_and_everybody_is_through_in_the_end(
     frames: list[tuple[int, int]], leavers: list[int]
 ) -> None:
-    """Nothing is counted any more at the end, whatever they hold and lack, and whoever leaves."""
+    """At the end the count is zero, whatever they hold and lack, and whichever leave."""
     account, memory = request_memory(300)
     readers = [ReadingConnection(memory, frame, frame * held // 100) for frame, held in frames]
     for each in readers:
@@ -170,7 +170,7 @@ def receive(rest: FrameRest, sent: bytes, needed: int) -> None:
 
 @given(st.lists(st.integers(1, WINDOW_BYTES) | st.just(WINDOW_BYTES), min_size=1, max_size=12), st.booleans())
 def test_a_rest_is_what_was_received(sizes: list[int], announced: bool) -> None:
-    """In a buffer, in a mapping, and across the change from one to the other."""
+    """In a buffer, in a mapping, and across the change between them."""
     pieces = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
     whole = b"".join(pieces)
     needed = len(whole) if announced else 4

@@ -169,7 +169,7 @@ def test_stop_lets_open_produce_requests_finish(run: Any) -> None:
 
 
 async def test_a_port_in_use_is_named() -> None:
-    """With listener, address and reason, and nothing stays open."""
+    """With listener, address and reason, and no socket stays open."""
     fake = FakePartitionServer()
     async with serving(FakePartitionServer()) as connect:
         client = await connect()
@@ -181,7 +181,7 @@ async def test_a_port_in_use_is_named() -> None:
 
 
 async def test_every_interface_with_any_port_has_one_port() -> None:
-    """The port that is told to the controller must be the one that all can reach."""
+    """The port that the controller registers must be reachable by all."""
     fake = FakePartitionServer()
     (endpoint,) = await fake.server.start([Listener(LISTENER, "", 0)])
     assert endpoint.port > 0
@@ -217,7 +217,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_client_that_never_reads_and_one_that_dribbles_are_freed(run: Any, impatient: None) -> None:
-    """On real transports: 17 MB stayed for ever, and `close` waited for whoever does not read."""
+    """On real transports: 17 MB stayed for ever, and `close` waited for the client that does not read."""
 
     async def main() -> None:
         fake = FakePartitionServer()
@@ -290,7 +290,7 @@ def test_a_node_without_descriptors_goes_on_and_accepts_again(run: Any) -> None:
 
 @pytest.mark.parametrize("limit", ["max_connections", "max_connections_per_ip"])
 async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
-    """max.connections and max.connections.per.ip; who is connected stays."""
+    """max.connections and max.connections.per.ip; connected clients stay."""
     fake = FakePartitionServer(**{limit: 1})
     async with serving(fake) as connect:
         first = await connect()
@@ -307,7 +307,7 @@ async def test_more_connections_than_allowed_are_refused(limit: str) -> None:
 
 
 class ControllerListenerSetup:
-    """A controller's listener whose Kafka clients go to a broker's server."""
+    """A controller's listener that passes its Kafka clients to a broker's server."""
 
     def __init__(self, fake: FakePartitionServer) -> None:
         self.fake = fake
@@ -343,7 +343,7 @@ async def door(**config: Any) -> AsyncIterator[ControllerListenerSetup]:
 
 
 def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run: Any) -> None:
-    """KIP-919, on both loops: the client's first bytes tell, in whatever pieces they come; nodes get in as ever."""
+    """KIP-919, on both loops: the client's first bytes decide, in whatever pieces they come; nodes get in as before."""
 
     async def main() -> None:
         async with door() as found:
@@ -367,7 +367,7 @@ def test_the_controllers_listener_serves_kafka_clients_and_nodes_on_one_port(run
 
 
 def test_what_only_brokers_serve_is_refused_on_the_controllers_listener(run: Any) -> None:
-    """A stranger who reaches it gets at no records, nor in as a follower."""
+    """A stranger on it can neither read records nor pose as a follower."""
 
     async def main() -> None:
         async with door() as found:
@@ -472,7 +472,7 @@ async def test_counters_count() -> None:
 
 
 def test_a_port_that_is_taken_between_bind_and_listen_stops_the_start(run: Any) -> None:
-    """uvloop tells nobody that it could not listen."""
+    """uvloop does not report that it could not listen."""
 
     async def main() -> None:
         fake = FakePartitionServer()

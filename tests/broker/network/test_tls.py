@@ -1,4 +1,4 @@
-"""raftlog.broker.network.tls on real sockets, asyncio's loop and uvloop's: who gets in, as whom, and with what."""
+"""raftlog.broker.network.tls on real sockets, asyncio's loop and uvloop's: admission, principals, and protocols."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_large_and_small_frames_pass_whole(run: Any, authority: Authority, versi
     run(main())
 
 
-# --- who
+# --- principals
 
 
 def test_a_client_is_who_its_certificate_names(run: Any, authority: Authority) -> None:
@@ -251,7 +251,7 @@ def test_a_client_that_speaks_no_tls_is_refused_and_the_log_says_so(
 
 
 def test_a_client_that_never_ends_its_handshake_leaves_nothing_behind(run: Any, authority: Authority) -> None:
-    """At a listener with logins too: it is no connection yet, so nobody has to look after it."""
+    """At a listener with logins too: it is no connection yet, so there is no state to clean up."""
 
     async def main() -> None:
         settings = authority.settings(authority.issue("server"))
@@ -261,7 +261,7 @@ def test_a_client_that_never_ends_its_handshake_leaves_nothing_behind(run: Any, 
             assert await probe(HOST, broker.port, patience_s=PATIENCE_S, tls=True) == "alive"
             async with asyncio.timeout(PATIENCE_S):
                 while connections_in_memory(broker):
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0.05)
             await broker.connect(authority.client())
             assert connections_in_memory(broker) == 1
 
@@ -269,13 +269,13 @@ def test_a_client_that_never_ends_its_handshake_leaves_nothing_behind(run: Any, 
 
 
 def test_handshakes_that_do_not_end_take_no_more_than_their_places(run: Any, authority: Authority) -> None:
-    """The newest always has one: the oldest of the address that has most is closed for it."""
+    """The newest always has a place: the oldest of the address with the most is closed for it."""
 
     async def main() -> None:
         settings = authority.settings(authority.issue("server"))
         async with serving(settings, raftlog_tls_handshakes_max=2) as broker:
             for _ in range(3):
-                await broker.connect(authority.client())  # those that are through take no place
+                await broker.connect(authority.client())  # finished handshakes take no place
             silent = [await broker.connect(None) for _ in range(5)]
             with capture_logs() as logs:
                 client = await broker.connect(authority.client())
@@ -348,7 +348,7 @@ def test_a_connection_with_tls_takes_the_place_of_many_without(run: Any, authori
 def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay(
     run: Any, authority: Authority
 ) -> None:
-    """Without a restart; a file that cannot be used changes nothing, and is told of once."""
+    """Without a restart; an unusable file has no effect, and is reported once."""
 
     async def main() -> None:
         path = authority.issue("server")
@@ -477,7 +477,7 @@ def test_a_key_with_a_password_is_read_and_a_wrong_one_names_the_setting(authori
 
 
 def test_pkcs12_stores_are_read(authority: Authority, tmp_path: Path) -> None:
-    """As keytool makes them: key and chain in one, authorities in the other."""
+    """As keytool makes them: a store with key and chain, and a store of authorities."""
     chain, key = parts_of(authority.issue("server"))
     first, *others = load_pem_x509_certificates(chain.encode())
     locked = serialization.BestAvailableEncryption(b"hush")
@@ -554,7 +554,7 @@ def test_a_listener_that_cannot_be_secured_is_not_opened(authority: Authority) -
 def test_a_broker_proves_the_secret_for_the_certificate_that_it_was_shown(
     run: Any, authority: Authority
 ) -> None:
-    """So nobody can pass the proof on from a connection that ends at another certificate, believed as it may be."""
+    """The proof cannot be relayed from a connection that ends at another certificate, even a trusted certificate."""
 
     async def main() -> None:
         path = authority.issue("server")

@@ -92,7 +92,7 @@ async def test_keys_are_read_from_a_file(provider: IdentityProvider, tmp_path: P
 async def test_a_listener_without_usable_keys_in_its_file_does_not_open(
     tmp_path: Path, content: bytes | None
 ) -> None:
-    """Nobody could log in; the message names the setting, the file and what is wrong with it."""
+    """No login could succeed; the message names the setting, the file and its fault."""
     path = tmp_path / "keys.json"
     if content is not None:
         path.write_bytes(content)
@@ -171,7 +171,7 @@ async def test_keys_are_fetched_again_after_their_time(provider: IdentityProvide
 async def test_the_former_keys_stay_while_there_are_no_newer_ones(
     provider: IdentityProvider, clock: Clock, trouble: str
 ) -> None:
-    """A provider that is down, or says something else, keeps nobody out who has a token; the operator hears of it."""
+    """A provider that is down, or sends garbage, does not affect users with a token; the operator gets a log line."""
     with provider.serving() as url:
         async with fresh(keys_of(url, clock)) as keys:
             token = provider.token("alice")
@@ -250,7 +250,7 @@ async def test_too_long_an_answer_is_not_read_to_its_end(clock: Clock) -> None:
 
 
 async def test_a_redirect_is_not_followed(provider: IdentityProvider, clock: Clock) -> None:
-    """The allowed addresses are those that the operator named."""
+    """The allowed addresses are the operator's."""
     provider.status = HTTPStatus.FOUND
     provider.headers["Location"] = "/elsewhere"
     with provider.serving() as url:
@@ -260,7 +260,7 @@ async def test_a_redirect_is_not_followed(provider: IdentityProvider, clock: Clo
 async def test_the_providers_certificate_is_verified(
     provider: IdentityProvider, clock: Clock, tmp_path: Path
 ) -> None:
-    """By the system's authorities, or by those of the JAAS line, as in Kafka."""
+    """By the system's authorities, or the authorities of the JAAS line, as in Kafka."""
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server.load_cert_chain(authority.issue("provider"))

@@ -107,7 +107,7 @@ async def test_a_session_ends_at_the_earlier_of_two_times(most_ms: int, lifetime
 async def test_no_other_login_with_a_token_succeeds(
     tokens: tuple[DelegationToken, ...], token_id: str, password: str
 ) -> None:
-    """Unknown, expired and wrong ones, and users' own passwords are refused alike, and late in the same way."""
+    """Unknown, expired and wrong tokens, and users' own passwords are refused alike, and equally late."""
     pipe = world_with(*tokens).connect()
     with capture_logs() as logs:
         answer = await token_login(pipe, token_id, password)
@@ -125,7 +125,7 @@ async def test_a_login_in_the_last_moment_is_not_for_ever() -> None:
 
 
 async def test_a_token_is_no_user() -> None:
-    """Its id and password mean nothing to a login that does not say that it is with a token."""
+    """Its id and password are useless in a login without `tokenauth`."""
     fake = world_with(TOKEN)
     fake.image = msgspec.structs.replace(fake.image, scram={})
     answer = await log_in(fake.connect(), "SCRAM-SHA-512", "its id", PASSWORD)
@@ -133,7 +133,7 @@ async def test_a_token_is_no_user() -> None:
 
 
 async def test_an_extension_that_says_no_is_no_token_login() -> None:
-    """Java's client sends `tokenauth=false` when it is told to."""
+    """Java's client sends `tokenauth=false` on request."""
     pipe = world_with(TOKEN).connect()
     await begin(pipe, "SCRAM-SHA-512")
     client = TokenClient("SCRAM-SHA-512", "alice", "in wonderland", "tokenauth=false")
@@ -141,7 +141,7 @@ async def test_an_extension_that_says_no_is_no_token_login() -> None:
 
 
 async def test_without_a_key_no_token_logs_in() -> None:
-    """An empty key would let everyone who knows an id compute what proves it."""
+    """With an empty key, anyone with an id could compute its HMAC."""
     pipe = world_with(TOKEN, delegation_token_secret_key="").connect()
     password = b64encode(TokenKey("").hmac_of("its id")).decode()
     assert (await token_login(pipe, password=password)).error_code == SaslAuthenticationFailed.code

@@ -138,7 +138,7 @@ def test_a_replica_that_was_away_goes_on_with_what_is_left() -> None:
 
 
 def test_a_record_without_a_key_is_refused() -> None:
-    """INVALID_RECORD that names it; nothing of its batch is appended."""
+    """INVALID_RECORD that names it; its batch is not appended."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         compacted(cluster)
@@ -178,7 +178,7 @@ def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline() -> Non
 
 
 def test_a_full_disk_puts_a_cleaning_off() -> None:
-    """Nothing is lost, nothing goes offline, and the next turn does it."""
+    """No data is lost, no directory goes offline, and the next turn does it."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         compacted(cluster)
@@ -266,7 +266,7 @@ def test_a_topic_deleted_under_a_cleaning_leaves_the_directory_in_service(moment
 
 
 def test_a_new_replica_of_a_topic_that_once_was_compact_catches_up() -> None:
-    """It knows of no compaction, but the leader insists: nothing is left where the hole is."""
+    """It knows of no compaction, but the leader's offsets decide: the hole stays empty."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         compacted(cluster)

@@ -47,7 +47,7 @@ class ScriptedLeader:
         self.on_lost(None)
 
     def answer(self, *results: FetchedPartition, number: int = -1, session: int = 77, error: int = 0) -> None:
-        """Answer one of the requests."""
+        """Answer a request."""
         correlation_id, _ = self.asked[number]
         topics = [(TOPIC_ID, list(results))] if results else []
         buffers = encode_fetch_response(17, correlation_id, topics, session_id=session, error_code=error)
@@ -149,7 +149,7 @@ async def test_the_fetch_offset_is_only_what_is_flushed() -> None:
 
 
 async def test_a_partition_that_comes_during_a_long_poll_is_asked_for_at_once() -> None:
-    """A second request goes behind the waiting one, and never a third."""
+    """A second request goes behind the waiting request, and never a third."""
     async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()
@@ -183,7 +183,7 @@ async def test_an_answer_to_a_superseded_question_is_dropped() -> None:
 
 
 async def test_an_answer_sent_before_the_offset_moved_is_not_appended_twice() -> None:
-    """The request behind it named nothing new of the partition, so the leader may send the same records again."""
+    """The request behind it did not repeat the partition, so the leader may send the same records again."""
     async with fetcher_setup() as it:
         other = ReplicaNode(2, it.registered).partition
         other.index = 1
@@ -289,7 +289,7 @@ async def test_a_log_that_parted_before_the_leaders_log_start_begins_anew_there(
 
 
 async def test_a_corrupt_batch_is_asked_for_again_later() -> None:
-    """The follower appends nothing of it and goes on with the other partitions meanwhile."""
+    """The follower appends none of its records and goes on with the other partitions meanwhile."""
     async with fetcher_setup() as it:
         it.fetcher.follow(it.partition)
         await turns()

@@ -20,7 +20,7 @@ from tests.kit.waits import PATIENCE_S
 
 
 class FakeFile:
-    """A file whose syncs the kernel takes, if `kernel` of its log is set, and ends when the test says."""
+    """A file; the kernel takes its syncs if `kernel` of its log is set, and ends them when the test says."""
 
     def __init__(self, log: FakeLog) -> None:
         self.log = log
@@ -51,7 +51,7 @@ class FakeTicket:
 
 
 class FakeLog:
-    """A log whose sync does what the test says."""
+    """A log with a scripted sync."""
 
     def __init__(self) -> None:
         self.log_end_offset = 0
@@ -120,7 +120,7 @@ async def test_a_leaders_round_lets_its_followers_be_sent_to_first() -> None:
 
 
 def flush_now(flusher: Flusher) -> asyncio.Future[None] | None:
-    """Return the future of what `Flusher.flush_now` tells by a call."""
+    """Return `Flusher.flush_now`, which reports by a call, as a future."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     return future if flusher.flush_now(lambda: future.set_result(None)) else None
 
@@ -146,7 +146,7 @@ async def test_waiters_are_notified_at_the_end_of_a_flush_but_later_if_it_failed
 
 
 async def test_a_round_that_need_not_wait_leaves_no_turn_behind() -> None:
-    """The turns of a leader's round would wake the loop for nothing, or begin the next round too soon."""
+    """The turns of a leader's round would wake the loop needlessly, or begin the next round too soon."""
     flusher, partition = new_flusher(), FakePartition()
     partition.log.kernel = kernel = []
     dirty(flusher, partition)
@@ -179,7 +179,7 @@ async def test_a_round_ends_when_the_kernel_has_synced_all_its_files() -> None:
 
 
 async def test_a_log_that_the_kernel_does_not_take_whole_is_synced_in_a_thread() -> None:
-    """The round ends after both: a thread's sync proves nothing about what the kernel has under way."""
+    """The round ends after both: a thread's sync proves no sync of the kernel."""
     flusher, partition = new_flusher(), FakePartition()
     partition.log.kernel, partition.log.files = (taken := []), 2
     partition.log.kernel_room = 1
@@ -197,7 +197,7 @@ async def test_a_log_that_the_kernel_does_not_take_whole_is_synced_in_a_thread()
 
 
 async def test_a_file_that_cannot_be_submitted_is_synced_in_a_thread() -> None:
-    """A file whose descriptor was given up may fail to open again: no log of the round counts as synced without it."""
+    """A file that gave up its descriptor may fail to open again: without it no log of the round counts as synced."""
     flusher, sound, closed = new_flusher(), FakePartition(), FakePartition()
     sound.log.kernel = kernel = []
     failures: list[OSError] = []
@@ -218,7 +218,7 @@ async def test_a_file_that_cannot_be_submitted_is_synced_in_a_thread() -> None:
 
 
 async def test_a_round_that_failed_to_begin_counts_nothing() -> None:
-    """Of what it had begun, one log is synced by the kernel, and the other one would be by a thread: it never is."""
+    """The kernel syncs the first of its two logs, and a thread would sync the second: it never does."""
     flusher, by_kernel, by_thread, broken = new_flusher(), FakePartition(), FakePartition(), FakePartition()
     by_kernel.log.kernel = kernel = []
     broken.log.begin_flush = lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
@@ -270,7 +270,7 @@ async def test_a_followers_round_begins_within_the_call() -> None:
 
 
 async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
-    """A sync that began before the append proves nothing about it."""
+    """A sync that began before the append does not cover it."""
     flusher, partition = new_flusher(), FakePartition()
     release = threading.Event()
     partition.log.sync = lambda: waited(release)
@@ -289,7 +289,7 @@ async def test_what_became_dirty_during_a_round_waits_for_the_next() -> None:
 
 @pytest.mark.parametrize("error", [OSError(5, "EIO"), AssertionError("our own fault")], ids=["disk", "bug"])
 async def test_a_failed_sync_is_never_repeated(error: Exception) -> None:
-    """The kernel may have dropped the pages; the directory goes offline and nobody is left waiting."""
+    """The kernel may have dropped the pages; the directory goes offline and every waiter gets an error."""
     flusher, partition = new_flusher(), FakePartition()
     failures: list[OSError] = []
     flusher.failed = failures.append
@@ -384,7 +384,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 async def test_a_sync_that_was_not_begun_is_tried_again() -> None:
-    """EMFILE says nothing of the disk: the round goes on later, with one line, and nothing counts before."""
+    """EMFILE is no failure of the disk: the round goes on later, with one line, and no log counts before."""
     flusher, partition = new_flusher(), FakePartition()
     failures: list[OSError] = []
     flusher.failed = failures.append
@@ -445,7 +445,7 @@ async def test_syncs_that_cannot_be_begun_for_long_take_the_directory_offline(
 
 
 class EverySecond(list[str]):
-    """Folders that were synced; for every second one there is no descriptor."""
+    """Synced folders; every second sync fails for want of a descriptor."""
 
     calls = 0
 

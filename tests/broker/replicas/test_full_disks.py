@@ -25,7 +25,7 @@ def volume() -> LogVolume:
 
 @pytest.mark.parametrize("free", [ROOMY, SMALL])
 def test_a_directory_has_room_with_a_share_of_its_disk_free(free: tuple[int, int]) -> None:
-    """A twentieth, or a GiB of a large one; a few bytes would be full again at once."""
+    """A twentieth, or a GiB of a large disk; a few bytes would be used up at once."""
     full = volume()
     full.note_full(0.0)
     total, usable = free

@@ -145,7 +145,7 @@ def test_records_that_were_deleted_after_a_cut_stay_deleted() -> None:
 def test_mark_of_a_cut_stays_while_the_recovery_point_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The file still says what was cut: without the mark the log would pass for one that has lost records."""
+    """The file still has the cut offset: without the mark the log would pass for a log with lost records."""
     write, is_refused = log_directory.write_checked, False
 
     def write_unless_refused(disk: Disk, path: str, content: bytes, **more: bool) -> None:
@@ -221,7 +221,7 @@ def test_expired_records_go_and_their_files_later() -> None:
 def test_a_segment_that_is_looked_through_in_parts_is_judged_in_one_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Old data that came late: after a restart its headers tell its age. A part for each pass would take days."""
+    """Old data that came late: after a restart its headers show its age. A part per pass would take days."""
     monkeypatch.setattr(segment_age, "MAX_SCANNED_HEADERS", 1)
 
     async def scenario(cluster: BrokerCluster) -> None:
@@ -243,7 +243,7 @@ def test_a_segment_that_is_looked_through_in_parts_is_judged_in_one_pass(
 
 
 def test_an_idle_broker_writes_no_checkpoint() -> None:
-    """Thousands of logs in which nothing happened cost no sync, however long that lasts."""
+    """Thousands of idle logs cost no sync, for any length of time."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create(partitions=3)
@@ -280,7 +280,7 @@ def test_a_chore_leaves_the_loop_half_of_the_time() -> None:
 
 
 def test_a_new_topic_is_not_judged_by_the_checkpoints_of_a_former_one_of_its_name() -> None:
-    """Else its log, shorter than the former one's recovery point, would pass for damaged, on every replica at once."""
+    """The log, shorter than its predecessor's recovery point, would pass for damaged, on every replica at once."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -372,7 +372,7 @@ def test_nothing_is_retained_by_the_defaults_of_a_broker_that_knows_no_metadata_
 
 
 def test_a_failure_is_forgotten_with_its_log() -> None:
-    """Else the name of a deleted topic would be told for ever."""
+    """The name of a deleted topic would otherwise be reported for ever."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -388,7 +388,7 @@ def test_a_failure_is_forgotten_with_its_log() -> None:
 
 
 def test_a_clock_that_jumps_ahead_expires_nothing_until_it_comes_back() -> None:
-    """In doubt nothing goes for its age, not even what is due by both times; then what is due goes."""
+    """In doubt no record is deleted by age, not even records old by both times; later they are."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -417,7 +417,7 @@ def produce_as(partition: Partition, producer_id: int) -> None:
 
 
 def test_all_partitions_together_remember_no_more_producers_than_the_setting() -> None:
-    """raftlog.producer.ids.max, while the broker runs: the partition that was flooded forgets, small ones nothing."""
+    """raftlog.producer.ids.max, at run time: the flooded partition drops producers, small partitions do not."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create(partitions=3)
@@ -454,7 +454,7 @@ def test_a_fair_share_is_the_most_that_all_can_have(counts: list[int], most: int
 
 
 def test_silent_producers_are_looked_for_as_often_as_the_setting_says() -> None:
-    """producer.id.expiration.check.interval.ms, whose default is ten minutes."""
+    """producer.id.expiration.check.interval.ms, by default ten minutes."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()

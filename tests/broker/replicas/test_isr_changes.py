@@ -38,7 +38,7 @@ class ProposingPartition:
 
 
 async def test_a_proposal_outlives_whatever_goes_wrong_on_its_way() -> None:
-    """Otherwise the ISR stays pending for ever: it counts as the union and nothing else is proposed."""
+    """The ISR would otherwise stay pending for ever: it counts as the union and no other change is proposed."""
     tries: list[int] = []
 
     async def submit(request: Any, *, timeout: float) -> Any:

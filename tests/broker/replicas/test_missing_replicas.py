@@ -25,7 +25,7 @@ def test_leaders_come_before_followers() -> None:
 
 
 def test_a_leader_counts_until_it_is_made() -> None:
-    """Not only until its turn has come. One that no directory takes, or that follows by now, is not waited for."""
+    """Not only until its turn has come. A leader without a directory, or a follower by now, is not waited for."""
     missing = MissingReplicas()
     missing.add(A, leads=False)
     assert missing.leaderships_made.is_set()

@@ -118,7 +118,7 @@ def test_what_was_refused_is_tried_again_in_the_turn_of_the_topic_made_again() -
 
 
 def test_a_directory_that_refused_is_passed_over_while_another_takes_replicas() -> None:
-    """The full one has the fewest logs, so it would be chosen again and again."""
+    """The full directory has the fewest logs, so it would be chosen again and again."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         logs = cluster[1].replicas.logs
@@ -133,7 +133,7 @@ def test_a_directory_that_refused_is_passed_over_while_another_takes_replicas() 
 
 
 def test_a_start_waits_for_descriptors() -> None:
-    """A log that could not be opened for want of them says nothing of the disk."""
+    """A log that could not be opened for want of descriptors is no evidence against the disk."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create("t", partitions=3)

@@ -28,7 +28,7 @@ def test_a_record_reaches_every_replica_before_acks_all_is_answered() -> None:
 
 
 def test_what_was_acknowledged_survives_the_power_loss_of_all() -> None:
-    """Unsynced bytes are lost everywhere at once; nothing acknowledged is among them."""
+    """All nodes lose their unsynced bytes at once; no acknowledged record is among them."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -104,7 +104,7 @@ def test_a_killed_leader_is_lost_to_its_followers_and_found_when_it_is_back() ->
 
 
 def test_a_proposal_goes_on_until_a_controller_answers() -> None:
-    """No majority: nothing is half done; when it returns, the ISR changes."""
+    """No majority: no change is half done; when it returns, the ISR changes."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.controller_is_away = True
@@ -201,7 +201,7 @@ def test_a_full_disk_refuses_writes_and_recovers_by_itself() -> None:
 
 
 def test_a_topic_made_again_under_its_name_is_another_log() -> None:
-    """Its id differs: the old files go first, nothing of them is served."""
+    """Its id differs: the old files go first, and their records are not served."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -225,7 +225,7 @@ def test_a_replica_that_moves_away_takes_its_log_along() -> None:
         cluster.create(replicas=(1, 2))
         await cluster.pass_time(0.1)
         assert await cluster[1].host.start(cluster[1].produce("a")) == "committed"
-        cluster[2].host.disk.fail("sync")  # nothing more is committed
+        cluster[2].host.disk.fail("sync")  # no more records are committed
         waiting = cluster[1].host.start(cluster[1].produce("b"))
         await cluster.pass_time(0.1)
         cluster.change(leader=2, isr=(2,), replicas=(2,))
@@ -296,7 +296,7 @@ def test_what_a_crash_left_of_a_deleted_partition_is_removed_when_the_broker_ret
 
 
 def test_a_replica_that_lost_its_power_before_it_held_anything_needs_no_person() -> None:
-    """Its topic id was not on disk yet, nor was anything else: it is made anew, and nobody has to look."""
+    """Its topic id was not on disk yet, nor any record: it is made anew, and no operator has to look."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -329,7 +329,7 @@ def test_the_topic_id_of_a_log_is_as_durable_as_its_records() -> None:
 
 
 def test_a_restarted_broker_takes_no_role_of_its_earlier_life() -> None:
-    """Its own metadata may lag: until an image holds its new registration, it leads and follows nothing."""
+    """Its own metadata may lag: until an image holds its new registration, it neither leads nor follows."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         epoch, cluster[1].epoch = cluster[1].epoch, 999
@@ -365,7 +365,7 @@ def test_a_broker_that_stops_takes_no_new_replicas() -> None:
 
 
 def test_a_disk_that_fails_while_a_follower_stops_is_reported() -> None:
-    """Its replicas follow nobody any more by then, and are offline all the same."""
+    """Its replicas no longer follow by then, and are offline all the same."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -400,7 +400,7 @@ def test_many_replicas_are_made_while_the_broker_goes_on() -> None:
 
 
 def test_what_is_deleted_or_made_anew_while_its_replicas_are_made_leaves_nothing() -> None:
-    """The newest image counts, not the one that had them made."""
+    """The newest image counts, not the image that had them made."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         for name in ("gone", "again"):
@@ -430,7 +430,7 @@ async def until_next_turn(condition: Callable[[], bool]) -> None:
 
 
 def test_the_replicas_of_a_large_topic_leave_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that the metadata places here again meanwhile, for a topic of that name, are not removed with them."""
+    """Replicas that the metadata places here again meanwhile, for a new topic of that name, stay."""
     monkeypatch.setattr(replicas, "REMOVED_AT_ONCE", 10)
 
     async def scenario(cluster: BrokerCluster) -> None:
@@ -449,7 +449,7 @@ def test_the_replicas_of_a_large_topic_leave_in_turns(monkeypatch: pytest.Monkey
 
 
 def test_a_broker_that_stops_while_replicas_are_made_waits_for_them() -> None:
-    """Nothing writes to a log directory that is marked clean."""
+    """No file is written to a log directory that is marked clean."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create("t", partitions=40)
@@ -511,7 +511,7 @@ def test_same_seed_same_run() -> None:
 
 
 def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
-    """KIP-107: the low watermark is the least log start of all replicas in service; a fetch tells it."""
+    """KIP-107: the low watermark is the least log start of all replicas in service; followers send it in a fetch."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -529,7 +529,7 @@ def test_a_deletion_reaches_every_replica_and_its_leader_hears_of_it() -> None:
 
 
 def test_under_flush_policy_os_logs_are_synced_by_flush_messages_and_flush_ms() -> None:
-    """Nobody waits for it; after a crash no more is at risk than these say."""
+    """No request waits for it; after a crash no more is at risk than these settings allow."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()

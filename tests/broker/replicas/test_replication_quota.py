@@ -1,4 +1,4 @@
-"""KIP-73: replicas that catch up are held to a rate, on the leader's side and on their own; those in sync are not."""
+"""KIP-73: replicas that catch up are throttled, on the leader's side and on their own; replicas in sync are not."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_replica_that_catches_up_keeps_to_the_rate(side: str, listed: str) -> No
 
 @pytest.mark.parametrize(("side", "listed"), [(LEADER, "0:2,1:1"), (FOLLOWER, "0:1"), (LEADER, "")])
 def test_replica_that_is_not_listed_is_not_held_back(side: str, listed: str) -> None:
-    """A rate alone throttles nobody."""
+    """A rate alone throttles no replica."""
 
     async def program(loop: SimLoop) -> Any:
         cluster = await filled(loop)
@@ -133,7 +133,7 @@ def test_replicas_in_sync_are_not_held_up(side: str) -> None:
 
 @pytest.mark.parametrize("side", [LEADER, FOLLOWER])
 def test_lifted_throttle_lets_it_run(side: str) -> None:
-    """An operator who sees that it takes too long raises the rate."""
+    """An operator can raise the rate if it takes too long."""
 
     async def program(loop: SimLoop) -> Any:
         cluster = await filled(loop)

@@ -1,4 +1,4 @@
-"""Recurring work looks at partitions to which something happened, and an idle one costs it nothing."""
+"""Recurring work looks at touched partitions; an idle partition is free."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _lookers(housekeeping: Housekeeping) -> dict[str, list[Partition]]:
 
 
 def test_a_partition_that_rests_waits_in_no_queue() -> None:
-    """Once its followers have all and everything is written, nothing looks at it until it is touched again."""
+    """Once its followers have caught up and all is written, no work visits it until it is touched again."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create(partitions=5)
@@ -76,7 +76,7 @@ def test_a_partition_that_rests_waits_in_no_queue() -> None:
 
 
 def test_a_follower_that_lags_keeps_its_partition_waiting() -> None:
-    """The ISR must shrink though nothing is appended any more."""
+    """The ISR must shrink even without new appends."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -113,7 +113,7 @@ def test_a_chore_that_fails_for_a_log_comes_back_to_it() -> None:
 
 
 def test_queues_let_go_of_deleted_partitions() -> None:
-    """A log that is gone is held by nothing, however long its records would have been kept."""
+    """No queue references a deleted log, however long its records would have been kept."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create()
@@ -132,7 +132,7 @@ def test_queues_let_go_of_deleted_partitions() -> None:
 
 
 def test_a_broker_without_a_cleaner_lets_go_of_deleted_partitions_too() -> None:
-    """log.cleaner.enable=false: nobody empties a queue for it."""
+    """log.cleaner.enable=false: no cleaner empties a queue for it."""
 
     async def scenario(cluster: BrokerCluster) -> None:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""An attack's own process, and its sockets, against a door with nobody behind it."""
+"""An attack's own process, and its sockets, against a listener without a node."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_refused_connection_is_an_error():
 
 
 def test_frames_made_by_hand_are_understood_by_the_decoder():
-    """Else an attack would be refused at the door, and show nothing."""
+    """An attack would otherwise be refused as malformed, and test no more than that."""
     body = array([bytes(16) + compact("a-topic") + b"\0"]) + b"\0\0\0"
     frame = memoryview(raw(3, 12, body))[4:]
     header, position = decode_header(frame)
@@ -118,7 +118,7 @@ def test_frames_made_by_hand_are_understood_by_the_decoder():
 
 
 def test_a_claim_that_does_not_hold_is_raised():
-    """The process tells it apart from a failure of its own."""
+    """The process distinguishes it from a failure of its own."""
     expect(True, "well")
     with pytest.raises(ClaimBroken, match="not well"):
         expect(False, "not well")

@@ -11,7 +11,7 @@ KEY = "bystanders-0"
 
 
 class Tale:
-    """A history as bystanders leave it: each record sent by a process of its own, all of them read by one."""
+    """A history as bystanders leave it: a process per record, and one reader of all records."""
 
     def __init__(self) -> None:
         self.ops: list[Op] = []
@@ -35,7 +35,7 @@ class Tale:
 
 
 def test_records_that_are_all_read_once_are_no_fault():
-    """Also when the fate of one is not known."""
+    """Also when the fate of a record is unknown."""
     tale = Tale()
     tale.send(0, 0)
     tale.send(1, None, "info")
@@ -45,7 +45,7 @@ def test_records_that_are_all_read_once_are_no_fault():
 
 
 def test_a_lost_record_is_a_fault():
-    """It was acknowledged, later ones were read, and it was not."""
+    """It was acknowledged, later records were read, and it was not."""
     tale = Tale()
     for value in range(3):
         tale.send(value, value)
@@ -63,7 +63,7 @@ def test_a_doubled_record_is_a_fault():
 
 
 def test_an_end_that_was_not_reached_is_a_fault():
-    """Nothing behind the last record shows that it is lost; the last reading does."""
+    """No record behind the last shows that it is lost; the last reading does."""
     tale = Tale()
     tale.send(0, 0)
     tale.send(1, 1)

@@ -1,4 +1,4 @@
-"""Facts that nodes tell, read from text in their own format."""
+"""Facts that nodes report, parsed from text in their own format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_longest_stall_between_two_looks_is_the_bound_that_holds_all_that_ca
 
 
 def test_a_stall_beyond_all_bounds_is_without_end():
-    """Nothing is lost in the last bucket."""
+    """The last bucket loses no value."""
     assert longest_s({}, buckets_in(PAGE % (100, 101))) == float("inf")
 
 
@@ -58,7 +58,7 @@ FAILED = json.dumps(
 
 
 def test_a_log_directory_that_failed_is_a_fault():
-    """Bytes of a client are no reason for one, even if the node has others and goes on."""
+    """Bytes of a client may cause no failure, even if the node has other directories and goes on."""
     assert unforeseen_in([FAILED, PLAIN]) == ["log directory failed: File name too long"]
 
 
@@ -70,7 +70,7 @@ def test_an_error_with_a_traceback_is_unforeseen():
 
 
 def test_a_log_that_is_gone_has_no_errors(tmp_path: Path):
-    """The guard takes a cluster down with its files while somebody may be looking."""
+    """The guard takes a cluster down with its files while the log may be read."""
     assert LogTail(tmp_path / "none.log").unforeseen() == []
 
 

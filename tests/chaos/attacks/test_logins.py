@@ -1,4 +1,4 @@
-"""Lies in logins are told as they are meant: only the lie is wrong."""
+"""Invalid logins are encoded as intended: only the intended part is wrong."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raftlog_chaos.attacks.target import LOGIN_PASSWORD, LOGIN_USERS
     ("said", "gets_in"), [(f"{NONCE}server", True), (NONCE, False), (NONCE + "x", False)]
 )
 def test_another_nonce_comes_with_the_right_proof(said: str, gets_in: bool) -> None:
-    """So that nothing but the nonce can be what a node refuses."""
+    """So that a node can only refuse the nonce."""
     kept = credential(SCRAM, LOGIN_PASSWORD, b"salt" * 4, MIN_ITERATIONS)
     server = ScramServer(SCRAM, lambda *_: kept, lambda: "server")
     final = with_nonce(server.first(ScramClient(SCRAM, LOGIN_USERS[0], "", nonce=NONCE).first()), said)

@@ -1,4 +1,4 @@
-"""Rules for every attack in the book, since nobody reviews a hundred scripts."""
+"""Rules for every attack in the book, which replace a review of a hundred scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_every_attack_is_bounded_in_time():
 
 
 def test_every_attack_is_a_few_lines():
-    """A longer one is a program, and wants tests of its own."""
+    """A longer attack is a program, and needs tests of its own."""
     long = {
         name for name, each in load_attacks().items() if len(inspect.getsource(each.run).splitlines()) > LINES
     }

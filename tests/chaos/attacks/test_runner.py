@@ -1,4 +1,4 @@
-"""Attacks share a cluster as long as nothing is wrong; a doubtful one is run alone."""
+"""Attacks share a cluster without findings; a suspect is run alone."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_attacks_that_pass_share_a_cluster():
 
 
 def test_a_cluster_that_was_harmed_is_not_used_again():
-    """The next attack would be judged by the effects of the one before."""
+    """The next attack would be judged by the effects of its predecessor."""
     sessions = Sessions(lambda attack, _: with_node(1, ended="killed") if attack.name == "b" else calm())
     assert statuses(sessions.runner.run(ABC)) == ["passed", "failed", "passed"]
     assert sessions.struck == [["a", "b"], ["c"]]
@@ -82,7 +82,7 @@ def test_memory_that_one_attack_keeps_is_its_own():
 
 
 def test_memory_that_several_attacks_add_up_to_names_them():
-    """Alone the last one keeps nothing."""
+    """The last attack alone keeps no memory."""
     sessions = Sessions(
         lambda _attack, before: with_node(1, rest_bytes=300 * MIB) if len(before) == 2 else calm()
     )
@@ -123,14 +123,14 @@ KEPT = ["node 1 keeps 90 MiB above idle 60 s later"]
 
 
 def test_memory_that_is_not_back_soon_does_not_hold_up_the_next_attack():
-    """It is back at the session's end, so nothing is run again."""
+    """It is back at the session's end, so no attack is run again."""
     sessions = Sessions(warm_after("a", "c"))
     assert statuses(sessions.runner.run(ABC)) == ["passed"] * 3
     assert sessions.struck == [["a", "b", "c"]]
 
 
 def test_memory_that_is_not_back_at_the_end_is_blamed_on_the_attack_that_keeps_it():
-    """The suspects are run alone: attacks since the last one after which all was back."""
+    """The suspects are run alone: attacks since the last measurement with all memory back."""
     sessions = Sessions(warm_after("b", "c"), lambda struck: Closing([], KEPT if "b" in struck else []))
     outcomes = sessions.runner.run(ABC)
     assert statuses(outcomes) == ["passed", "failed", "passed"]
@@ -189,7 +189,7 @@ def test_without_time_to_find_the_culprit_all_suspects_have_failed():
 
 
 def test_an_interruption_takes_the_cluster_down():
-    """Ctrl-C may come at any moment; nobody is left waiting for a last reading."""
+    """Ctrl-C may come at any moment; no process waits for a last reading."""
 
     def interrupt(_attack: Attack, _before: list[str]) -> ClusterObservation:
         raise KeyboardInterrupt

@@ -28,9 +28,12 @@ QUICK = Limits(settle_s=3.0, still_s=6.0)
 
 @pytest.fixture(scope="module")
 def session() -> Iterator[AttackSession]:
-    """One session for the harms of this module, in their order; the last one ends it."""
+    """One session for the harms of this module, in their order; the last harm ends it.
+
+    Memory is not among them, so the nodes need not serve every API before.
+    """
     session = AttackSession(ProcessGround("usual"), QUICK)
-    session.open()
+    session.open(warm=False)
     try:
         yield session
     finally:
@@ -46,7 +49,7 @@ def struck(session: AttackSession, harm: Callable[[], object]) -> Outcome:
 
 
 def quorum_leader(session: AttackSession) -> int:
-    """Return the node that decides who is fenced."""
+    """Return the node that fences brokers."""
     return int(json.loads(facts.ask(session.target.nodes[1], "/v1/quorum"))["leader_id"])
 
 

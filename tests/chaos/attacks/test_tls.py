@@ -12,7 +12,7 @@ from raftlog_chaos.attacks.tls import long_chain
 
 
 def test_a_long_chain_has_as_many_authorities_as_asked_for(tmp_path: Path) -> None:
-    """Each has signed the one before it, and OpenSSL takes them and the key as a client's."""
+    """Each has signed its predecessor, and OpenSSL accepts them and the key as a client's."""
     path = tmp_path / "mallory.pem"
     path.write_bytes(long_chain("mallory", 5))
     chain = load_pem_x509_certificates(path.read_bytes())

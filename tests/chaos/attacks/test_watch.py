@@ -106,7 +106,7 @@ TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when re
    5: 0100007F:2385 4200007F:D435 01 00000000:00000000 00:00000000 00000000     0        0 115 1
    6: 4200007F:D432 0100007F:2384 01 00000000:00000000 00:00000000 00000000     0        0 116 1
 """
-"""Listening; honest; two of attackers; one that the kernel alone remembers; another port; the far end of one."""
+"""Listening; honest; two of attackers; orphaned in the kernel; another port; the far end of a connection."""
 
 
 def test_only_connections_that_attackers_opened_and_nodes_hold_are_counted():

@@ -31,7 +31,7 @@ def a_round(*gaps_s: float, errors: tuple[str, ...] = (), **seconds: float) -> R
     ],
 )
 def test_the_longest_gap_is_one_that_overlaps_the_fault(acked_at, gap):
-    """From the acknowledgement before to the one after; what is still missing counts up to the end of the look."""
+    """From the acknowledgement before to the next; a missing acknowledgement counts until the end."""
     assert longest_gap(acked_at, 5.0, 10.0) == pytest.approx(gap)
 
 
@@ -68,5 +68,5 @@ def test_an_outcome_is_over_all_partitions_of_all_rounds():
 
 
 def test_every_scenario_has_an_aim():
-    """A scenario without one could not be printed."""
+    """A scenario without an aim could not be printed."""
     assert {scenario.name for scenario in FAILOVER_FAULTS} == AIMS.keys()

@@ -1,8 +1,8 @@
-"""A model of Kafka that does everything right, and the histories that its clients write.
+"""A correct model of Kafka, and the histories that its clients write.
 
-Sends take effect somewhere between their two lines (of unknown ones perhaps later, perhaps never), polls read on from
-where the consumer stands, transactions become visible whole. Nothing is kept of an operation but its effect, so a
-history of millions of lines can be written as it is made.
+Sends take effect somewhere between their two lines (unknown sends perhaps later, perhaps never), polls read on from the
+consumer's position, transactions become visible whole. Only the effect of an operation is kept, so a history of
+millions of lines can be written as it is made.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Shape:
 
 @dataclass
 class Log:
-    """One partition. `open`: offsets of transactions that are not decided; `hidden`: aborted ones."""
+    """A partition. `open`: offsets of undecided transactions; `hidden`: offsets of aborted transactions."""
 
     records: list[tuple[int, int]] = field(default_factory=list)
     end: int = 0
@@ -77,7 +77,7 @@ class Client:
     late: bool = False
     """It takes effect when it ends, not when it begins."""
     dead: bool = False
-    """It has a send under way of which it knows nothing any more; another of its own must not overtake that."""
+    """It has a send of unknown fate under way; its own next send must not overtake that."""
 
 
 class ModelCluster:
@@ -262,5 +262,5 @@ class ModelCluster:
 
 
 def history(seed: int, shape: Shape | None = None) -> Iterator[Op]:
-    """Yield the operations of a run in which nothing went wrong."""
+    """Yield the operations of a run without failures."""
     return ModelCluster(random.Random(seed), shape or Shape()).run()

@@ -68,7 +68,7 @@ def test_two_transactions_that_read_each_other_are_a_cycle_of_reads_alone():
 
 
 def test_reads_of_an_aborted_transaction_make_no_cycle():
-    """The same, but one of them was aborted and nobody read what it wrote."""
+    """The same, but one transaction was aborted and its writes were not read."""
     tale = ToldHistory()
     for process, key in ((1, KEY), (2, OTHER)):
         tale.line(process, "invoke", "txn", [["send", key, process], ["poll"]])
@@ -95,7 +95,7 @@ def test_an_unproven_transaction_is_in_no_cycle():
 
 
 def test_one_processes_order_against_the_logs_is_g0_process():
-    """A process's later write lies before its earlier one."""
+    """A process's later write precedes its earlier write."""
     tale = ToldHistory().send(1, "a", 1).send(1, "b", 0).poll(9, (0, "b"), (1, "a"))
     assert {"G0-process", "G0-realtime"} <= tale.found()
 
@@ -131,7 +131,7 @@ def test_of_operations_that_follow_each_other_the_first_that_is_too_late_is_foun
 
 
 def test_lateness_goes_round_a_circle():
-    """late → one of the circle → … → the other → early: whichever of the two comes first."""
+    """late → first of the circle → … → second → early: whichever of the two comes first."""
     for first, second in ((1, 2), (2, 1)):
         tale, micros = ToldHistory(), {1: [(KEY, 1, 1), (OTHER, 1, 1)], 2: [(KEY, 2, 2), (OTHER, 2, 0)]}
         micros[first].append(("in", first, 1))

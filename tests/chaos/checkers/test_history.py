@@ -1,4 +1,4 @@
-"""History files: written and read again, hostile ones refused by line, those of killed runs tolerated."""
+"""History files: written and read again, hostile files refused by line, files of killed runs tolerated."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_file_that_is_all_cut_is_refused(tmp_path):
 
 
 def test_an_empty_file_is_refused(tmp_path):
-    """Nothing was recorded at all."""
+    """It records no operation."""
     with pytest.raises(HistoryError, match="the file is empty"):
         stored(tmp_path, end=b"")
 

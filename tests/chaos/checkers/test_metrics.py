@@ -49,7 +49,7 @@ def test_consume_counts_say_how_often_subscribers_read_each_value():
 
 
 def test_what_a_former_subscriber_reads_by_assignment_is_not_counted():
-    """A read as a subscriber still is one."""
+    """A read as a subscriber is still counted."""
     tale = ToldHistory().log("a", "b").assign(1, KEY, f="subscribe").poll(1, (0, "a")).assign(1, KEY)
     assert tale.poll(1, (1, "b")).verdict().metrics["consume_counts"] == {1: 1}
 
@@ -69,6 +69,6 @@ def test_crashes_need_not_succeed():
 
 
 def test_a_history_in_which_nothing_succeeded_shows_nothing():
-    """Empty ones are not valid."""
+    """Empty histories are not valid."""
     assert not ToldHistory().verdict().valid
     assert not ToldHistory().both(1, "info", "crash", None).verdict().valid

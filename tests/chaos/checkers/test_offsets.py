@@ -20,7 +20,7 @@ def test_two_readers_who_see_different_values_at_an_offset_are_inconsistent():
 
 
 def test_the_smallest_history_of_two_values_at_an_offset_is_who_saw_them():
-    """The finding carries the two readings, and nothing of the noise around them."""
+    """The finding has the two reads, and none of the noise around them."""
     tale = ToldHistory().log("x", "y").send(1, "a", 7).send(2, "b", None)
     tale.poll(3, (7, "a")).poll(4, (7, "b")).poll(5, (7, "a"))
     (finding,) = tale.verdict().anomalies["inconsistent-offsets"]
@@ -34,7 +34,7 @@ def test_the_offset_that_a_sender_was_told_counts_once_its_operation_committed()
 
 
 def test_the_offset_told_to_a_sender_of_unknown_fate_does_not_count():
-    """It may have been told before a leader was lost; nobody read the value, so it never committed."""
+    """A leader may have sent it before it was lost; the value was never read, so it never committed."""
     assert ToldHistory().send(1, "a", 0).send(2, "b", 0, "info").poll(3, (0, "a")).found() == set()
 
 

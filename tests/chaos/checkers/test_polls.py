@@ -10,7 +10,7 @@ ABC = ("a", "b", "c")
 
 
 def test_a_consumer_that_reads_on_is_right():
-    """From operation to operation and within one; gaps of offsets count for nothing."""
+    """Across operations and within an operation; gaps of offsets are ignored."""
     tale = ToldHistory().log(*ABC).poll(1, (0, "a")).poll(1, (1, "b"), (2, "c"))
     assert tale.found() == set()
 
@@ -87,7 +87,7 @@ def test_after_an_unknown_or_failed_poll_a_consumer_goes_back():
 
 
 def test_an_unknown_or_failed_poll_is_held_to_what_was_read_before():
-    """… but it goes on from the last ok one."""
+    """… but it goes on from the last ok poll."""
     for type in ("info", "fail"):
         assert ToldHistory().log(*ABC).poll(1, (0, "a")).poll(1, (2, "c"), type=type).found() == {"poll-skip"}
 
@@ -105,7 +105,7 @@ def test_a_key_that_was_given_up_is_forgotten():
 
 
 def test_an_assign_that_did_not_succeed_forgets_nothing():
-    """Only ok ones replace the consumer's keys."""
+    """Only ok assigns replace the consumer's keys."""
     tale = (
         ToldHistory()
         .log(*ABC)
@@ -139,7 +139,7 @@ def test_with_subscribe_skips_between_polls_are_allowed_but_not_within_one():
 
 
 def test_without_subscribe_the_same_is_invalid():
-    """Nobody but the consumer moves itself."""
+    """Only the consumer moves itself."""
     assert not ToldHistory().log(*ABC).poll(1, (0, "a")).poll(1, (2, "c")).verdict().valid
 
 

@@ -74,7 +74,7 @@ class Told:
 def test_an_answer_must_fit_a_moment_of_those_in_which_it_was_decided(
     since: float, until: float, let_in: bool, wrong: str
 ) -> None:
-    """From the moment on at which a broker took a change, the state before it excuses nothing."""
+    """From the moment at which a broker applied a change, the earlier state is no excuse."""
     faults = Told().judge(since, until, let_in=let_in)
     assert len(faults) == bool(wrong) and wrong in "".join(faults)
 
@@ -92,7 +92,7 @@ def test_rights_that_nobody_made_are_found() -> None:
 
 
 def test_a_broker_that_goes_back_is_found() -> None:
-    """Within one life; a new one begins with nothing, but serves nobody before it has what was acknowledged."""
+    """Within one life; a new life begins empty, but serves no client before it has every acknowledged change."""
     told = Told()
     told.book.take(1, 30.0, rules=ONE, credentials=())
     assert "went back from rights 2 to 1" in told.faults.pop()
@@ -104,7 +104,7 @@ def test_a_broker_that_goes_back_is_found() -> None:
 
 
 def test_a_password_admits_its_user_only_while_it_is_the_users() -> None:
-    """A user who was removed has none, nor has one who never was."""
+    """A removed user has no password, nor has a user that never existed."""
     rights = Rights(passwords={"ann": "x"})
     assert rights.admits("ann", "x")
     assert not rights.admits("ann", "y") and not rights.admits("ben", "x")

@@ -1,4 +1,4 @@
-"""The cost of a verdict on a small scale; `scale.py` measures the large one."""
+"""The cost of a verdict on a small scale; `scale.py` measures the large scale."""
 
 from __future__ import annotations
 

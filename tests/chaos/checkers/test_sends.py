@@ -28,7 +28,7 @@ def test_sends_of_unknown_fate_have_an_order_if_they_committed():
 
 
 def test_failed_sends_have_no_order():
-    """Even if somebody saw the value: that is wrong for another reason."""
+    """Even if the value was read: that is wrong for another reason."""
     tale = ToldHistory().log("x").send(1, "b", 2).send(1, "a", None, "fail")
     assert tale.poll(2, (1, "a"), (2, "b"), type="info").poll(3, (2, "b")).found() == set()
 

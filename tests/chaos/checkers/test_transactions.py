@@ -1,4 +1,4 @@
-"""Our own rules about transactions: all or nothing, and a group consumes each value in one of them."""
+"""Our own rules about transactions: all or nothing, and a group consumes each value in a single transaction."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def found(tale: ToldHistory) -> set[str]:
 
 
 def test_each_value_in_one_committed_transaction_is_exactly_once():
-    """Aborted tries count for nothing, nor do those without an answer of which nothing is ever seen."""
+    """Aborted attempts are ignored, as are attempts of unknown fate without visible effects."""
     tale = ToldHistory().log("a", "b", "c")
     copied((0, "a"), at=0, tale=tale)
     copied((1, "b"), at=10, type="fail", tale=tale)
@@ -131,7 +131,7 @@ def test_what_was_aborted_need_not_be_consumed():
 
 @pytest.mark.parametrize("type", ["ok", "info"])
 def test_a_transaction_of_which_a_part_is_never_seen_is_torn(type: str):
-    """All of it or nothing, also of one that had no answer."""
+    """All of it or none, also for a transaction of unknown fate."""
     tale = ToldHistory().log("a")
     tale.txn(1, sending(1, "b"), sending(None, "c", key="t-1"), type=type)
     tale.poll(99, (1, "b"))
@@ -139,14 +139,14 @@ def test_a_transaction_of_which_a_part_is_never_seen_is_torn(type: str):
 
 
 def test_an_aborted_value_that_is_read_is_g1a():
-    """Nobody ever asked to commit it."""
+    """No commit of it was ever requested."""
     tale = ToldHistory().log("a").txn(1, sending(1, "b"), type="fail").poll(99, (1, "b"))
     assert found(tale) == {"G1a"}
 
 
 @pytest.mark.parametrize(("group", "valid"), [(GROUP, False), ("", True)])
 def test_a_reader_beside_such_a_group_may_not_skip(group: str, valid: bool):
-    """A rebalance excuses who subscribes; where all subscribers commit in transactions that excuse is not needed."""
+    """A rebalance excuses subscribers; where all subscribers commit in transactions, that excuse is not needed."""
     tale = ToldHistory().log("a", "b", "c")
     joined(tale, 5, group)
     tale.poll(6, (0, "a")).poll(6, (2, "c"))
@@ -155,7 +155,7 @@ def test_a_reader_beside_such_a_group_may_not_skip(group: str, valid: bool):
 
 
 def test_members_of_such_a_group_may_skip_what_others_consumed():
-    """A partition that one of them did not get was another's."""
+    """A partition that a member did not get was assigned to another."""
     tale = ToldHistory().log("a", "b", "c")
     joined(tale, 1, GROUP)
     copied((0, "a"), at=0, tale=tale)

@@ -49,7 +49,7 @@ def test_the_table_follows_jepsens():
 
 
 def test_faults_are_one_line_each_with_the_number_of_cases():
-    """For whoever asserts on a verdict."""
+    """For tests that assert on a verdict."""
     faults = broken(3).verdict().faults()
     assert any(
         line.startswith("G1a on t-0: 'refused' failed") and line.endswith("(3 cases)") for line in faults
@@ -111,7 +111,7 @@ def test_two_operations_of_a_process_at_once_are_no_history():
 
 
 def test_a_value_that_is_sent_twice_is_no_history():
-    """Without unique values nothing can be told apart."""
+    """Without unique values their sends cannot be distinguished."""
     with pytest.raises(HistoryError, match="'a' was sent to t-0 before"):
         ToldHistory().send(1, "a", 0).send(2, "a", 1).verdict()
 

@@ -25,7 +25,7 @@ def test_what_lies_above_everything_that_was_read_is_not_lost_but_unseen():
 
 
 def test_a_write_of_unknown_fate_may_be_missing():
-    """Its offset, if told, is not part of the log."""
+    """Its offset, if any, is not part of the log."""
     assert ToldHistory().send(1, "a", 0, "info").send(1, "b", 1).poll(2, (1, "b")).found() == set()
 
 
@@ -41,7 +41,7 @@ def test_an_unknown_transaction_of_which_one_write_was_read_has_committed_as_a_w
 
 
 def test_only_an_ok_read_proves_that_an_unknown_transaction_committed():
-    """The records of a failed poll prove nothing."""
+    """The records of a failed poll are no proof."""
     tale = ToldHistory().txn(1, sending(0, "a"), sending(1, "b"), type="info").send(2, "c", 2)
     tale.poll(4, (1, "b"), type="fail").poll(3, (2, "c"))
     assert "lost-write" not in tale.found()
@@ -95,7 +95,7 @@ def test_a_value_in_the_place_of_the_bound_is_lost_if_it_was_never_read():
 
 
 def test_two_values_at_one_offset_do_not_make_either_lost():
-    """Both belong to that place; the one that was never read is lost, the other not."""
+    """Both belong to that place; the value that was never read is lost, the other not."""
     tale = ToldHistory().send(1, "a", 0).send(2, "b", 0).send(1, "c", 1).poll(3, (0, "a"), (1, "c"))
     assert [each.about[0] for each in tale.verdict().anomalies["lost-write"]] == ["b"]
 

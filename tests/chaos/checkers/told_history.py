@@ -1,4 +1,4 @@
-"""Histories told by hand, an operation a line, and what the checkers find in them."""
+"""Histories written by hand, an operation a line, and the findings of the checkers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ToldHistory:
         )
 
     def both(self, process: int, type: str, f: str, value: list[Any] | None, **rest: Any) -> ToldHistory:
-        """A beginning and an end; what the end tells is not known at the beginning."""
+        """A beginning and an end; the facts of the end are not known at the beginning."""
         self.line(process, "invoke", f, _before(value))
         self.line(process, type, f, value, **rest)
         return self
@@ -52,7 +52,7 @@ class ToldHistory:
         return self.both(process, type, f, list(keys), **rest)
 
     def log(self, *values: Any, writer: int = 90, reader: int = 99) -> ToldHistory:
-        """Values sent in a row from offset 0 on and read by somebody, so that their order is known."""
+        """Values sent in a row from offset 0 on and read, so that their order is known."""
         for offset, value in enumerate(values):
             self.send(writer, value, offset)
         return self.poll(reader, *enumerate(values))

@@ -30,14 +30,14 @@ def test_a_ratio_above_one_says_that_raftlog_is_better():
 
 
 def test_a_round_that_only_one_of_them_has_makes_no_ratio():
-    """A peer that died in a round is not compared with raftlog's figure of another one."""
+    """A peer that died in a round is not compared with raftlog's figure of another round."""
     assert figure("more", {1: 30.0, 2: 40.0}, {2: 10.0}).ratios("peer") == [4.0]
     assert figure("more", {1: 30.0}, {2: 10.0}).ratio("peer") is None
 
 
 @pytest.mark.parametrize(("better", "theirs"), [(None, 10.0), ("less", 0.0)])
 def test_no_ratio_is_made_where_it_says_nothing(better, theirs):
-    """Of a figure that is neither better nor worse, and of nothing at all."""
+    """For a figure that is neither better nor worse, and for a missing figure."""
     assert figure(better, {1: 30.0}, {1: theirs}).ratio("peer") is None
 
 
@@ -74,7 +74,7 @@ def test_a_row_that_the_first_system_lacks_stands_where_it_belongs():
 
 
 def test_a_note_is_kept_once():
-    """A reason that each round tells again is one line."""
+    """A reason that repeats in each round is one line."""
     found = comparison()
     for _ in range(3):
         found.note("peer", "part", "refused")

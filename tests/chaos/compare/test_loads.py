@@ -49,7 +49,7 @@ def test_a_client_with_a_wrong_answer_has_failed(tmp_path):
 
 
 def test_a_client_that_hangs_is_too_slow_and_ended(tmp_path, monkeypatch):
-    """A comparison waits for nothing without a limit."""
+    """A comparison always waits with a limit."""
     monkeypatch.setenv(VARIABLE, "0.01")
     before = {each.pid for each in descendants_of(os.getpid())}
     with pytest.raises(TooSlow):
@@ -76,7 +76,7 @@ def test_a_process_that_is_gone_has_used_nothing(tmp_path):
 
 
 def test_a_file_system_is_known_by_its_type():
-    """On one in memory a sync costs nothing, which a run tells."""
+    """On a file system in memory a sync is free, which the run reports."""
     assert file_system_of(Path("/proc")) == "proc"
 
 

@@ -17,7 +17,7 @@ SYSTEMS = [
 
 
 class Balance(HTMLParser):
-    """Counts tags that are open, and fails on one that closes another."""
+    """Counts tags that are open, and fails on a tag that closes another."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from raftlog_chaos.compare.systems.system import Failed, Missing, Refused, Syste
 
 
 class Healthy(System):
-    """A system that does nothing, and does it well. `log` tells what happened to any of them."""
+    """A system that does no work, and never fails. `log` collects the events of all systems."""
 
     key = "raftlog"
     title = "raftlog"
@@ -138,7 +138,7 @@ def test_a_system_that_does_not_start_is_told_and_closed(tmp_path):
     ids=repr,
 )
 def test_a_system_in_trouble_keeps_what_it_has_and_starts_again_for_the_next_part(tmp_path, error):
-    """Samples from before the trouble count, and the reason is told."""
+    """Samples from before the trouble count, and the reason is reported."""
     parts = [Part("first", "", failing(error, "peer")), Part("second", "", measure)]
     found = run(tmp_path, [Peer, Healthy], parts)
     assert set(found.find("first", "before").samples) == {"peer", "raftlog"}
@@ -150,7 +150,7 @@ def test_a_system_in_trouble_keeps_what_it_has_and_starts_again_for_the_next_par
 
 
 def test_a_system_that_refuses_goes_on_as_it_is(tmp_path):
-    """A refusal says nothing about its health."""
+    """A refusal is no sign of its health."""
     parts = [Part("first", "", failing(Refused("no such setting"), "peer")), Part("second", "", measure)]
     found = run(tmp_path, [Peer], parts)
     assert [note.why for note in found.notes] == ["no such setting"]
@@ -158,7 +158,7 @@ def test_a_system_that_refuses_goes_on_as_it_is(tmp_path):
 
 
 def test_no_part_begins_after_the_time_is_over(tmp_path):
-    """And each system that was left out is told."""
+    """And each skipped system is reported."""
     found = run(tmp_path, [Healthy, Peer], [Part("ready", "", measure)], limit_s=0.0)
     assert not found.figures
     assert {note.system for note in found.notes} == {"raftlog", "peer"}
@@ -179,7 +179,7 @@ def test_a_part_that_starts_clusters_itself_has_the_machine_alone(tmp_path):
 
 
 def test_a_part_alone_that_cannot_even_begin_is_told(tmp_path):
-    """A system that has no ports left, or whose program nobody can compile, ends its own part only."""
+    """A system without free ports, or with a program that does not compile, ends its own part only."""
 
     class Unmade(Peer):
         def __init__(self, folder: Path, nodes: int = 3) -> None:
@@ -193,7 +193,7 @@ def test_a_part_alone_that_cannot_even_begin_is_told(tmp_path):
 
 
 def test_a_disk_that_cannot_be_made_slower_is_told_and_nothing_starts(tmp_path):
-    """A figure of an unchanged disk would be taken for one of a slow one."""
+    """A figure of an unchanged disk would be taken for that of a slow disk."""
     found = run(tmp_path, [Peer], [PARTS["slow-disk"]])
     assert [(note.part, note.why) for note in found.notes] == [
         ("slow-disk", "its disk can't be made slower here")
@@ -203,7 +203,7 @@ def test_a_disk_that_cannot_be_made_slower_is_told_and_nothing_starts(tmp_path):
 
 @pytest.mark.parametrize("part", [PARTS["ready"].measure, PARTS["memory"].measure], ids=["ready", "memory"])
 def test_a_system_that_died_has_no_memory_and_no_cpu(tmp_path, part):
-    """A figure of the nodes that are left would be taken for one of all."""
+    """The sum over the remaining nodes would be taken for the sum over all."""
 
     class Dead(Peer):
         kinds = frozenset({"produce"})

@@ -32,7 +32,7 @@ def test_ratios_come_first_and_have_their_spread():
 
 
 def test_a_peer_without_a_ratio_shows_its_own_figure():
-    """In brackets, so that nobody takes it for a ratio."""
+    """In brackets, to distinguish it from a ratio."""
     assert cells(Figure("part", "p50", "ms", "less", {"peer": {1: 1.5}})) == ["p50", "(1.50 ms)", "-", "-"]
 
 
@@ -45,7 +45,7 @@ def test_markdown_has_a_row_for_each_figure_below_date_and_machine():
 
 
 def test_a_missing_system_has_no_version_in_the_caption():
-    """Its column says that nothing was measured."""
+    """Its column says that it was not measured."""
     assert "Gone" not in caption(comparison())
 
 

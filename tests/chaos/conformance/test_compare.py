@@ -48,7 +48,7 @@ def test_equal_observations_do_not_differ() -> None:
     ],
 )
 def test_a_difference_that_no_entry_explains_is_unknown(entry: Known) -> None:
-    """History, path and values must all fit; an entry explains nothing else."""
+    """History, path and values must all fit; an entry explains no other difference."""
     unknown = judge(differences("produce/one", KAFKA, OTHER), [entry]).unknown
     assert ("answer.error_code", "INVALID_RECORD") in [(each.path, each.other) for each in unknown]
 

@@ -26,7 +26,7 @@ def test_a_seed_and_a_number_make_one_history() -> None:
 
 
 def test_no_history_is_longer_than_twenty_steps() -> None:
-    """Longer ones take longer to compare and to read, and find little more."""
+    """Longer histories take longer to compare and to read, and find little more."""
     assert {SHORTEST <= len(each.steps) <= LONGEST for each in PLANS} == {True}
 
 
@@ -61,7 +61,7 @@ def test_an_answer_that_has_come_is_seen_without_being_taken() -> None:
 
 
 def test_a_plan_can_be_played_in_part() -> None:
-    """Steps name slots, so none of them needs another one."""
+    """Steps name slots, so each can be played without the others."""
     plan = next(each for each in PLANS if len(each.steps) > 5)
     assert plan.only([0, 3]).steps == (plan.steps[0], plan.steps[3])
     assert plan.only([0, 3]).partitions == plan.partitions

@@ -52,7 +52,7 @@ def test_every_history_is_recorded_and_every_recording_has_a_history() -> None:
 
 
 def test_no_recording_stopped_before_its_end() -> None:
-    """A history that Kafka itself does not bring to its end says nothing."""
+    """A history that Kafka itself does not finish is no evidence."""
     found = [
         each.label
         for each in HISTORIES
@@ -62,6 +62,8 @@ def test_no_recording_stopped_before_its_end() -> None:
 
 
 def test_every_known_difference_is_about_a_history() -> None:
-    """An entry whose histories were renamed explains nothing; the live comparison finds those not seen any more."""
+    """An entry for a renamed history explains no difference; the live comparison finds entries that are not seen any
+    more.
+    """
     labels = {each.label for each in HISTORIES}
     assert [each for each in known.load() if each.histories and not each.is_about(labels)] == []

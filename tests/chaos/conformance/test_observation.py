@@ -86,7 +86,7 @@ def test_a_header_shows_only_what_its_records_do_not_make() -> None:
 
 
 def test_a_crc_holds_unless_it_is_given() -> None:
-    """A batch with an odd field is one that a client with that fault would send."""
+    """A batch with an odd field is a batch that a client with that fault would send."""
     (found,) = batches.read(batches.build(RECORDS, base_sequence=5)) or ()
     assert "crc" not in found
     with pytest.raises(TypeError, match="no sequence"):
@@ -103,7 +103,7 @@ def test_bytes_that_are_no_batch_are_shown(odd: bytes) -> None:
 
 
 def test_a_request_is_built_of_plain_data_in_any_version() -> None:
-    """Fields that a version does not have are left out, and misspelt ones are refused."""
+    """Fields that a version does not have are left out, and misspelt fields are refused."""
     key = api_key("Produce")
     data = [{"name": "t", "topic_id": None, "partition_data": [{"index": 3, "records": b"x"}]}]
     shown = as_message(build_request(key, 9, {"acks": -1, "topic_data": data}), omit_defaults=True)

@@ -1,4 +1,4 @@
-"""A place that is only a model: who runs, what is cut, which disk is in trouble. It does at once what it is told."""
+"""A testbed that is only a model: running nodes, cut links, disks in trouble. Every call takes effect at once."""
 
 from __future__ import annotations
 

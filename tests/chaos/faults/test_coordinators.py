@@ -1,4 +1,4 @@
-"""Faults that seek out coordinators: the leaders of the partitions in which they keep their state, and nobody else."""
+"""Faults aimed at coordinators: the leaders of the partitions with their state, and no other nodes."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_either_kind_of_coordinator_is_found_as_often():
 
 
 def test_a_coordinator_that_is_paused_already_is_left_alone():
-    """And of a partition that nobody leads nobody is the coordinator."""
+    """And a partition without a leader has no coordinator."""
     seen = view(frozenset({2}), **{"transaction_state-0": 2, "transaction_state-1": None})
     assert coordinator(seen, 1) is None
 
 
 def test_a_cluster_whose_coordinators_partitions_are_not_in_sync_is_not_whole():
-    """Neither for the end of a run, nor for who would destroy a replica of theirs."""
+    """Neither for the end of a run, nor for a fault that would destroy a replica of theirs."""
     short = PartitionView(1, frozenset({1, 2}), ALL)
     seen = view()._replace(internal={"__transaction_state-0": short})
     assert seen.lacks(ALL) == ["__transaction_state-0: leader 1, ISR [1, 2] of [1, 2, 3]"]

@@ -1,4 +1,4 @@
-"""Claims about faults and who plans them: all is healed, nothing that matters is destroyed, nothing passes unrun."""
+"""Claims about faults and their plans: all are healed, the last copy is never destroyed, skips are reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DESTROYING = [name for name, fault in FAULTS.items() if fault.destructive]
 
 
 def play(scenario: Callable[[SimLoop], Awaitable[T]], seed: int = 1) -> T:
-    """Tell a scenario in virtual time."""
+    """Run a scenario in virtual time."""
     return simulate(scenario, seed=seed, limit_s=4000).result  # type: ignore[arg-type]
 
 
@@ -50,7 +50,7 @@ def test_there_are_the_faults_that_suites_name():
 
 
 def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears_all():
-    """From five nodes on no two hear the same; of three one hears everybody, or somebody would hear too few."""
+    """From five nodes on no two hear the same; of three one node hears all, or another would hear too few."""
 
     async def scenario(_loop: SimLoop) -> None:
         for nodes in (3, 5, 6, 7, 8, 9):
@@ -96,7 +96,7 @@ def test_nothing_is_destroyed_while_another_replica_is_behind(name):
 
 
 def test_only_one_nodes_disk_rots_in_a_run():
-    """Data that nobody reads is not repaired: rot on two disks could be the same record's."""
+    """Data that is not read is not repaired: rot on two disks could hit the same record."""
 
     async def scenario(_loop: SimLoop) -> list[int]:
         testbed = ModelTestbed()
@@ -161,7 +161,7 @@ def test_a_step_waits_for_the_node_that_the_one_before_it_killed():
 
 
 def test_a_rotating_mix_has_quiet_periods_and_changing_faults():
-    """About the share it was told; over a long run every fault comes up."""
+    """About the configured share; over a long run every fault comes up."""
 
     async def scenario(loop: SimLoop) -> tuple[float, set[str]]:
         nemesis = Nemesis(ModelTestbed(), random.Random(5), RotatingMix(10, 0.25, tuple(FAULTS)))
@@ -177,7 +177,7 @@ def test_a_rotating_mix_has_quiet_periods_and_changing_faults():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_after_calm_everything_is_well_whenever_the_run_was_broken_off(seed):
-    """Healed in order of injection, nodes that somebody else stopped are started as well."""
+    """Healed in order of injection; nodes stopped by others are started as well."""
 
     async def scenario(_loop: SimLoop) -> ModelTestbed:
         testbed = ModelTestbed()

@@ -62,7 +62,7 @@ class Scene:
         await self.host.start(trying())
 
     async def coordinate(self) -> None:
-        """Ask for a group's coordinator until there is one."""
+        """Ask for a group's coordinator until it is found."""
         client = Client("member", self.cluster.bootstrap)
         request = shapes(FIND_COORDINATOR).FindCoordinatorRequest(key="group", key_type=0)
 
@@ -103,7 +103,7 @@ def play(scenario: Callable[[Scene], Awaitable[object]], seed: int = 1) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FAULTS))
 def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
-    """Writes go on or resume, what was acknowledged is read, everybody is in sync, nobody ends without cause."""
+    """Writes go on or resume, acknowledged records are read, all replicas are in sync, no node ends without cause."""
 
     async def scenario(scene: Scene) -> None:
         nemesis = Nemesis(scene.testbed, random.Random(2), Steps(()))
@@ -148,8 +148,8 @@ def test_a_full_disk_refuses_writes_and_serves_reads_and_recovers_without_a_rest
 
 
 def test_a_node_ends_itself_when_its_metadata_disk_fails_and_comes_back_once_it_is_mended() -> None:
-    """After a failed sync nobody knows what is durable: a voter must not go on. The attempt is no failure of the
-    cluster's.
+    """After a failed sync it is unknown which writes are durable: a voter must not go on. The cluster has not failed by
+    it.
     """
 
     async def scenario(scene: Scene) -> None:
@@ -321,7 +321,7 @@ LINK_EFFECTS = {"bytes late", "packet lost", "connection given up"}
     ids=("everything", "disks", "links", "links felt soon"),
 )
 def test_every_fault_of_a_storm_strikes_and_is_felt(faults: tuple[str, ...], wanted: set[str]) -> None:
-    """A fault class that never fires proves nothing; over these seeds each does, and breaks no promise."""
+    """A fault class that never fires tests no code; over these seeds each does, and breaks no promise."""
 
     async def storm(loop: SimLoop) -> Counter[str]:
         scenario = Endurance(loop)

@@ -42,7 +42,7 @@ def test_most_frames_are_understood_and_many_are_not():
 
 
 def test_every_version_of_every_api_comes_up():
-    """Those that are served, and those that are not."""
+    """APIs that are served, and APIs that are not."""
     seen = {header(data) for data in some("1", 3 * FRAMES)}
     assert not {each for each in SERVED if each[0] not in HARMFUL} - seen
     assert any(key in APIS and key not in served() for key, _ in seen)
@@ -52,7 +52,7 @@ def test_apis_can_be_left_out():
     """A live run spares the brokers' own configs."""
     alter = {33, 44}
     drawn = [data for data in some("1", FRAMES, without=frozenset(alter)) if decode(data) == "understood"]
-    # a mutation of the first bytes may still make one of another
+    # a mutation of the first bytes may still turn a frame into another
     assert sum(header(data)[0] in alter for data in drawn) < FRAMES / 200
 
 

@@ -1,4 +1,4 @@
-"""Frames through whole nodes: right ones pass, and planted mistakes are found with the frames that show them."""
+"""Frames through whole nodes: valid frames pass, and planted mistakes are found with the frames that show them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_right_frames_are_answered_and_nothing_is_found(seed: int):
 
 
 def test_a_malformed_frame_closes_its_connection_for_a_counted_reason():
-    """And the next one has a new connection."""
+    """And the next frame has a new connection."""
     tally = sent(framed(head(12, 0) + b"\xff"), LIST_GROUPS)
     assert (tally.closed, tally.answered, tally.findings) == (1, 1, [])
 
@@ -81,7 +81,7 @@ def test_an_answer_that_never_comes_is_found(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_answer_to_another_question_is_found(monkeypatch: pytest.MonkeyPatch):
-    """Planted: an answer in the place of the one before it."""
+    """Planted: a response in the place of its predecessor."""
 
     def twice(_broker: object, request: SimpleNamespace, _message: object) -> None:
         request.connection.responses.add((b"\0\0\0\x04\0\0\0\x63",))
@@ -134,7 +134,7 @@ def test_a_chunk_counts_its_frames():
 
 
 def test_the_smallest_of_findings_alike_is_kept():
-    """Alike are those of one place, whatever their bytes."""
+    """Findings at the same place are alike, whatever their bytes."""
     one = Finding("decoding", "KeyError: 'a' (codec.py:7 decode)", "x", (b"abcdef",))
     other = one._replace(what="KeyError: 'b' (codec.py:7 decode)", frames=(b"ab",))
     summary = Summary()

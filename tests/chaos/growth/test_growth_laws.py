@@ -22,7 +22,7 @@ def test_the_control_plane_follows_its_laws() -> None:
 
 
 def test_whole_nodes_follow_their_laws() -> None:
-    """An idle second, a record and a question about a topic cost the same with 100 partitions; idle groups nothing."""
+    """An idle second, a record and a request for a topic cost the same with 100 partitions; idle groups are free."""
     curves = laws.node_curves((10, 100), (10, 50))
     assert all(each.is_lawful() for each in curves), "\n".join(as_table(curves))
     assert all(count > 0 for each in curves for _, count in each.points)
@@ -51,7 +51,7 @@ def test_real_processes_follow_their_laws() -> None:
     ],
 )
 def test_a_curve_says_whether_its_law_holds(law: str, counts: tuple[float, ...], lawful: bool) -> None:
-    """A linear one may have a part that is paid once; what each costs may not grow."""
+    """A linear curve may have a part that is paid once; the cost of each element may not grow."""
     curve = Curve("some", "steps", "things", law, tuple(zip((10, 100, 1_000), counts, strict=True)))
     assert curve.is_lawful() == lawful
     assert as_table([curve])[2].endswith("| holds |" if lawful else "| BROKEN |")

@@ -83,7 +83,7 @@ def test_the_next_boot_goes_on_where_the_last_one_was_cut(book: Book) -> None:
 
 
 def test_only_a_transaction_that_was_committed_counts(book: Book) -> None:
-    """The offsets that its sends were told are worth nothing before that."""
+    """The offsets returned by its sends are worthless before that."""
     guest = Guest(book, "transactions")
     for outcome in ("fail", "info"):
         guest.says(1, "invoke", "txn", [["send", "transactions0-0", 1 + (outcome == "info")]])
@@ -122,7 +122,7 @@ def test_errors_in_a_nodes_log_are_found_and_warnings_are_kept(book: Book, tmp_p
 
 
 def test_commits_are_kept_by_group_and_key(book: Book) -> None:
-    """The last one that was acknowledged counts."""
+    """The last acknowledged commit counts."""
     book.take(Committed("one", {"a-0": 1, "a-1": 5}))
     book.take(Committed("one", {"a-0": 3}))
     book.take(Committed("two", {"a-0": 2}))

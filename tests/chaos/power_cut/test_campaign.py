@@ -1,4 +1,4 @@
-"""Cuts on one disk, one after the other, with a guest that only plays one: what counts, what is found, what is kept."""
+"""Cuts on one disk in sequence, with a simulated guest: counted cuts, findings, and kept files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ for value in range(state.get("written", {{}}).get("plain0-0", 0) + 1, 1_000_000)
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
-    """Cut a guest three times whose kernel has a `trouble`; returns the exit code and the cuts."""
+    """Cut a guest three times; its kernel has a `trouble`. Returns the exit code and the cuts."""
     monkeypatch.setattr(moments, "LOAD_S", (0.0, 0.05))
 
     def run_with(trouble: str) -> tuple[int, list[Cut]]:
@@ -81,7 +81,7 @@ def kept(tmp_path: Path) -> list[str]:
 
 
 def test_cuts_without_a_finding_are_all_judged_and_their_disk_goes(run, tmp_path, capsys):
-    """The last one by a boot of its own."""
+    """The last cut by a boot of its own."""
     code, cuts = run("")
     assert code == 0 and [each.judged_with for each in cuts] == [1, 2, 3]
     assert all(each.acked for each in cuts) and not any(each.found for each in cuts)
@@ -98,13 +98,13 @@ def test_a_lost_record_ends_the_campaign_and_its_disk_is_kept(run, tmp_path, cap
 
 
 def test_a_guest_that_ends_by_itself_is_a_finding(run, capsys):
-    """A kernel that panics shows nothing about raftlog, and must not pass."""
+    """A kernel that panics is no evidence about raftlog, and must not pass."""
     code, cuts = run('sys.exit() if plan["boot"] else None')
     assert code == 1 and "ended by itself" in cuts[-1].found[0]
 
 
 def test_a_cluster_that_does_not_start_again_is_a_finding(run):
-    """The guest has nothing more to do, and says so."""
+    """The guest has no more work, and says so."""
     trouble = 'if plan["boot"]: say("Found", text="the cluster does not start again"); reached("gave up")'
     code, cuts = run(trouble + "; time.sleep(1000)")
     assert code == 1 and cuts[-1].found == ["the cluster does not start again"]

@@ -1,4 +1,4 @@
-"""Guests as processes: heard, killed as a group, and gone with whoever booted them. The kernel is a program of ours."""
+"""Guests as processes: watched, killed as a group, and gone with their parent. The kernel is a program of ours."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from raftlog_chaos.power_cut.moments import (
 
 
 def sight(moment: Moment) -> Sight:
-    """A boot whose loads have begun to flow at second 10, after an earlier one with 5 acknowledgements."""
+    """A boot with loads that have begun to flow at second 10, after an earlier boot with 5 acknowledgements."""
     made = Sight(moment, start_s=8.0)
     made.acknowledged(5, 0.0)
     made.reached("loading", 9.0)
@@ -27,7 +27,7 @@ def sight(moment: Moment) -> Sight:
 
 
 def test_a_seed_draws_the_same_moments_and_all_kinds_come() -> None:
-    """The first cut of a disk is never in a recovery: there is nothing to recover."""
+    """The first cut of a disk is never in a recovery: its logs are empty."""
     one, other = random.Random(7), random.Random(7)
     assert [draw(one, first=False) for _ in range(50)] == [draw(other, first=False) for _ in range(50)]
     kinds = Counter(draw(one, first=False).kind for _ in range(500))
@@ -36,7 +36,7 @@ def test_a_seed_draws_the_same_moments_and_all_kinds_come() -> None:
 
 
 def test_a_cut_under_load_counts_from_the_first_acknowledgements() -> None:
-    """Before them there is nothing to lose, however long the clients take to begin."""
+    """Before them no record can be lost, however long the clients take to begin."""
     waiting = Sight(Moment(LOAD, delay_s=2.0), start_s=8.0)
     waiting.reached("loading", 1.0)
     waiting.acknowledged(FLOWING - 1, 100.0)
@@ -46,7 +46,7 @@ def test_a_cut_under_load_counts_from_the_first_acknowledgements() -> None:
 
 
 def test_a_mark_counts_as_often_as_was_drawn_and_only_under_load() -> None:
-    """A roll of the start is not the one that was meant."""
+    """A roll during the start is not the intended roll."""
     waiting = Sight(Moment("roll", "segment-rolled", 2, 0.5), start_s=8.0)
     waiting.marked("segment-rolled", 1.0)
     waiting.reached("loading", 9.0)

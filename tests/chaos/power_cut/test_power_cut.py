@@ -61,7 +61,7 @@ def test_a_sync_that_is_left_out_is_found(bug: str, file_system: str, tmp_path: 
 
 @pytest.mark.parametrize("plant", PLANTED)
 def test_a_plant_fits_the_code(plant: object) -> None:
-    """The replaced name must be there: one that the code has dropped is otherwise missed by no guest."""
+    """The replaced name must be there: without the name in the code, no guest would notice the plant."""
     with pytest.MonkeyPatch.context() as patch:
         getattr(power_cuts, plant.__name__)(patch)  # type: ignore[attr-defined]
 
@@ -88,7 +88,7 @@ def test_the_guest_covers_a_folder_in_which_nothing_needed_lies() -> None:
 
 
 def test_the_table_counts_cuts_by_file_system_and_kind() -> None:
-    """And those whose mark never came, and those that found something."""
+    """And cuts without their mark, and cuts with findings."""
     cuts = [
         Cut(number=1, file_system="ext4", kind="load", moment=""),
         Cut(number=2, file_system="ext4", kind="roll", moment="", missed=True),

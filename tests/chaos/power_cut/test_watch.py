@@ -33,7 +33,7 @@ SEGMENT = f"{17:020d}.log"
     ],
 )
 def test_a_name_says_what_a_node_is_doing(folder: str, name: str, created: bool, mark: str | None) -> None:
-    """The first segment of a log is no roll, and a file that is renamed into place is not one that is begun."""
+    """The first segment of a log is no roll, and a file that is renamed into place is not a new file."""
     assert mark_of(folder, name, created=created) == mark
 
 

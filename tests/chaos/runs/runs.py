@@ -20,7 +20,9 @@ CLEAN = Judgement({}, {}, "VALID: no anomaly")
 
 
 def beats(*silences: tuple[float, float], until_s: float = 12.0) -> Beats:
-    """An acknowledgement every 50 ms, each after 2 ms, but in the silences; who waits gets it at the end of one."""
+    """An acknowledgement every 50 ms, each after 2 ms, but in the silences; waiting sends get it at the end of a
+    silence.
+    """
     found = Beats(array("d"), array("d"))
     at_s = 0.0
     while at_s < until_s:

@@ -1,4 +1,4 @@
-"""Claims about case files: what may stand in one, and that all that is wrong is said at once, by name."""
+"""Claims about case files: their content, and that all mistakes are reported at once, by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ allowed = [1]
 
 
 def test_everything_wrong_with_a_case_is_said_at_once_by_name():
-    """A person who wrote a file should not have to run it again for each mistake."""
+    """An author should not have to run the file again for each mistake."""
     with pytest.raises(CaseError) as caught:
         parse_case("bad", BAD, KNOWN)
     assert set(caught.value.faults) == {
@@ -62,7 +62,7 @@ def test_what_is_no_toml_is_said_with_the_case():
 
 
 def test_a_limit_for_a_fault_that_never_comes_is_a_mistake():
-    """It would be an expectation that nothing can break."""
+    """It would be an expectation that cannot be violated."""
     text = 'suites = ["x"]\n[faults]\nmix = ["kill"]\n[expect]\nunavailable_s = { pause = 3 }'
     with pytest.raises(CaseError, match=r"expect\.unavailable_s\.pause: is none of this case's faults"):
         parse_case("odd", text, KNOWN)

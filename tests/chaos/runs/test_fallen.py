@@ -1,4 +1,4 @@
-"""Claims about nodes that end by themselves, or will not end: no fault and no cure that follows hides one."""
+"""Claims about nodes that end by themselves, or will not end: no later fault or repair hides this."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raftlog_chaos.testbeds import processes
 
 
 class FakeNode:
-    """A process that runs until it is told otherwise."""
+    """A process that runs until it is stopped."""
 
     running = True
     paused = False
@@ -58,7 +58,7 @@ def a_place() -> tuple[Any, dict[int, FakeNode]]:
 
 @pytest.mark.parametrize("fault", ["kill", "power_cut", "terminate", "start"])
 def test_a_node_that_ended_by_itself_is_told_whatever_befalls_it_next(fault: str) -> None:
-    """A restart of all nodes would else wash away that one of them had died before."""
+    """Without this a restart of all nodes would hide an earlier death."""
     testbed, nodes = a_place()
     nodes[2].running = False
     asyncio.run(getattr(testbed, fault)(2))
@@ -85,7 +85,7 @@ class Deaf(FakeNode):
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_node_that_does_not_end_when_it_is_told_to_is_a_scandal(paused: bool) -> None:
-    """It is killed to go on, and that is told; of a paused one nobody can expect more."""
+    """It is killed so that the run can go on, and that is reported; for a paused node it is normal."""
     testbed, nodes = a_place()
     nodes[2] = Deaf()
     asyncio.run(testbed.terminate(2))

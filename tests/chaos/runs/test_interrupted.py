@@ -50,7 +50,7 @@ def wait_for(process: subprocess.Popen[str], word: str) -> None:
     ids=lambda each: each.name,
 )
 def test_no_process_is_left_when_the_harness_is_ended_in_the_middle(number, tmp_path):
-    """Nodes end with whoever holds them; of the two signals that can be caught the harness itself returns in order."""
+    """Nodes end with their parent process; on a signal that can be caught the harness itself returns in order."""
     folder = tmp_path / "chaos"
     (folder / "suites").mkdir(parents=True)
     (folder / "suites" / "interrupted.toml").write_text(CASE)

@@ -88,7 +88,7 @@ def test_a_node_that_ended_by_itself_fails_a_case_that_does_not_expect_it():
 
 
 def test_one_client_that_never_came_back_is_told_and_more_fail_a_case():
-    """librdkafka has calls that hang; a cluster that lets clients hang does so to more than one."""
+    """librdkafka has calls that hang; a cluster that lets clients hang affects more than one."""
     run = record()
     run.left_behind = ["client 3: close did not return within 40 s"]
     outcome = conclude(run, CLEAN)
@@ -99,7 +99,7 @@ def test_one_client_that_never_came_back_is_told_and_more_fail_a_case():
 
 
 def test_what_a_place_cannot_inject_is_not_run_and_never_passed():
-    """Neither a whole case nor one of its faults."""
+    """Neither a whole case nor a single fault."""
     assert unrun(case(), {"processes": "can't cut"}, seed=1).status == "not run"
     made = record()
     made.injections, made.not_run = [], dict.fromkeys(made.case.faults.names, "processes lacks it")
@@ -109,7 +109,7 @@ def test_what_a_place_cannot_inject_is_not_run_and_never_passed():
 
 
 def test_what_a_place_lacks_excuses_no_fault_that_it_can_inject():
-    """A fault that can't be run leaves the others to be run; one that never struck is told."""
+    """The other faults are still run; a fault that never struck is reported."""
     made = record()
     made.injections, made.not_run = [], {"pause": "processes lacks pause"}
     outcome = conclude(made, CLEAN)
@@ -134,7 +134,7 @@ def test_a_log_may_hold_no_traceback_and_only_the_errors_that_the_faults_explain
 
 
 def test_injections_are_paired_with_their_own_healing():
-    """Overlapping ones of a kind in order; one that found nobody is none; one never healed lasts to the end."""
+    """Overlapping faults of a kind in order; a fault without a target is none; an unhealed fault lasts to the end."""
     moments = [
         Moment(101, "inject", "kill", "node 1"),
         Moment(102, "inject", "pause", "node 2"),
@@ -152,6 +152,6 @@ def test_injections_are_paired_with_their_own_healing():
 
 
 def test_writes_during_faults_are_counted_once_where_faults_overlap():
-    """A short fault inside a long one ends nothing."""
+    """A short fault inside a long fault does not end it."""
     spans = [Injection("a", "", 1, 9), Injection("b", "", 2, 3), Injection("c", "", 20, 21)]
     assert covered(spans, [0.5, 1.0, 2.5, 5.0, 9.5, 20.5, 22.0]) == 4

@@ -27,7 +27,7 @@ def svg_of(page: str) -> ElementTree.Element:
 
 
 def test_a_page_stands_alone(page):
-    """Nothing is fetched and nothing executed: it can be mailed, and opened years later."""
+    """The page fetches and executes no file: it can be mailed, and opened years later."""
     assert not re.search(r"https?://|<script|<link|@import|url\(|<img|\son\w+=", page)
 
 
@@ -74,7 +74,7 @@ def test_a_failed_case_says_why_and_names_the_anomaly(tmp_path):
 
 
 def test_every_fault_has_a_family_and_every_family_a_colour():
-    """A fault without one would be drawn in another's colour."""
+    """A fault without a colour would be drawn in another's."""
     style = STYLE.read_text()
     for name in FAULTS:
         assert any(name.startswith(start) for start in FAMILIES), name
@@ -83,13 +83,13 @@ def test_every_fault_has_a_family_and_every_family_a_colour():
 
 
 def test_the_time_axis_holds_every_second_of_the_run():
-    """And nothing outside, whatever is asked for."""
+    """And no time outside, whatever is asked for."""
     canvas = Canvas(20.0)
     assert [canvas.x(at_s) for at_s in (-5, 0, 20, 30)] == [LEFT, LEFT, RIGHT, RIGHT]
 
 
 def test_buckets_tell_latency_and_rates_of_each_tenth_of_a_second():
-    """Percentiles by nearest rank; a bucket in which nothing was acknowledged has none."""
+    """Percentiles by nearest rank; a bucket without acknowledgements has none."""
     series = Series()
     series.add_acks([0.01, 0.02, 0.05], [0.001, 0.002, 0.009], written=False)
     series.add_acks([0.06, 0.31], [0.003, 0.5], written=True)

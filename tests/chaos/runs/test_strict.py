@@ -1,4 +1,4 @@
-"""Claims about what the harness does not forgive: rot that nobody noticed, nodes without a log, runs of nothing."""
+"""Claims about failures that the harness never excuses: undetected rot, nodes without a log, empty runs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_what_could_not_be_run_is_said_with_its_reason() -> None:
 
 
 def test_a_node_without_a_log_is_a_scandal() -> None:
-    """Nothing can be said of what it did."""
+    """Its behaviour cannot be checked."""
     assert list(silent((1, 2, 3), {1: ["a line"], 2: []})) == ["node 2: left no log", "node 3: left no log"]
 
 

@@ -25,7 +25,7 @@ def told(case: Case, seed: int) -> Run:
     ("name", "seed"), [("kill-leader", 1), nightly("blackout", 2), nightly("cut-off", 3)]
 )
 def test_a_case_file_runs_in_the_simulator_as_it_does_on_processes(name, seed):
-    """Same file, same runner, same verdict: nothing is lost, faults were injected, the cluster is whole again."""
+    """Same file, same runner, same verdict: no record is lost, faults were injected, the cluster is whole again."""
     case = read_cases(SUITES, FAULTS)[name].lasting(3)
     record, history = told(case, seed).result
     verdict = judge(Header(), history)
@@ -55,7 +55,7 @@ def test_a_broken_invariant_fails_a_case_that_lets_nodes_stop():
 
 @pytest.mark.nightly
 def test_a_simulated_run_repeats_itself_exactly():
-    """The runner and the meter take nothing from the real world."""
+    """The runner and the meter take no input from the real world."""
     case = read_cases(SUITES, FAULTS)["kill-leader"].lasting(1)
     first, second = told(case, 5), told(case, 5)
     assert first.digest == second.digest

@@ -17,9 +17,7 @@ from raftlog_chaos.testbeds import compose
 
 @pytest.mark.skipif(shutil.which("nsenter") is None, reason="needs nsenter")
 def test_rule_that_a_living_container_does_not_take_is_no_cut(tmp_path: Path) -> None:
-    """A fault that was not injected must not pass for injected; only of a container that has ended nothing is
-    expected.
-    """
+    """A fault that was not injected must not pass for injected; a container that has ended needs no rule."""
     testbed = compose.ComposeTestbed(tmp_path, ("docker", "compose"))
     alive = compose._Container("running", os.getpid(), "", 0, "healthy")
     with pytest.raises(Unavailable):

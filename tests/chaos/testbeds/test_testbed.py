@@ -14,7 +14,7 @@ def view(
 
 
 def test_a_whole_cluster_lacks_nothing() -> None:
-    """All nodes ready, somebody controls, everybody is in sync."""
+    """All nodes ready, a controller is active, all replicas are in sync."""
     assert view(words=PartitionView(1, ALL, ALL)).lacks(ALL) == []
 
 

@@ -1,6 +1,6 @@
 """A log in memory behind ClientPorts, in the time of `raftlog_chaos.simulator`.
 
-It keeps every promise, unless told which to break and how often to be trouble.
+It keeps every promise, apart from a promise to break on request; it fails as often as configured.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A log in memory with transactions, which keeps every promise of theirs unless told which to break.
+"""A log in memory with transactions, which keeps all their promises apart from a promise to break on request.
 
 Like `memory`, in the time of `raftlog_chaos.simulator`.
 """
@@ -14,12 +14,13 @@ from raftlog_chaos.workloads.port import Definite, Ends, Indefinite, Kind
 from tests.chaos.workloads.memory import POLL_RECORDS, MemoryCluster, MemoryPort
 
 Plant = Literal["", "shown", "torn", "twice", "ahead", "zombie", "hanging"]
-"""An aborted record is shown; a part of a commit is aborted; offsets are not committed, or one too many is; who was
-fenced commits all the same; what a dead producer left open stays open."""
+"""An aborted record is shown; a part of a commit is aborted; offsets are not committed or too high; a fenced
+producer commits all the same; a dead producer's transaction stays open.
+"""
 
 
 REFUSED = 0.02
-"""Share of all trouble that befalls a record: transactions are long, and one refusal ends one."""
+"""Share of all trouble that befalls a record: transactions are long, and a single refusal ends them."""
 
 
 @dataclass(eq=False)
@@ -31,7 +32,7 @@ class MemoryTransaction:
 
 @dataclass
 class TransactionalCluster(MemoryCluster):
-    """`fates` says of each place in a log whose transaction it is in; a marker is in a log as -1."""
+    """`fates` has the transaction of each place in a log; a marker is in a log as -1."""
 
     plant: Plant = ""
     transactional: bool = True

@@ -1,4 +1,4 @@
-"""The next operations of clients: unique values, keys that wear out, and keys asked for that nobody has polled."""
+"""The next operations of clients: unique values, keys that wear out, and reads of unpolled keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_values_are_unique_and_a_key_is_written_so_often_at_most() -> None:
 
 
 def test_each_kind_does_its_own() -> None:
-    """Writers never poll, readers never send, who is careless sends one at a time, who is fresh takes keys first."""
+    """Writers never poll, readers never send, careless clients send singly, fresh clients take keys first."""
     generator = Generator(LogOptions(), random.Random(2))
     assert {type(generator.next("writer", fresh=False)) for _ in range(300)} == {Send}
     assert {type(generator.next("reader", fresh=False)) for _ in range(900)} == {Poll, Take}

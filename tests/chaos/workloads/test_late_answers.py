@@ -1,7 +1,7 @@
-"""A leader that stood still answers a question for the beginning of a log long after its successor did.
+"""A stalled leader answers a request for the beginning of a log long after its successor did.
 
-No raftlog here: the brokers are those that librdkafka brings for its own tests. Its consumer's use of the late
-response is its own doing, whoever the brokers are, and the stock port must not be caught by it.
+No raftlog here: the brokers are librdkafka's own for its tests. The consumer's use of the late response is its own
+doing, whatever the brokers are, and the stock port must not be caught by it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 RECORDS = 50
 OTHER, ASKED, BUSY = 0, 1, 2
-"""Partitions: one keeps a connection to somebody awake, one moves, one makes the first connection to its leader."""
+"""Partitions: the first keeps a connection to a live broker, the second moves, the third opens its leader's connection.
+"""
 SLOW, NEXT, AWAKE = 1, 2, 3
 """Brokers."""
 LATE_MS = int(patient(2.5) * 1000)
@@ -141,7 +142,7 @@ def read_for(seconds: float, client: Any, until: Callable[[list[int]], bool] = l
 
 
 def offsets_read(brokers: Brokers, client: Any) -> list[int]:
-    """A consumer reads a partition whose leader gets slow, is replaced, and answers at last."""
+    """A consumer reads a partition; its leader gets slow, is replaced, and answers at last."""
     try:
         client.assign(OTHER, BUSY)
         read_for(1.0, client)
@@ -154,7 +155,7 @@ def offsets_read(brokers: Brokers, client: Any) -> list[int]:
         assert time.monotonic() < slow_at + LATE_MS / 1000, (
             "the successor served before the old leader answered"
         )
-        client.assign(OTHER, ASKED)  # where it is: another assignment, nothing else
+        client.assign(OTHER, ASKED)  # where it is: another assignment, no other effect
         return found + read_for(slow_at + LATE_MS / 1000 + 1.5 - time.monotonic(), client)
     finally:
         client.close()
@@ -167,5 +168,5 @@ def test_librdkafka_goes_back_to_the_beginning_when_an_old_leader_answers_late(b
 
 
 def test_the_stock_port_stays_where_it_is_when_an_old_leader_answers_late(brokers: Brokers) -> None:
-    """It asks nobody where a log begins, so that no answer can come late."""
+    """It never requests the beginning of a log, so that no response can come late."""
     assert offsets_read(brokers, Port(brokers)) == list(range(RECORDS))

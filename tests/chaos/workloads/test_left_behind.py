@@ -32,7 +32,7 @@ asyncio.run(main())
 def test_a_call_that_never_returns_is_given_up_and_the_client_left_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The operation's fate is unknown, the client is spent, closing it waits for nothing."""
+    """The operation's fate is unknown, the client is discarded, and closing it does not wait."""
     monkeypatch.setattr(stock, "CALL_S", 0.01)
     ports, released = StockPorts("127.0.0.1:1"), threading.Event()
     port = ports(3, "reader")
@@ -50,7 +50,7 @@ def test_a_call_that_never_returns_is_given_up_and_the_client_left_behind(
 
 
 class StandsStill:
-    """A producer whose poll comes back when it is let go, and which never reports."""
+    """A producer with a poll that returns on release, and that never reports."""
 
     def __init__(self) -> None:
         self.released = threading.Event()
@@ -89,7 +89,7 @@ def test_what_a_stuck_producer_holds_is_of_unknown_fate(monkeypatch: pytest.Monk
 
 
 def test_a_process_ends_although_a_call_never_returns() -> None:
-    """Its thread is nobody's to wait for."""
+    """Its thread is not waited for."""
     done = run([sys.executable, "-c", STUCK], text=True)
     assert done.returncode == 0, done.stderr
     assert "commit did not return" in done.stdout

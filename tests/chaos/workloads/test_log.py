@@ -1,4 +1,4 @@
-"""The workload on a log in memory: what it records is judged as it should be, and who must not go on does not."""
+"""The workload on a log in memory: its records get the right verdict, and processes stop when they must."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_trouble_with_certain_and_uncertain_ends_accuses_nobody(subscribe: bool)
 
 
 def test_a_process_with_an_indeterminate_operation_never_runs_another() -> None:
-    """A process is single-threaded, and after `info` nobody goes on in its name (Jepsen)."""
+    """A process is single-threaded, and after `info` no operation continues under its name (Jepsen)."""
     played = play(LogOptions(careless=1, crash_every_s=1.0), trouble=0.1)
     gone: set[int] = set()
     busy: set[int] = set()
@@ -131,14 +131,14 @@ def test_a_damaged_record_is_wrong_at_sight() -> None:
 
 
 def test_a_slow_workload_stops_at_once() -> None:
-    """A process that has nothing to do for minutes is not waited for."""
+    """An idle process is not waited for."""
     played = play(LogOptions(rate=0.01, crash_every_s=0.0), seconds=1.0, limit_s=1.0)
     assert not played.missing
     assert played.ended_at < 1_005.0
 
 
 def test_transactions_are_refused_by_clients_without() -> None:
-    """Better no run than one that tested something else."""
+    """Better no run than a run of another test."""
     with pytest.raises(Unsupported, match="transactions"):
         play(LogOptions(txn=True), seconds=0.1)
 

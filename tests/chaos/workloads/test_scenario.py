@@ -40,7 +40,7 @@ def test_sound_nodes_pass() -> None:
 def test_what_clients_saw_convicts(
     plant: Callable[[pytest.MonkeyPatch], None], anomaly: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Against real processes there is nothing else to go by."""
+    """Against real processes there is no other evidence."""
     plant(monkeypatch)
     monkeypatch.setattr(SimCluster, "check", lambda cluster: None)
     monkeypatch.setattr(Invariants, "stepped", lambda invariants, process: None)

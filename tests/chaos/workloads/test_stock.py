@@ -1,4 +1,4 @@
-"""The workload with confluent-kafka against real processes, one of which is killed."""
+"""The workload with confluent-kafka against real processes; one of them is killed."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_transactions_that_keep_their_promises_accuse_nobody(options: LogOptions
     ],
 )
 def test_each_broken_promise_is_noticed(plant: Plant, options: LogOptions, noticed: set[str]) -> None:
-    """A harness that finds nothing may be blind."""
+    """A harness without findings may be blind."""
     assert noticed <= play(options, plant=plant, trouble=0.05).faults
 
 

@@ -31,14 +31,14 @@ async def test_many_who_ask_at_once_share_the_connection_that_is_being_made() ->
 
 
 class Silent:
-    """A connection on which nothing is answered."""
+    """A connection without responses."""
 
     def send(self, *_: Any) -> str:
         return "sent"
 
 
 async def test_any_broker_means_one_that_is_running() -> None:
-    """With one of three dead, a third of ten thousand members would ask in vain, and some of them ten times over."""
+    """With one node of three dead, a third of ten thousand members would ask in vain, some of them ten times."""
     client = Client("c", [("127.0.0.1", port) for port in range(3)])
     dialled: list[int] = []
 

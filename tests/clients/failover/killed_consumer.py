@@ -2,7 +2,7 @@
 
 Usage: `killed_consumer.py BOOTSTRAP TOPIC GROUP`.
 
-Told on its output, a line each time its partitions change: `0 2`.
+Each time its partitions change, it prints a line: `0 2`.
 """
 
 from __future__ import annotations

@@ -94,7 +94,9 @@ class Members:
         return self.admin.describe_consumer_groups([self.group])[self.group].result(PATIENCE_S)
 
     def is_stable(self) -> bool:
-        """Whether a coordinator says so; while it moves, nobody does. An admin client asks for ever whom it knows."""
+        """Return whether a coordinator reports so; while it moves, none does. An admin client keeps asking the
+        coordinator that it knows.
+        """
         self.admin = AdminClient({"bootstrap.servers": self._servers})
         try:
             return bool(self.described().state == ConsumerGroupState.STABLE)
@@ -114,7 +116,7 @@ class Members:
 
 
 def test_members_share_and_each_record_is_read(cluster: Cluster) -> None:
-    """One reads all, four have one each, a fifth idles; who goes gives its share to the others."""
+    """One reads all, four have one partition each, a fifth idles; a leaving member's share goes to the others."""
     with Members(cluster, "sharing") as group:
         group.add()
         group.until(lambda: group.shares() == [4])
@@ -130,7 +132,7 @@ def test_members_share_and_each_record_is_read(cluster: Cluster) -> None:
 
 
 class KilledConsumer:
-    """A member in a process of its own, so that a kill is a kill; `partitions` is what it told last."""
+    """A member in a process of its own, so that a kill is a kill; `partitions` is its last report."""
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         program = str(Path(__file__).with_name("killed_consumer.py"))
@@ -153,7 +155,7 @@ class KilledConsumer:
 
 
 def test_the_healthy_keep_theirs_when_one_is_killed(cluster: Cluster) -> None:
-    """A silent member is out after its session; its partitions go to the others, and nothing is taken from them."""
+    """A silent member is out after its session; its partitions go to the others, which keep their own."""
     victim = KilledConsumer(cluster, "dying")
     try:
         with Members(cluster, "dying") as group:
@@ -223,7 +225,7 @@ def test_a_group_changes_its_type_while_it_is_read(cluster: Cluster, strategy: s
 
 
 def test_a_static_member_comes_back_to_its_partitions(cluster: Cluster) -> None:
-    """group.instance.id: closed and started again within its session, nothing moves."""
+    """group.instance.id: closed and started again within its session, no partition moves."""
     with Members(cluster, "static") as group:
         one, _ = group.add(**{"group.instance.id": "one"}), group.add()
         group.until(lambda: group.shares() == [2, 2])

@@ -65,7 +65,7 @@ def test_an_idempotent_producer_loses_and_doubles_nothing_when_its_leader_is_kil
 
 
 def test_the_same_bytes_are_read_after_a_failover(cluster: Cluster, home: str) -> None:
-    """Offsets, keys, values and timestamps of every codec; by every library, from the old leader and the new one."""
+    """Offsets, keys, values and timestamps of every codec; by every library, from the old leader and the new leader."""
     client = Confluent(cluster.bootstrap_servers)
     for codec in (None, "gzip", "snappy", "lz4", "zstd"):
         client.produce(home, [b"%d " % number * 30 for number in range(40)], key=b"key", compression=codec)
@@ -122,7 +122,7 @@ def test_a_paused_leader_is_replaced_and_takes_nothing_back_when_it_wakes(
 def test_below_min_insync_replicas_nothing_is_acknowledged_and_nothing_lost(
     cluster: Cluster, home: str
 ) -> None:
-    """One of three replicas is too few for min.insync.replicas=2; the producer waits and goes on when one is back."""
+    """One replica of three is too few for min.insync.replicas=2; the producer waits until another is back."""
     leader = leader_of(cluster, home)
     follower, controller = _followers(cluster, leader)
     client = Confluent(cluster.bootstrap_servers)
@@ -147,7 +147,7 @@ def _followers(cluster: Cluster, leader: int) -> tuple[int, int]:
 
 
 def test_stopping_one_node_after_the_other_is_not_noticed_by_clients(cluster: Cluster, home: str) -> None:
-    """A rolling restart by SIGTERM under three producing libraries and a reading one: no error, nothing lost."""
+    """A rolling restart by SIGTERM under three producing libraries and a reading library: no error, no lost record."""
     clients = [library(cluster.bootstrap_servers) for library in LIBRARIES]
     admin = Confluent(cluster.bootstrap_servers)
     admin.grow_topic(home, 3)

@@ -1,4 +1,4 @@
-"""Groups of stock consumers on a real cluster: they subscribe, share, commit, and lose nothing of that."""
+"""Groups of stock consumers on a real cluster: they subscribe, share, commit, and lose no commit."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_a_group_too_big_is_told_to_the_program() -> None:
 
 
 def test_groups_and_offsets_are_deleted_by_stock_admins(cluster: Cluster) -> None:
-    """DeleteGroups and OffsetDelete: refused while somebody reads, done after."""
+    """DeleteGroups and OffsetDelete: refused while a member reads, done after."""
     from kafka.admin import KafkaAdminClient
 
     reader = consumer_of(cluster, "to-go", **{"heartbeat.interval.ms": 500})
@@ -217,7 +217,7 @@ def test_groups_and_offsets_are_deleted_by_stock_admins(cluster: Cluster) -> Non
 
 
 def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:
-    """The pure Python client in a group, with its commit read back by another one."""
+    """The pure Python client in a group, with its commit read back by another client."""
     from kafka import KafkaConsumer
     from kafka import TopicPartition as Place
 
@@ -243,7 +243,7 @@ def test_kafka_python_subscribes_and_commits(cluster: Cluster) -> None:
 
 
 async def test_aiokafka_subscribes_and_an_assigned_consumer_commits(cluster: Cluster) -> None:
-    """The asyncio client in a group; and without one, committing with generation -1."""
+    """The asyncio client in a group; and without a group, committing with generation -1."""
     from aiokafka import AIOKafkaConsumer
     from aiokafka import TopicPartition as Place
 

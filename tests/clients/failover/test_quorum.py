@@ -1,7 +1,7 @@
-"""The metadata quorum as clients see it: a minority lost, the majority lost, all back; and a node that does not vote.
+"""The metadata quorum as clients see it: a minority lost, the majority lost, all back; and a node without a vote.
 
-Without a majority no change of metadata is answered with success and none is left half done, while records on
-partitions whose in-sync replicas all live go on being produced and fetched.
+Without a majority no change of metadata succeeds and none is left half done. Meanwhile partitions with live in-sync
+replicas go on serving produce and fetch requests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.kit.waits import PATIENCE_S
 SOME = 50
 REQUEST_TIMED_OUT, NOT_CONTROLLER = 7, 41
 NO_AUTO_CREATION = {"auto.create.topics.enable": "false"}
-"""A topic whose deletion came through late must not come back because a producer still asks for it."""
+"""A topic that was deleted late must not come back because a producer still asks for it."""
 
 RETRIABLE = {REQUEST_TIMED_OUT, NOT_CONTROLLER}
 
@@ -36,7 +36,7 @@ def survivors_of(cluster: Cluster) -> Confluent:
 
 
 def place(client: StockClient, topic: str, replicas: Sequence[Sequence[int]], **configs: str) -> None:
-    """Create a topic whose partitions lie where it is said; the first replica of each leads."""
+    """Create a topic with partitions on these brokers; the first replica of each leads."""
     admin = AdminClient({"bootstrap.servers": client.bootstrap})
     new = NewTopic(
         topic,
@@ -86,7 +86,7 @@ def produce_once(cluster: Cluster, node_id: int, topic: str, *, acks: int) -> in
 
 
 def test_a_minority_is_not_missed(cluster: Cluster, topic: str) -> None:
-    """One of three voters gone, the active controller: topics are made and records flow; back, it catches up."""
+    """One voter of three gone, the active controller: topics are created and records flow; back, it catches up."""
     client = Confluent(cluster.bootstrap_servers)
     client.create_topic(topic, 1, 3, min_insync_replicas="2")
     controller = cluster.controller_id()
@@ -232,7 +232,7 @@ def _check_quorum(cluster: Cluster, *, voters: set[int], observers: set[int]) ->
 
 
 def _check_that_an_observer_counts_for_nothing(cluster: Cluster, topic: str) -> None:
-    """Two nodes of four live, but only one of three voters: no majority."""
+    """Two nodes of four live, but only one voter of three: no majority."""
     other = f"{topic}-other"
     survivors_of(cluster).create_topic(other, 2, 1)
     for node_id in (2, 3):

@@ -77,7 +77,7 @@ def test_each_record_is_processed_once_while_nodes_are_killed(cluster: Cluster) 
 
 
 def test_a_transaction_outlives_its_coordinator(cluster: Cluster, topic: str) -> None:
-    """The coordinator is killed between the records and the commit; the commit holds, and so does the next one."""
+    """The coordinator is killed between the records and the commit; this commit holds, and so does the next."""
     cluster.create_topic(topic, partitions=1)
     producer = transactional(cluster, f"id of {topic}")
     for number in range(3):

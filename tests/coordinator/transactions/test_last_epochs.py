@@ -1,4 +1,4 @@
-"""Clients of all versions, honest and not, on one transactional id whose epochs run out (a hypothesis machine)."""
+"""Clients of all versions, honest and not, on a transactional id with epochs that run out (a hypothesis machine)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSIONS = st.sampled_from(ClientTransactionVersion)
 
 
 class LastEpochs(RuleBasedStateMachine):
-    """Every request is answered, and nobody is ever given the epoch that fences the last one."""
+    """Every request gets a response, and no client ever gets the epoch that fences the last."""
 
     @initialize(
         epoch=st.integers(EXHAUSTED_EPOCH - 2, MAX_PRODUCER_EPOCH),

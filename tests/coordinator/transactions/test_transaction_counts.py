@@ -15,7 +15,7 @@ from tests.coordinator.transactions.transaction_coordinator_setup import Transac
 
 
 class SharedCountsSetup(TransactionCoordinatorSetup):
-    """A bench whose coordinators count together, as those of one broker do."""
+    """A setup with coordinators that count together, as in a broker."""
 
     def __init__(self, *, autocommit: bool = True) -> None:
         self.ended = OutcomeCounts()
@@ -31,7 +31,7 @@ class SharedCountsSetup(TransactionCoordinatorSetup):
 
 
 def test_each_end_is_counted_by_its_reason() -> None:
-    """Committed, given up, timed out, fenced; what a new coordinator tells again ended once."""
+    """Committed, aborted, timed out, fenced; an outcome that a new coordinator repeats counts once."""
     bench = SharedCountsSetup()
     for name, commit in (("a", True), ("b", False)):
         producer = bench.init(name=name)
@@ -83,7 +83,7 @@ def test_ids_are_told_by_state_with_the_age_of_what_is_open() -> None:
 
 
 def test_an_id_at_rest_costs_little_beside_its_value() -> None:
-    """`raftlog.transaction.max.ids` says what a million come to: nothing is made before something waits."""
+    """`raftlog.transaction.max.ids` states the memory of a million ids: no object is made before a request waits."""
     bench, ids = TransactionCoordinatorSetup(), 2_000
     known = [
         Transaction(f"x{each}", ProducerIdAndEpoch(each, 0), TransactionState.EMPTY, 1000)

@@ -52,7 +52,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
 
 @given(transactions())
 def test_a_transaction_survives_the_round_trip(transaction: Transaction) -> None:
-    """encode and decode are inverse: no coordinator answers otherwise than the one before it (KAFKA-20357)."""
+    """encode and decode are inverse: a coordinator answers exactly like its predecessor (KAFKA-20357)."""
     record = TransactionChanged(transaction.transactional_id, transaction)
     assert decode(*encode(record)) == record
     tombstone = TransactionChanged(transaction.transactional_id, None)
@@ -96,7 +96,7 @@ def test_the_bytes_are_kafkas() -> None:
 
 
 def test_values_of_version_0_are_read() -> None:
-    """Records that Apache Kafka wrote before transaction.version 1: nothing is compact, partitions may be null."""
+    """Records that Apache Kafka wrote before transaction.version 1: no compact fields, partitions may be null."""
     value = bytes.fromhex(
         "0000 0000000000000009 0001 00001388 01"
         "00000001 0001 74 00000002 00000000 00000004"

@@ -1,4 +1,4 @@
-"""Decisions of a transaction coordinator: who may write, what an outcome rests on, who is fenced, what survives."""
+"""Decisions of a transaction coordinator: permission to write, the basis of an outcome, fencing, and failover."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def exhaust(bench: TransactionCoordinatorSetup) -> ProducerIdAndEpoch:
 
 
 def test_each_initialisation_fences_the_one_before() -> None:
-    """KIP-98: the same producer id, the next epoch; who has the old one is told that it is fenced."""
+    """KIP-98: the same producer id, the next epoch; a producer with the old epoch is fenced."""
     bench = TransactionCoordinatorSetup()
     first, second = bench.init(), bench.init()
     assert (first, second) == (ProducerIdAndEpoch(FIRST_ID, 0), ProducerIdAndEpoch(FIRST_ID, 1))
@@ -68,7 +68,7 @@ def test_each_initialisation_fences_the_one_before() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
 def test_a_timeout_out_of_bounds_is_refused(timeout_ms: int) -> None:
-    """INVALID_TRANSACTION_TIMEOUT, and nothing is written."""
+    """INVALID_TRANSACTION_TIMEOUT, and no record is written."""
     bench = TransactionCoordinatorSetup()
     assert isinstance(bench.init(timeout_ms=timeout_ms), InvalidTransactionTimeout)
     assert not bench.batches
@@ -142,7 +142,7 @@ def test_a_retried_bump_is_answered_by_the_next_coordinator() -> None:
 
 
 def test_an_older_producer_is_fenced_after_an_initialisation_without_an_epoch() -> None:
-    """KIP-360: an initialisation without an epoch ends the memory of the last one."""
+    """KIP-360: an initialisation without an epoch ends the memory of the last."""
     bench = TransactionCoordinatorSetup()
     before = bench.init()
     bench.init(before)
@@ -151,7 +151,7 @@ def test_an_older_producer_is_fenced_after_an_initialisation_without_an_epoch() 
 
 
 def test_an_exhausted_producer_id_is_replaced() -> None:
-    """The last epoch is never given out; who asks again for the new id gets the same one (KIP-360)."""
+    """The last epoch is never given out; a repeated request for the new id gets the same id (KIP-360)."""
     bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     fresh = bench.init(last)
@@ -161,7 +161,7 @@ def test_an_exhausted_producer_id_is_replaced() -> None:
 
 
 def test_beginning_anew_aborts_what_the_one_before_had_open() -> None:
-    """The asker comes again; the epoch of the markers fences the one before, and the asker's is one above that."""
+    """The caller retries; the epoch of the markers fences its predecessor, and the caller's is one above that."""
     bench = TransactionCoordinatorSetup()
     zombie = bench.init()
     bench.add(zombie, 0, 1)
@@ -202,7 +202,7 @@ def test_a_bump_within_a_transaction_aborts_it_and_its_retry_gets_the_next_epoch
 
 
 def test_a_bump_within_a_transaction_gives_out_no_epoch_after_the_last() -> None:
-    """The epoch that fences an exhausted one is no client's."""
+    """No client gets the epoch that fences an exhausted id."""
     bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0)
@@ -215,7 +215,7 @@ def test_a_bump_within_a_transaction_gives_out_no_epoch_after_the_last() -> None
 
 
 def test_partitions_are_added_once_and_only_by_the_producer() -> None:
-    """INVALID_PRODUCER_ID_MAPPING for whoever has another id; what is there already is not written again."""
+    """INVALID_PRODUCER_ID_MAPPING for a client with another id; known partitions are not written again."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     assert isinstance(bench.add(producer, 0, name="y"), InvalidProducerIdMapping)
@@ -272,7 +272,7 @@ def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_classic_client_cannot_end_what_it_did_not_begin(commit: bool) -> None:
-    """INVALID_TXN_STATE, and INVALID_PRODUCER_ID_MAPPING for an id that nobody knows."""
+    """INVALID_TXN_STATE, and INVALID_PRODUCER_ID_MAPPING for an unknown id."""
     bench = TransactionCoordinatorSetup()
     assert isinstance(bench.end(ProducerIdAndEpoch(1, 0), commit=commit), InvalidProducerIdMapping)
     producer = bench.init()
@@ -281,7 +281,7 @@ def test_a_classic_client_cannot_end_what_it_did_not_begin(commit: bool) -> None
 
 
 def test_neither_answers_nor_markers_leave_before_the_outcome_is_committed() -> None:
-    """Nobody must be told what a lost tail could take back."""
+    """No response may contain state that a lost tail could take back."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
@@ -305,7 +305,7 @@ def test_an_outcome_that_was_not_written_did_not_happen() -> None:
 
 
 def test_the_end_of_telling_is_written_when_the_journal_takes_it_again() -> None:
-    """Markers are written once more by nobody: the coordinator remembers that all have heard."""
+    """No marker is written twice: the coordinator remembers that all are written."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
@@ -324,7 +324,7 @@ def test_the_end_of_telling_is_written_when_the_journal_takes_it_again() -> None
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_each_end_brings_the_next_epoch(commit: bool) -> None:
-    """KIP-890: the markers have it already, so nothing that comes late can belong to the next transaction."""
+    """KIP-890: the markers have it already, so no late request can belong to the next transaction."""
     bench = TransactionCoordinatorSetup()
     first = bench.init()
     bench.add(first, 0, version=BUMPING)
@@ -356,7 +356,7 @@ def test_a_transaction_without_partitions_can_be_aborted_and_not_committed() -> 
 
 
 def test_an_end_with_the_last_epoch_brings_another_producer_id() -> None:
-    """The marker has the epoch that no client gets; who asks again for it hears of the new id."""
+    """The marker has the epoch that no client gets; a repeated request gets the new id."""
     bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0, version=BUMPING)
@@ -391,7 +391,7 @@ def test_an_end_of_version_2_that_came_late_changes_nothing() -> None:
 def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced(
     version: ClientTransactionVersion,
 ) -> None:
-    """The epoch of the markers is taken from nobody else, so what the producer still sends is refused."""
+    """The epoch of the markers belongs to no client, so later requests of the producer are refused."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0, version=version)
@@ -439,7 +439,7 @@ def test_a_producer_whose_id_was_taken_over_within_a_transaction_gets_no_epoch()
 
 
 def test_a_version_2_producer_may_abort_and_continue_after_its_transaction_timed_out() -> None:
-    """As in Apache Kafka: it hears of the next epoch, unless somebody else took the id meanwhile."""
+    """As in Apache Kafka: it gets the next epoch, unless another client took the id meanwhile."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=10_000)
     bench.add(producer, 0, version=BUMPING)
@@ -471,7 +471,7 @@ def test_the_clock_of_a_transaction_ends_with_it_and_further_partitions_do_not_w
 
 
 def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
-    """A transaction that nobody ends would hold up all who read committed records."""
+    """A transaction that is never ended would block all readers of committed records."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init(timeout_ms=1_000)
     bench.add(producer, 0)
@@ -484,7 +484,7 @@ def test_a_timeout_that_cannot_be_written_is_tried_again() -> None:
 
 
 def test_a_timeout_with_the_last_epoch_of_version_2_fences_its_client_too() -> None:
-    """Only who begins anew gets another producer id."""
+    """Only a client that begins anew gets another producer id."""
     bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0, version=BUMPING)
@@ -498,7 +498,7 @@ def test_a_timeout_with_the_last_epoch_of_version_2_fences_its_client_too() -> N
 
 @pytest.mark.parametrize("fails_over", [False, True])
 def test_a_fenced_client_of_version_2_cannot_end_its_way_back(fails_over: bool) -> None:
-    """Else it got the next epoch for asking, began again, and whoever took the id over never got in."""
+    """It would otherwise get the next epoch, begin again, and lock out the client that took the id over."""
     bench = TransactionCoordinatorSetup()
     old = bench.init()
     bench.add(old, 0, version=BUMPING)
@@ -517,7 +517,7 @@ def test_a_fenced_client_of_version_2_cannot_end_its_way_back(fails_over: bool) 
 
 @pytest.mark.parametrize("commit", [False, True])
 def test_an_end_of_version_2_is_no_repetition_of_what_a_classic_client_ended(commit: bool) -> None:
-    """Its epoch is the one before because it was fenced: told the epoch in force, two producers would have it."""
+    """Its epoch is lower because it was fenced: with the epoch in force, two producers would share it."""
     bench = TransactionCoordinatorSetup()
     old, new = bench.init(), bench.init()
     bench.add(new, 0)
@@ -528,7 +528,7 @@ def test_an_end_of_version_2_is_no_repetition_of_what_a_classic_client_ended(com
 
 
 def test_a_classic_producer_fenced_at_the_last_epoch_gets_another_id_when_it_begins_anew() -> None:
-    """The epoch of the markers is the one that no client gets."""
+    """No client gets the epoch of the markers."""
     bench = TransactionCoordinatorSetup()
     last = exhaust(bench)
     bench.add(last, 0)
@@ -583,7 +583,7 @@ def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_tim
 
 
 def test_an_id_that_nobody_uses_is_forgotten() -> None:
-    """transactional.id.expiration.ms, by a tombstone; one with an open transaction stays."""
+    """transactional.id.expiration.ms, by a tombstone; an id with an open transaction stays."""
     bench = TransactionCoordinatorSetup(
         transactional_id_expiration_ms=100_000,
         transaction_remove_expired_transaction_cleanup_interval_ms=1_000,
@@ -607,9 +607,7 @@ def test_an_id_that_nobody_uses_is_forgotten() -> None:
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
 def test_whatever_was_answered_survives_a_failover_at_each_step(version: ClientTransactionVersion) -> None:
-    """A client that asks again after each step hears what it would have heard before; a decided outcome is told
-    again.
-    """
+    """A client that repeats each step gets the earlier response; a decided outcome is sent again."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.fail_over()
@@ -649,7 +647,7 @@ def test_the_clock_goes_on_in_the_next_coordinator() -> None:
 
 
 def test_current_and_later_requests_get_not_coordinator_after_the_partition_is_lost() -> None:
-    """NOT_COORDINATOR sends clients to the next one; nothing leaves for partitions any more."""
+    """NOT_COORDINATOR sends clients to the next coordinator; no more markers leave for partitions."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.add(producer, 0)
@@ -702,7 +700,7 @@ def test_a_commit_looks_at_what_it_releases_and_not_at_all_that_waits(
 
 
 def test_a_transaction_is_complete_when_its_own_markers_are_written() -> None:
-    """A report of the outcome before, which came twice, is nothing to it."""
+    """A report of the previous outcome, which came twice, has no effect on it."""
     bench = TransactionCoordinatorSetup()
     first = bench.init()
     bench.add(first, 0, version=BUMPING)
@@ -717,7 +715,7 @@ def test_a_transaction_is_complete_when_its_own_markers_are_written() -> None:
 
 
 def test_only_the_last_holder_of_the_id_before_is_let_on() -> None:
-    """KIP-360: one of an older epoch was fenced long before, though the new id has the same epoch again."""
+    """KIP-360: a client with an older epoch was fenced long before, though the new id has the same epoch again."""
     bench = TransactionCoordinatorSetup()
     fresh = bench.init(exhaust(bench))
     assert fresh == ProducerIdAndEpoch(FIRST_ID + 1, 0)
@@ -726,7 +724,7 @@ def test_only_the_last_holder_of_the_id_before_is_let_on() -> None:
 
 
 def test_an_abort_without_partitions_began_when_it_was_asked_for() -> None:
-    """DescribeTransactions tells since when it takes."""
+    """DescribeTransactions returns the start time."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
     bench.pass_time(5)
@@ -738,7 +736,7 @@ def test_an_abort_without_partitions_began_when_it_was_asked_for() -> None:
 
 
 class FailingTransactionWrites(TransactionCoordinatorSetup):
-    """A bench whose journal cannot encode anything of ids that are called bad."""
+    """A setup with a journal that cannot encode records of ids called bad."""
 
     is_broken = False
 
@@ -791,7 +789,7 @@ def test_an_id_that_cannot_expire_stops_no_other() -> None:
 
 
 def test_outcomes_that_cannot_be_recorded_do_not_starve_others() -> None:
-    """However many they are: each tick begins behind those of the last one."""
+    """However many they are: each tick begins behind the outcomes of the last."""
     bench = FailingTransactionWrites()
     names = [f"bad{number}" for number in range(5)] + ["good"]
     for name in names:

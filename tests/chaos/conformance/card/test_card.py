@@ -66,7 +66,7 @@ def outcomes(card: Card) -> dict[str, list[str]]:
 
 
 def test_all_histories_that_any_broker_can_be_asked_are_on_the_card(host: Host) -> None:
-    """New subjects come in by themselves; those that need nodes of their own are counted."""
+    """New subjects come in by themselves; histories that need nodes of their own are counted."""
     card = card_of(host)
     wanted = [each for each in choose(FEW) if each.needs.is_any_broker]
     assert [each.history for each in card.histories] == [each.label for each in wanted]
@@ -166,7 +166,7 @@ def test_nothing_of_a_history_is_left(host: Host) -> None:
 
 
 def leave_much(s: GuestSession) -> list[str]:
-    """Make one of everything, and return the names."""
+    """Create one resource of every kind, and return the names."""
     topic, group, new, owner = s.topic(), s.name("classic"), s.name("consumer"), s.name("owner")
     s.query(
         "CreateTopics",

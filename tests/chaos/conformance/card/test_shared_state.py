@@ -50,7 +50,7 @@ def acl_filter(name: str | None = None, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_requests_that_change_what_all_clients_share_are_known(api: str, fields: Any, changed: str) -> None:
-    """Names with the session's mark are the history's own; reading changes nothing."""
+    """Names with the session's mark belong to the history; reading changes no state."""
     found = shared_state(api, fields, mark=MARK)
     assert found.startswith(changed) and bool(found) == bool(changed)
 

@@ -1,4 +1,4 @@
-"""Claims about the versions that a broker serves, and about comparing answers in an older one."""
+"""Claims about the versions that a broker serves, and about comparing responses in an older version."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_an_older_version_has_the_error_of_its_time() -> None:
 
 @pytest.mark.parametrize("where", ["supported_features", "finalized_features"])
 def test_raftlog_is_known_by_its_own_feature(where: str) -> None:
-    """The differences on purpose are told of raftlog only."""
+    """The intended differences are reported for raftlog only."""
     keys = [{"api_key": 0, "min_version": 3, "max_version": 13}]
     found = versions_of({"api_keys": keys, where: [{"name": "raftlog.metadata.version"}]})
     assert found.is_raftlog and found.ranges == {0: (3, 13)}
