@@ -11,6 +11,7 @@ NO_BROKER: Final = -1
 
 NO_EPOCH: Final = -1
 NO_OFFSET: Final = -1
+MAX_OFFSET: Final = 2**63 - 1
 NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_SEQUENCE: Final = -1

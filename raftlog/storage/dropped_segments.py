@@ -32,13 +32,12 @@ def dropped_offsets(names: list[str], suffix: str) -> list[int]:
     return sorted({offset for kind in KINDS for offset in offsets_in_names(names, kind + suffix)})
 
 
-def finish_drops(disk: Disk, directory: str) -> int | None:
+def finish_drops(disk: Disk, directory: str, names: list[str]) -> int | None:
     """Remove the segments that others of the same drop left behind, durably, and side files without a segment.
 
     Call it before the files with the suffixes are removed, since they name what else must go. Returns where a cut that
-    was interrupted has taken the log's end, None if there was none.
+    was interrupted has taken the log's end, None if there was none. `names` of the folder are kept up to date.
     """
-    names = disk.listdir(directory)
     head, tail = dropped_offsets(names, HEAD), dropped_offsets(names, TAIL)
     due = []
     for base in offsets_in_names(names, ".log"):
@@ -48,7 +47,8 @@ def finish_drops(disk: Disk, directory: str) -> int | None:
         remove_segment(disk, directory, base)
     if due:
         disk.sync_dir(directory)
-    _remove_orphans(disk, directory)
+        names[:] = disk.listdir(directory)
+    _remove_orphans(disk, directory, names)
     return tail[0] if tail else None
 
 
@@ -60,11 +60,12 @@ def remove_segment(disk: Disk, directory: str, base_offset: int) -> None:
             disk.remove(path)
 
 
-def _remove_orphans(disk: Disk, directory: str) -> None:
+def _remove_orphans(disk: Disk, directory: str, names: list[str]) -> None:
     """A later segment may begin at the same offset, and must not inherit the aborted transactions."""
-    names = disk.listdir(directory)
     held = set(offsets_in_names(names, ".log"))
     for kind in SIDE_KINDS:
         for base in offsets_in_names(names, kind):
             if base not in held:
-                disk.remove(f"{directory}/{base:0{OFFSET_DIGITS}d}{kind}")
+                name = f"{base:0{OFFSET_DIGITS}d}{kind}"
+                disk.remove(f"{directory}/{name}")
+                names.remove(name)

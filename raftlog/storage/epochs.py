@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
 
-from raftlog.base.types import NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd
+from raftlog.base.types import MAX_OFFSET, NO_EPOCH, UNKNOWN_EPOCH_END, EpochEnd
 
 _VERSION = "0"
 
@@ -13,12 +13,14 @@ _VERSION = "0"
 class LeaderEpochs:
     """(epoch, start offset) pairs; both grow strictly. Epochs without records may be absent."""
 
-    __slots__ = ("_epochs", "_starts", "changed", "latest")
+    __slots__ = ("_epochs", "_starts", "changed", "latest", "saved_until")
 
     def __init__(self) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self.changed = False
+        self.saved_until = MAX_OFFSET
+        """The checkpoint file names the epoch of every batch before this offset."""
         self.latest = NO_EPOCH
         """The newest epoch, -1 if none. An attribute: every append looks at it."""
 
@@ -42,7 +44,7 @@ class LeaderEpochs:
         self._epochs.append(epoch)
         self._starts.append(start_offset)
         self._set_latest()
-        self.changed = True
+        self._change_from(start_offset)
 
     def note_batch(self, epoch: int, base_offset: int, *, due: int) -> None:
         """Record the epoch of a batch that was found where offset `due` comes next: compaction may have left a hole
@@ -52,15 +54,22 @@ class LeaderEpochs:
         """
         self.note(epoch, base_offset if self._epochs else due)
 
+    def _change_from(self, offset: int) -> None:
+        self.changed = True
+        self.saved_until = min(self.saved_until, offset)
+
+    def note_saved(self) -> None:
+        """Note that the checkpoint file holds these entries durably."""
+        self.changed, self.saved_until = False, MAX_OFFSET
+
     def _set_latest(self) -> None:
         self.latest = self._epochs[-1] if self._epochs else NO_EPOCH
 
     def truncate(self, end_offset: int) -> None:
         """Forget the epochs that begin at or after `end_offset`."""
         while self._starts and self._starts[-1] >= end_offset:
-            self._starts.pop()
+            self._change_from(self._starts.pop())
             self._epochs.pop()
-            self.changed = True
         self._set_latest()
 
     def advance_start(self, start_offset: int) -> None:
@@ -80,7 +89,8 @@ class LeaderEpochs:
         return twin
 
     def clear(self) -> None:
-        self.changed = self.changed or bool(self._epochs)
+        if self._starts:
+            self._change_from(self._starts[0])
         self._epochs.clear()
         self._starts.clear()
         self._set_latest()
@@ -129,4 +139,4 @@ class LeaderEpochs:
         self._epochs = [epoch for epoch, _ in pairs]
         self._starts = [start for _, start in pairs]
         self._set_latest()
-        self.changed = False
+        self.note_saved()

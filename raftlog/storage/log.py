@@ -30,7 +30,7 @@ from raftlog.storage.fetched_batches import GapPolicy, has_gap, iter_valid_batch
 from raftlog.storage.flush import FlushState, FlushTicket
 from raftlog.storage.index_check import check_time_before
 from raftlog.storage.log_reads import LogReads
-from raftlog.storage.log_segments import BASE_OFFSET, LogSegments
+from raftlog.storage.log_segments import BASE_OFFSET, START, LogSegments
 from raftlog.storage.producer_snapshots import ProducerSnapshots
 from raftlog.storage.producers import AbortedTransaction, BatchMetadata
 from raftlog.storage.recovery import LoadedLog
@@ -75,6 +75,7 @@ class Log(LogReads):
         self.epochs_begin = contents.epochs_begin
         """The offset at which the leader epochs on disk began, at or before the former log start; 0 if unknown."""
         self.recovery_point = min(contents.recovery_point, self.log_end_offset)
+        """Everything below it is flushed, and its leader epochs are in their checkpoint: a start need not check it."""
         self._unflushed = FlushState.recovered(disk, directory, contents)
         self._segments = LogSegments(
             disk, directory, contents.segments, epochs=self._epochs, unflushed=self._unflushed
@@ -88,6 +89,8 @@ class Log(LogReads):
         self.has_old_reads = False
         """Whether a reader may have loaded indexes of old segments since retention unloaded them last."""
         self.config = config
+        is_saved = contents.snapshot_offset == self.log_end_offset
+        self._checkpointed = self._segments.end_position if is_saved else START
 
     @classmethod
     def open(
@@ -150,7 +153,12 @@ class Log(LogReads):
     @property
     def is_checkpoint_due(self) -> bool:
         """Whether `checkpoint` has something to write."""
-        return self.recovery_point != self.flushed_end_offset or self._epochs.changed
+        return self._checkpointed != self._segments.end_position or self._epochs.changed
+
+    @property
+    def bytes_since_checkpoint(self) -> int:
+        """The bytes that a start would have to read for the indexes and the producers."""
+        return self._segments.bytes_since(self._checkpointed)
 
     # -- appending -----------------------------------------------------------------------------------------------
 
@@ -299,8 +307,8 @@ class Log(LogReads):
         self._save_producers()
         return self._segments.roll(self.log_end_offset, now_ms)
 
-    def _save_producers(self) -> None:
-        self._snapshots.save(self.producers, self.log_end_offset, self._segments.all)
+    def _save_producers(self) -> bool:
+        return self._snapshots.save(self.producers, self.log_end_offset, self._segments.all)
 
     # -- shrinking -----------------------------------------------------------------------------------------------
 
@@ -379,6 +387,7 @@ class Log(LogReads):
         self.log_start_offset = min(self.log_start_offset, end_offset)  # rot in records that were deleted
         self.cleaned_until = min(self.cleaned_until, end_offset)
         self.truncation_count += 1
+        self._checkpointed = START
         self._unflushed.truncate(end_offset)
         self._announce_cut(end_offset)
         self._epochs.truncate(end_offset)
@@ -555,14 +564,26 @@ class Log(LogReads):
             self.complete_flush(ticket)
 
     def checkpoint(self) -> int:
-        """Write indexes, epochs (waits for the disk if they changed) and producers; returns the new recovery point."""
+        """Write indexes, epochs (waits for the disk if they changed) and producers; returns the new recovery point.
+
+        A start reads what was written since, so this is due after some megabytes, and at the latest each minute.
+        """
         self._segments.active.save_indexes()
         self.transaction_index.save(self.disk, self._segments.active)
         if self._epochs.changed:
             recovery.write_epoch_checkpoint(self.disk, self.directory, self._epochs)
-        self._save_producers()
-        self.recovery_point = self.flushed_end_offset
+        if self._save_producers():
+            self._checkpointed = self._segments.end_position
         self._truncation_mark.note_checkpoint()
+        return self.update_recovery_point()
+
+    def update_recovery_point(self) -> int:
+        """Move the recovery point to what is flushed and return it, each second.
+
+        It stays before an epoch that is not in the checkpoint of epochs: a start would hold its batches for damage.
+        """
+        until = min(self.flushed_end_offset, self._epochs.saved_until)
+        self.recovery_point = max(self.recovery_point, until)
         return self.recovery_point
 
     def recovery_point_written(self, offset: int) -> None:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from raftlog.storage.flush import FlushState
 
 BASE_OFFSET: Final = attrgetter("base_offset")
+START: Final = (0, 0)
+"""The base offset of a log's first segment, and a position in it."""
 
 
 class LogSegments:
@@ -72,6 +74,16 @@ class LogSegments:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.all)
+
+    @property
+    def end_position(self) -> tuple[int, int]:
+        """The active segment's base offset and size."""
+        return self.active.base_offset, self.active.size
+
+    def bytes_since(self, position: tuple[int, int]) -> int:
+        """Return the bytes of the active segment that were written since `end_position` was `position`."""
+        base_offset, size = position
+        return self.active.size - size if self.active.base_offset == base_offset else self.active.size
 
     def configure(self, config: TopicConfig) -> None:
         """Apply a topic's settings to the active segment and to later segments; required before any change."""

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from typing import Final
 
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage
 from raftlog.base.log import get_logger
 from raftlog.base.types import NO_OFFSET
 from raftlog.records.batch import read_end_marker
-from raftlog.records.header import BatchHeader
+from raftlog.records.header import HEADER_BYTES, BatchHeader, read_header
 from raftlog.storage.index_check import boundary_before
 from raftlog.storage.partition_files import offsets_in_names
-from raftlog.storage.producers import BatchMetadata, ProducerState
+from raftlog.storage.producers import NUM_BATCHES_TO_RETAIN, BatchMetadata, ProducerState
 from raftlog.storage.segment import Segment
 from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanner
 from raftlog.storage.transaction_index import TransactionIndex
+
+RECALL_BYTES: Final = (SEQUENTIAL_READ_BYTES // 16, SEQUENTIAL_READ_BYTES // 4, SEQUENTIAL_READ_BYTES)
+"""Bytes before a snapshot that are read for the batches of its producers, as long as some are missing."""
 
 _log = get_logger("storage")
 
@@ -31,19 +36,22 @@ class ProducerSnapshots:
         self._directory = directory
         self._latest_offset = latest_offset
 
-    def save(self, producers: ProducerState, end_offset: int, segments: list[Segment]) -> None:
-        """Write a snapshot for the log's end, unless it exists or the log is empty.
+    def save(self, producers: ProducerState, end_offset: int, segments: list[Segment]) -> bool:
+        """Write a snapshot for the log's end, unless it exists or the log is empty. Return False if it must wait.
 
         None is written while a marker is not known to be committed, since a snapshot does not hold its transaction.
         After a restart compaction would treat the records as committed, while their marker may still be cut off.
         """
         old = self._latest_offset
-        if end_offset in (old, segments[0].base_offset) or producers.has_uncommitted_markers:
-            return
+        if end_offset in (old, segments[0].base_offset):
+            return True
+        if producers.has_uncommitted_markers:
+            return False
         save(self._disk, self._directory, producers, end_offset)
         self._latest_offset = end_offset
         if old >= 0 and all(segment.base_offset != old for segment in segments):
             remove(self._disk, self._directory, old)
+        return True
 
     def truncate(self, end_offset: int) -> None:
         """Remove the snapshots beyond the log's new end, durably."""
@@ -115,19 +123,48 @@ def _replay(state: ProducerState, segments: list[Segment], offset: int, aborted:
 
 
 def _recall_batches(state: ProducerState, segments: list[Segment], offset: int) -> None:
-    """Find the batches before each producer's last in the log's end: a snapshot keeps only the last (KIP-98)."""
+    """Find the batches before each producer's last in the log's end: a snapshot keeps only the last (KIP-98).
+
+    Most logs have few producers, so a short stretch is read first, and a longer one only if it may hold more.
+    """
     if not len(state):
         return
+    wanted = state.active_since(_begin_of(_stretch_before(segments, offset, RECALL_BYTES[-1])))
+    for size in RECALL_BYTES:
+        recalled = _batches_before(state, segments, offset, size)
+        if all(each in recalled and _is_whole(recalled[each]) for each in wanted):
+            break
+    for producer_id, batches in recalled.items():
+        state.restore_batches(producer_id, batches)
+
+
+def _begin_of(stretch: list[tuple[Segment, int, int]]) -> int:
+    """Return the first offset of a stretch, 0 if that cannot be read."""
+    for segment, begin, stop in stretch:
+        if begin < stop:
+            with suppress(CorruptMessage):
+                return read_header(segment.file.pread(HEADER_BYTES, begin)).base_offset
+    return 0
+
+
+def _is_whole(batches: list[BatchMetadata]) -> bool:
+    """Whether no batch is missing: there are enough, or they begin with the first of the producer's epoch."""
+    return len(batches) >= NUM_BATCHES_TO_RETAIN or batches[0].base_sequence == 0
+
+
+def _batches_before(
+    state: ProducerState, segments: list[Segment], offset: int, size: int
+) -> dict[int, list[BatchMetadata]]:
+    """Return each producer's batches in at least `size` bytes that end with `offset`."""
     recalled: dict[int, list[BatchMetadata]] = {}
-    for segment, begin, stop in _stretch_before(segments, offset, SEQUENTIAL_READ_BYTES):
+    for segment, begin, stop in _stretch_before(segments, offset, size):
         scanner = SegmentScanner(segment)
         for position, header in _batches_in_place(segment, begin, stop):
             producer = state.get(header.producer_id)
             is_recalled = producer is not None and header.producer_epoch == producer.epoch
             if is_recalled and header.base_sequence >= 0 and scanner.valid_header_at(position) is not None:
                 recalled.setdefault(header.producer_id, []).append(BatchMetadata.of(header))
-    for producer_id, batches in recalled.items():
-        state.restore_batches(producer_id, batches)
+    return recalled
 
 
 def _batches_in_place(segment: Segment, begin: int, stop: int) -> Iterator[tuple[int, BatchHeader]]:

@@ -201,6 +201,12 @@ class ProducerState:
             return not producer.batches and producer.epoch == header.producer_epoch and is_last
         return any(batch.last_offset == header.last_offset for batch in producer.batches)
 
+    def active_since(self, offset: int) -> list[int]:
+        """Return the producers whose last remembered batch ends at `offset` or beyond."""
+        return [
+            each for each, known in self._all() if known.batches and known.batches[-1].last_offset >= offset
+        ]
+
     def active(self) -> list[ActiveProducer]:
         """Return every producer that is known."""
         return [

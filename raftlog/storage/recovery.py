@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from raftlog.base.checked_files import has_checksums, read_checked, remove_checked, write_checked
 from raftlog.base.disk import Disk
 from raftlog.base.errors import CorruptMessage, InconsistentTopicId
 from raftlog.base.log import get_logger
-from raftlog.base.types import NO_EPOCH
+from raftlog.base.types import MAX_OFFSET, NO_EPOCH
 from raftlog.records.header import BatchHeader
 from raftlog.storage import dropped_segments, producer_snapshots, swap
 from raftlog.storage.damage import (
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
 _log = get_logger("storage")
-
-MAX_OFFSET: Final = 2**63 - 1
 
 
 class LastStop(NamedTuple):
@@ -97,17 +95,19 @@ def load(
     InconsistentTopicId if the folder is another topic's.
     """
     clean, flushed_until = last_stop
-    if not disk.exists(directory) and not flushed_until:
-        return _make(disk, directory, topic_id=topic_id, config=config, now_ms=now_ms)
+    if not disk.exists(directory):
+        if not flushed_until:
+            return _make(disk, directory, topic_id=topic_id, config=config, now_ms=now_ms)
+        disk.mkdir(directory)
     recovery_point = None if clean else flushed_until
-    disk.mkdir(directory)
-    swap.complete_swaps(disk, directory)
-    cut_at = dropped_segments.finish_drops(disk, directory)
+    names = disk.listdir(directory)
+    swap.complete_swaps(disk, directory, names)
+    cut_at = dropped_segments.finish_drops(disk, directory, names)
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
     mark = TruncationMark.read(disk, directory, unchecked_ok=unchecked_ok)
     if cut_at is not None:  # a later start must know of the cut too, and would find no trace of it
         mark.limit(cut_at)
-    names = _without_leftovers(disk, directory)
+    names = _without_leftovers(disk, directory, names)
     topic_id = _identify(disk, directory, topic_id, unsynced=not (clean or flushed_until))
     bases = offsets_in_names(names, ".log")
     segments = [
@@ -146,6 +146,8 @@ def load(
         recovery.run(0)  # rot lies before what had to be checked: so all of it must be
         _complete(disk, directory, contents, rebuild_epochs=rebuild_epochs)
     contents.recovery_point = contents.segments[-1].end_offset if recovery_point is None else recovery_point
+    if not rebuild_epochs and contents.epochs.entries == recovery.witness.entries:
+        contents.epochs.note_saved()
     for segment in contents.segments:
         segment.epochs = contents.epochs
     if unchecked_ok and topic_id is not None:
@@ -203,8 +205,7 @@ def _write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
     write_checked(disk, f"{directory}/{PARTITION_METADATA}", content, sync=False, copy=True)
 
 
-def _without_leftovers(disk: Disk, directory: str) -> list[str]:
-    names = disk.listdir(directory)
+def _without_leftovers(disk: Disk, directory: str, names: list[str]) -> list[str]:
     for name in names:
         if name.endswith(LEFTOVER_SUFFIXES):
             disk.remove(f"{directory}/{name}")
@@ -249,7 +250,7 @@ def _load_epochs(disk: Disk, directory: str, epochs: LeaderEpochs, *, unchecked_
 def write_epoch_checkpoint(disk: Disk, directory: str, epochs: LeaderEpochs) -> None:
     """Write the file of leader epochs durably."""
     write_checked(disk, f"{directory}/{EPOCH_CHECKPOINT}", epochs.encode())
-    epochs.changed = False
+    epochs.note_saved()
 
 
 def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
@@ -348,13 +349,15 @@ class _Recovery:
         self._directory = directory
         self._contents = contents
         self._segments = contents.segments
-        self._witness = witness
+        self.witness = witness
         self._known_until = known_until
         self._flushed_until = flushed_until
         self._lone: tuple[int, int, int] | None = None
         """The segment's number, position and offset of the last batch, if only it is of a new epoch."""
         self._before = NO_EPOCH
         """The second newest epoch."""
+        self._unflushed_at = 0
+        """The position of the first batch in the segment that ends beyond the recovery point."""
 
     def run(self, recovery_point: int | None) -> None:
         segments = self._segments
@@ -367,18 +370,21 @@ class _Recovery:
             first = max(sum(segment.base_offset <= recovery_point for segment in segments) - 1, 0)
         for number in range(first, len(segments)):
             segment = segments[number]
-            begin = self._begin(segment, recovery_point) if number == first else (0, segment.base_offset)
+            window, begin = SegmentScanner(segment), (0, segment.base_offset)
+            if number == first:
+                begin = self._begin(segment, window, recovery_point)
             segment.start_recovery(*begin)
             self._contents.epochs.truncate(begin[1])  # the walk finds them again
             if number == first:
                 self._lone, self._before = None, self._contents.epochs.latest
-            ended, position, offset = self._walk(number, *begin)
+            flushed_until = 0 if recovery_point is None else recovery_point
+            ended, position, offset = self._walk(number, window, *begin, flushed_until=flushed_until)
             if ended < number:
                 self._cut(ended, position, offset)
                 return
             segment.verified = (begin[0], position)
             if recovery_point is not None:
-                segment.rewrite(begin[0], position)
+                segment.rewrite(self._unflushed_at, position)
             if number + 1 < len(segments):
                 segment.save_indexes(final=True)
                 segment.file.sync()
@@ -390,7 +396,8 @@ class _Recovery:
             segment.end_offset = offset
         self._expect_flushed()
 
-    def _begin(self, segment: Segment, recovery_point: int | None) -> tuple[int, int]:
+    def _begin(self, segment: Segment, window: SegmentScanner, recovery_point: int | None) -> tuple[int, int]:
+        """Return the position and base offset of the last indexed batch before the recovery point."""
         try:
             segment.load_time_index()
             entry = segment.index.entry_before(
@@ -402,7 +409,7 @@ class _Recovery:
         if entry is None:
             return 0, segment.base_offset
         last_offset, position = entry
-        header = SegmentScanner(segment).valid_header_at(position)
+        header = window.valid_header_at(position)
         if header is None or header.last_offset != last_offset:
             return 0, segment.base_offset
         times = segment.time_index.entry_before(header.base_offset)
@@ -410,14 +417,16 @@ class _Recovery:
             return 0, segment.base_offset
         return position, header.base_offset
 
-    def _walk(self, number: int, position: int, offset: int) -> tuple[int, int, int]:
+    def _walk(
+        self, number: int, window: SegmentScanner, position: int, offset: int, *, flushed_until: int
+    ) -> tuple[int, int, int]:
         """Walk over sound batches; return where they end: the number of a segment, a position in it, an offset.
 
         If the epoch goes back after a single batch of a new epoch, either batch may be rotten, so both are bad. The
         first may be the last of the segment before.
         """
         epochs, segment = self._contents.epochs, self._segments[number]
-        window = SegmentScanner(segment)
+        self._unflushed_at = position
         while position < segment.size:
             header = window.valid_header_at(position)
             if header is None:
@@ -433,6 +442,8 @@ class _Recovery:
             epochs.note_batch(header.leader_epoch, header.base_offset, due=offset)
             position += header.length
             offset = header.end_offset
+            if offset <= flushed_until:
+                self._unflushed_at = position
         return number, position, offset
 
     def _follows(self, segment: Segment, header: BatchHeader, offset: int) -> bool:
@@ -444,7 +455,7 @@ class _Recovery:
     def _epoch_of(self, header: BatchHeader) -> int:
         """Return the leader epoch of the batch by the checkpoint; -1 if unknown."""
         offset = header.base_offset
-        return self._witness.epoch_at(offset) if offset < self._known_until else NO_EPOCH
+        return self.witness.epoch_at(offset) if offset < self._known_until else NO_EPOCH
 
     def _cut(self, number: int, position: int, offset: int) -> None:
         segment, later = self._segments[number], self._segments[number + 1 :]

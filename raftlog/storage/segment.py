@@ -367,7 +367,8 @@ class Segment:
         if (last := self.time_index.last()) is not None:
             self.max_timestamp, self.max_timestamp_offset = last
         if self.size:
-            _, header = next(self.iter_headers(0))
+            header = read_header(self.file.pread(HEADER_BYTES, 0))
+            self.checked_length(header.length - LENGTH_OVERHEAD, 0)
             self.first_timestamp = known_max_timestamp(header)
 
     def _read_index(self, suffix: str, *, cached: bool) -> bytes | None:
@@ -529,11 +530,13 @@ class Segment:
         self._bytes_since_index = 0
 
     def rewrite(self, start: int, end: int) -> None:
-        """Write the bytes between two positions once more, so that the next sync takes them to the disk.
+        """Write the bytes between two positions once more, if any, so that the next sync takes them to the disk.
 
         After a failed sync, the kernel shows bytes that the disk never got and considers them clean. The file's last
         modification stays what it was.
         """
+        if start == end:
+            return
         modified_ms = self.file.modified_ms()
         for position in range(start, end, REWRITE_BYTES):
             self.file.pwritev([self.file.pread(min(REWRITE_BYTES, end - position), position)], position)

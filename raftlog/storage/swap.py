@@ -127,14 +127,16 @@ def _forget_snapshots(disk: Disk, directory: str, start_offset: int, end_offset:
             producer_snapshots.remove(disk, directory, offset)
 
 
-def complete_swaps(disk: Disk, directory: str) -> None:
-    """Finish the exchanges that a crash interrupted, before a log is opened.
+def complete_swaps(disk: Disk, directory: str, names: list[str]) -> None:
+    """Finish the exchanges that a crash interrupted, before a log is opened; `names` of the folder are kept up to date.
 
     If segments left the head while a swap was announced, the swap had stopped, and the others are all still there.
     """
-    names = disk.listdir(directory)
+    swaps = offsets_in_names(names, ".log" + SWAP)
+    if not swaps:
+        return
     dropped = dropped_offsets(names, HEAD)
-    for base_offset in offsets_in_names(names, ".log" + SWAP):
+    for base_offset in swaps:
         stem = segment_path(directory, base_offset)
         end_offset, is_sound = _read_through(disk, directory, base_offset)
         if not is_sound and disk.exists(stem + ".log"):
@@ -148,6 +150,7 @@ def complete_swaps(disk: Disk, directory: str) -> None:
         disk.sync_dir(directory)
         _take_index_names(disk, stem)
         disk.rename(stem + ".log" + SWAP, stem + ".log")
+    names[:] = disk.listdir(directory)
 
 
 def _read_through(disk: Disk, directory: str, base_offset: int) -> tuple[int, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import typer
 
 from raftlog.cli import exits
 from raftlog.cli.bench.command import BenchOptions, as_json, as_table, run
@@ -46,4 +47,11 @@ def test_json_holds_what_the_table_shows():
 def test_an_unknown_part_is_an_error_that_names_the_parts(capsys):
     """Before anything is started."""
     assert run(BenchOptions(only="speed", rounds=1)) == exits.USAGE
-    assert "start, throughput, latency, failover, partitions" in capsys.readouterr().err
+    assert "start, throughput, latency, failover, recovery, partitions" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", ["", "10,", "0", "-1", "a few"])
+def test_sizes_that_are_no_numbers_are_refused_before_anything_starts(data):
+    """`--data` is a list of megabytes."""
+    with pytest.raises(typer.BadParameter, match="MB"):
+        run(BenchOptions(only="recovery", data=data))

@@ -114,8 +114,14 @@ class LogMachine(RuleBasedStateMachine):
         self.recovery_point = self.log.checkpoint()
         self.log.recovery_point_written(self.recovery_point)
 
-    @rule(share=st.floats(0, 1))
-    def truncate(self, share: float) -> None:
+    @rule()
+    def update_recovery_point(self) -> None:
+        self.recovery_point = self.log.update_recovery_point()
+        assert self.recovery_point <= self.flushed
+        self.log.recovery_point_written(self.recovery_point)
+
+    @rule(share=st.floats(0, 1), is_epoch_older=st.booleans())
+    def truncate(self, share: float, is_epoch_older: bool) -> None:
         target = int(self.end * share)
         self.written = [
             batch for batch in self.written for _, h in iter_headers(batch) if h.end_offset <= target
@@ -123,7 +129,7 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.truncate_to(target) == self.end
         self.flushed = min(self.flushed, self.end)
         self.ticket_end = min(self.ticket_end, self.end)
-        self.epoch += 1
+        self.epoch = max(self.log.latest_epoch, 0) if is_epoch_older else self.epoch + 1
 
     @rule()
     def kill(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -23,6 +23,9 @@ from raftlog_chaos.runs.meter import PATIENCE, UnavailabilityMeter
 SETTLE_S: Final = 0.5
 """Acknowledgements flow so long before a strike and after what it did, so that a late second gap is seen as well."""
 ELECT_AGAIN_S: Final = 0.25
+NEXT_DEATH_S: Final = 5.0
+"""Seconds from the start of a node that was killed to the death of the next node."""
+LOOK_S: Final = 0.02
 
 Strike = Literal["kill", "terminate", "pause"]
 
@@ -70,6 +73,17 @@ class Round:
         return max(self.gaps_s)
 
 
+class DeathsInTurn(NamedTuple):
+    """A node was killed and started, then another one was killed; in seconds."""
+
+    ready_s: float
+    """From the first node's start until all running nodes see each other."""
+    in_sync_s: float
+    """From its start until it is in every ISR."""
+    gap_s: float
+    """The longest gap of a partition around the second death."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """All rounds of one scenario."""
@@ -113,15 +127,44 @@ class FailoverRun:
     ) -> Outcome:
         """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from a round."""
         outcome = Outcome(scenario)
-        patience = PATIENCE if scenario.strike == "pause" else {}
-        meter = UnavailabilityMeter(
-            self._cluster.bootstrap_servers, self._topic, self._partitions, log_level=0, **patience
-        )
-        with meter:
+        with self._meter(PATIENCE if scenario.strike == "pause" else {}) as meter:
             for _ in range(rounds):
                 outcome.rounds.append(self._round(scenario, meter))
                 told(outcome.rounds[-1])
         return outcome
+
+    def run_deaths_in_turn(self) -> DeathsInTurn:
+        """Kill a node, start it, and kill another one NEXT_DEATH_S later. Both are back at the end."""
+        with self._meter({}) as meter:
+            self._make_well(meter)
+            controller = self._cluster.controller_id()
+            first, second = sorted(self._cluster.running_ids() - {controller})[:2]
+            self._cluster.kill(first)
+            self._wait(lambda: self._is_out(first), f"node {first} leaves every ISR")
+            self._flow(meter)
+            began = time.monotonic()
+            self._cluster.restart(first)
+            ready_s = in_sync_s = time.monotonic() - began
+            while not self._is_in(first) and time.monotonic() - began < NEXT_DEATH_S:
+                time.sleep(LOOK_S)
+                in_sync_s = time.monotonic() - began
+            time.sleep(max(0.0, began + NEXT_DEATH_S - time.monotonic()))
+            struck = time.monotonic()
+            self._cluster.kill(second)
+            if not self._is_in(first):
+                self._wait(lambda: self._is_in(first), f"node {first} is back in every ISR")
+                in_sync_s = time.monotonic() - began
+            self._wait(lambda: self._is_out(second), f"node {second} leaves every ISR")
+            self._flow(meter)
+            gaps = meter.longest_gaps(struck, time.monotonic())
+            self._cluster.restart(second)
+            self._wait(self._all_in_sync, f"node {second} is back in every ISR")
+        return DeathsInTurn(ready_s, in_sync_s, max(gap.seconds for gap in gaps))
+
+    def _meter(self, settings: Mapping[str, int]) -> UnavailabilityMeter:
+        return UnavailabilityMeter(
+            self._cluster.bootstrap_servers, self._topic, self._partitions, log_level=0, **settings
+        )
 
     def _round(self, scenario: FailoverFault, meter: UnavailabilityMeter) -> Round:
         self._make_well(meter)
@@ -204,6 +247,10 @@ class FailoverRun:
         return bool(partitions) and all(
             victim not in each.isr and each.leader != victim for each in partitions
         )
+
+    def _is_in(self, node_id: int) -> bool:
+        partitions = self._cluster.partitions(self._topic).values()
+        return len(partitions) == self._partitions and all(node_id in each.isr for each in partitions)
 
     def _all_in_sync(self) -> bool:
         partitions = self._cluster.partitions(self._topic).values()

@@ -48,6 +48,8 @@ MOST_CHANGES: Final = 24
 REFUSING_RUNS: Final = 0.3
 REFUSED: Final = 0.7
 """How often the file of recovery points is not written after a cut, up to the next start, in those runs."""
+UPDATED: Final = 0.4
+"""How often only the recovery point moves where a log might be saved."""
 KEYS: Final = 6
 MAP_BYTES: Final = 1 << 20
 
@@ -87,8 +89,14 @@ class Transactions:
 class OneLog:
     """A log on a disk of its own, its writer, and its committed records. Raises AssertionError."""
 
-    def __init__(self, chance: random.Random, struck: Counter[str], refusals: random.Random | None) -> None:
-        self._chance, self._struck = chance, struck
+    def __init__(
+        self,
+        chance: random.Random,
+        struck: Counter[str],
+        refusals: random.Random | None,
+        updates: random.Random,
+    ) -> None:
+        self._chance, self._struck, self._updates = chance, struck, updates
         self._refusals, self._is_refused = refusals, False
         self._is_table = chance.random() < 0.5
         self._disk = SimDisk(chance.randrange(1 << 32))
@@ -215,7 +223,10 @@ class OneLog:
             self._checkpoint()
 
     def _checkpoint(self, *, may_be_refused: bool = True) -> None:
-        self._log.checkpoint()
+        if may_be_refused and self._updates.random() < UPDATED:
+            self._log.update_recovery_point()
+        else:
+            self._log.checkpoint()
         if self._is_refused and may_be_refused:
             self._struck["recovery point not written"] += 1
             return
@@ -427,10 +438,10 @@ def _spring() -> None:
 async def names_of_one_log(loop: SimLoop, seconds: float = 4.0) -> Report:
     """Run five logs for each virtual second. Raises AssertionError."""
     chance, struck, records = loop.stream("names"), Counter[str](), 0
-    refusals = loop.stream("points")
+    refusals, updates = loop.stream("points"), loop.stream("updates")
     refuses = refusals.random() < REFUSING_RUNS
     for _ in range(int(seconds * LOGS_PER_S)):
-        log = OneLog(chance, struck, refusals if refuses else None)
+        log = OneLog(chance, struck, refusals if refuses else None, updates)
         for _ in range(LIVES):
             log.live()
         records += log.records

@@ -259,7 +259,7 @@ class NodeConfig(
         "log.flush.offset.checkpoint.interval.ms",
         "int",
         MINUTE_MS,
-        "How often recovery points are noted",
+        "How often each log's indexes, epochs and producers are saved at least; recovery points move each second",
         at_least=0,
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(

@@ -12,8 +12,8 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush, nlargest
+from typing import TYPE_CHECKING, Final
 
 from raftlog.base.env import shared_time
 from raftlog.base.log import get_logger
@@ -21,6 +21,7 @@ from raftlog.base.recurring_failures import Failures
 from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
+from raftlog.broker.turns import each_part
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
@@ -33,6 +34,14 @@ if TYPE_CHECKING:
 
 LAG_CHECKS_PER_LAG_TIME = 2
 """A lagging follower leaves the ISR at most half of replica.lag.time.max.ms late."""
+RECOVERY_POINT_INTERVAL: Final = 1.0
+"""Seconds between two updates of the recovery points: what a start after a crash has to check."""
+UNSAVED_BYTES: Final = 32 << 20
+"""Bytes of all logs together that a start may have to read for indexes and producers, apart from the last second."""
+UNSAVED_LOG_BYTES: Final = 64 << 10
+"""Bytes of one log that may always be unsaved."""
+SAVED_PER_SECOND: Final = 200
+"""Logs that are saved in one interval for their unsaved bytes, some 0.2 ms each."""
 REAP_INTERVAL = 15.0
 """Seconds between two searches for files whose file.delete.delay.ms is over."""
 PRODUCER_LIMIT_INTERVAL = 1.0
@@ -64,6 +73,8 @@ class Housekeeping:
         self._tasks: list[asyncio.Task[None]] = []
         queue = replicas.touched.queue
         self._to_checkpoint, self._starts, self._high_watermarks = queue(), queue(), queue()
+        self._ahead = queue()
+        """Replicas with a recovery point below the log's end."""
         self._to_reap, self._to_retain = queue(), queue()
         self._with_producers, self._to_count = queue(), queue()
         env = self._env
@@ -73,6 +84,8 @@ class Housekeeping:
         self._written_points = OffsetCheckpoint(
             env, LogDirectory.write_recovery_points, written=Log.recovery_point_written
         )
+        self._writing = asyncio.Lock()
+        """Held while points are written, so that no older file replaces a newer one."""
         self._expiries: list[tuple[int, int, Partition]] = []
         """When the oldest segment of a log grows too old (wall ms), a number, and the replica."""
         self._expires: dict[Partition, int] = {}
@@ -94,6 +107,7 @@ class Housekeeping:
             (lambda: self._replicas.replica_lag_time_max / LAG_CHECKS_PER_LAG_TIME, self.shrink_isrs),
             (each_ms("replica_high_watermark_checkpoint_interval_ms"), self.checkpoint_high_watermarks),
             (each_ms("log_flush_offset_checkpoint_interval_ms"), self.checkpoint_logs),
+            (lambda: RECOVERY_POINT_INTERVAL, self.update_recovery_points),
             (each_ms("log_flush_start_offset_checkpoint_interval_ms"), self.checkpoint_log_starts),
             (each_ms("log_retention_check_interval_ms"), self.retain),
             (each_ms("producer_id_expiration_check_interval_ms"), self.expire_producers),
@@ -134,15 +148,42 @@ class Housekeeping:
         await self._visit(self._to_checkpoint, "checkpoint", _checkpoint, _is_ahead_of_checkpoint)
         await self._write_checkpoints(touched)
 
+    async def update_recovery_points(self) -> None:
+        """Move the recovery points to what is flushed: one file for all logs of a directory, if any moved.
+
+        Logs that grew by much are saved afterwards, since a start also reads what their indexes and producers lack.
+        """
+        ahead = self._ahead.take()
+        await each_part(self._env, ahead, self._update_recovery_point)
+        await self._write_checkpoints(ahead)
+        await self._visit_these(self._most_unsaved(), "checkpoint", _checkpoint)
+
+    def _update_recovery_point(self, partition: Partition) -> None:
+        if self._replicas.volume_of(partition) is None:
+            return
+        log = partition.log
+        if log.flushed_end_offset < log.active_segment.base_offset:
+            self._replicas.mark_unflushed([partition])  # a segment is synced when it is full
+        if log.update_recovery_point() != log.log_end_offset:
+            self._ahead.keep(partition)
+
+    def _most_unsaved(self) -> list[Partition]:
+        """Return the logs to save, so that all logs together keep below UNSAVED_BYTES."""
+        growing = list(self._to_checkpoint)
+        most = max(UNSAVED_BYTES // max(len(growing), 1), UNSAVED_LOG_BYTES)
+        grown = [each for each in growing if each.log.bytes_since_checkpoint > most]
+        return nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
+
     async def _write_checkpoints(self, partitions: Iterable[Partition]) -> None:
-        for partition in partitions:
-            volume = self._replicas.volume_of(partition)
-            if volume is not None:
-                self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
-                self._written_points.note(volume, partition, partition.log.recovery_point)
-        # before the points: what a log was cut to and grew from again is not clean, whatever was written before
-        await self._write(self._written_cleaned)
-        await self._write(self._written_points)
+        async with self._writing:
+            for partition in partitions:
+                volume = self._replicas.volume_of(partition)
+                if volume is not None:
+                    self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
+                    self._written_points.note(volume, partition, partition.log.recovery_point)
+            # before the points: what a log was cut to and grew from again is not clean, whatever was written before
+            await self._write(self._written_cleaned)
+            await self._write(self._written_points)
 
     async def checkpoint_log_starts(self) -> None:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
@@ -219,7 +260,8 @@ class Housekeeping:
                 # all logs, since the file lists all, and after a start no offsets are noted yet
                 for partition in self.compaction.compacted_on(volume):
                     self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
-        await self._write(self._written_cleaned)
+        async with self._writing:
+            await self._write(self._written_cleaned)
 
     async def reap(self) -> None:
         """Remove files dropped long enough ago."""
@@ -356,6 +398,7 @@ async def _every(interval: Callable[[], float], chore: Chore) -> None:
 
 def _checkpoint(partition: Partition) -> bool:
     if not partition.log.is_checkpoint_due:
+        partition.log.update_recovery_point()
         return False
     partition.log.checkpoint()
     return True

@@ -116,6 +116,17 @@ class LogVolume:
                 write(offsets)
             return generation == self.generation
 
+    def mark_clean(self, high_watermarks: Offsets, broker_epoch: int) -> None:
+        """Write all checkpoints of closed logs, and that they are whole. Away from the loop. OSError propagates."""
+        directory, logs = self.directory, self.logs.items()
+        with self._checkpoints:
+            self.generation += 1  # a checkpoint that is under way may not replace these
+            directory.write_recovery_points(offsets(logs, lambda each: each.recovery_point))
+            directory.write_log_starts(offsets(logs, lambda each: each.log_start_offset))
+            directory.write_high_watermarks({name: high_watermarks[name] for name in self.logs})
+            directory.write_cleaner_offsets(offsets(logs, lambda each: each.cleaned_until))
+            directory.write_clean_shutdown_file(broker_epoch)
+
     def remove_checkpoints(self, names: Iterable[TopicPartition]) -> None:
         """Remove these names from every checkpoint: stale entries must not apply to new logs of the same names."""
         with self._checkpoints:
@@ -450,7 +461,7 @@ class LogDirectories:
             await volume.flusher.drain()
             try:
                 await self._close_logs(tuple(volume.logs.values()))
-                await self._env.offload(partial(_mark_clean, volume, high_watermarks, broker_epoch))
+                await self._env.offload(partial(volume.mark_clean, high_watermarks, broker_epoch))
             except OSError as error:
                 log.error("log_directory_failed", directory=volume.path, reason=str(error))
 
@@ -462,15 +473,6 @@ class LogDirectories:
 def _close(logs: Iterable[Log]) -> None:
     for each in logs:
         each.close(clean=True)
-
-
-def _mark_clean(volume: LogVolume, high_watermarks: dict[TopicPartition, int], broker_epoch: int) -> None:
-    directory = volume.directory
-    directory.write_recovery_points(offsets(volume.logs.items(), lambda each: each.recovery_point))
-    directory.write_log_starts(offsets(volume.logs.items(), lambda each: each.log_start_offset))
-    directory.write_high_watermarks({name: high_watermarks[name] for name in volume.logs})
-    directory.write_cleaner_offsets(offsets(volume.logs.items(), lambda each: each.cleaned_until))
-    directory.write_clean_shutdown_file(broker_epoch)
 
 
 def offsets(

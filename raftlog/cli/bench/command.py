@@ -27,7 +27,7 @@ from raftlog.cli.librdkafka import confluent_kafka
 from raftlog.testing.cluster import AdminCluster, Cluster, ClusterError
 from raftlog.testing.progress import patient
 from raftlog_chaos.bench import measure, start
-from raftlog_chaos.bench.failover import AIMS, FAILOVER_FAULTS, FailoverRun, Outcome, Round
+from raftlog_chaos.bench.failover import AIMS, FAILOVER_FAULTS, NEXT_DEATH_S, FailoverRun, Outcome, Round
 from raftlog_chaos.runs.landmarks import LANDMARKS, count_events
 
 NODES: Final = 3
@@ -43,6 +43,7 @@ LATENCY_S: Final = 10.0
 SETTLE_S: Final = 3.0
 IDLE_S: Final = 10.0
 CREATE_TIMEOUT_S: Final = 60.0
+RECOVERED_RECORD_BYTES: Final = 1_000
 LOGINS: Final = 2_000
 """The number of logins with each mechanism."""
 LOGINS_AIM: Final = 1_000.0
@@ -56,11 +57,14 @@ class BenchOptions:
     only: Annotated[
         str,
         typer.Option(
-            help="parts: start, throughput, latency, failover, partitions, groups, rebalance, commits, "
-            "logins, quotas (default: all)"
+            help="parts: start, throughput, latency, failover, recovery, partitions, groups, rebalance, "
+            "commits, logins, quotas (default: all)"
         ),
     ] = ""
     rounds: Annotated[int, typer.Option(min=1, max=100, help="rounds of each start and each fault")] = 5
+    data: Annotated[str, typer.Option(help="recovery: MB on each node, one cluster for each number")] = (
+        "10,100,300"
+    )
     output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table"
 
 
@@ -69,6 +73,8 @@ def run(options: BenchOptions) -> int:
     if options.output not in ("table", "json"):
         raise typer.BadParameter("table or json", param_hint="-o")
     parts = [part for part in options.only.split(",") if part]
+    if not all(size.isdecimal() and int(size) for size in options.data.split(",")):
+        raise typer.BadParameter("numbers of MB, separated by commas", param_hint="--data")
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         print(f"raftlog: no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})", file=sys.stderr)
@@ -217,6 +223,26 @@ def _failover(options: BenchOptions) -> Iterator[Figure]:
             yield from _gaps(outcome)
 
 
+def _recovery(options: BenchOptions) -> Iterator[Figure]:
+    """Yield how soon a killed node is back, and whether that was soon enough for the next node's death."""
+    for megabytes in map(int, options.data.split(",")):
+        with closing(Cluster(NODES)) as cluster:
+            cluster.start()
+            _create_topic(cluster, TOPIC, PARTITIONS)
+            sent = measure.throughput(
+                {"bootstrap.servers": cluster.bootstrap_servers},
+                TOPIC,
+                record_bytes=RECOVERED_RECORD_BYTES,
+                records=megabytes * 1_000_000 // RECOVERED_RECORD_BYTES,
+            )
+            note = f"{sent.failed} records failed" if sent.failed else "kill -9, then its start"
+            deaths = FailoverRun(cluster, TOPIC, partitions=PARTITIONS).run_deaths_in_turn()
+        yield Figure("recovery", f"{megabytes} MB, ready", deaths.ready_s, "s", 1.0, note=note)
+        yield Figure("recovery", f"{megabytes} MB, in every ISR", deaths.in_sync_s, "s", 2.0, note=note)
+        note = f"worst gap, {NEXT_DEATH_S:.0f} s after the first one's start"
+        yield Figure("recovery", f"{megabytes} MB, next node dies", deaths.gap_s, "s", 0.5, note=note)
+
+
 def _say_round(each: Round) -> None:
     stages = ", ".join(
         f"{name} {at * 1000:.0f}" for name, at in sorted(each.moments.items(), key=lambda item: item[1])
@@ -301,6 +327,7 @@ PARTS: Final[dict[str, Callable[[BenchOptions], Iterator[Figure]]]] = {
     "throughput": _throughput,
     "latency": _latency,
     "failover": _failover,
+    "recovery": _recovery,
     "partitions": _partitions,
     "groups": _groups,
     "rebalance": _rebalance,

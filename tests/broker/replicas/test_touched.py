@@ -19,6 +19,7 @@ CHORES = (
     "shrink_isrs",
     "checkpoint_high_watermarks",
     "checkpoint_logs",
+    "update_recovery_points",
     "checkpoint_log_starts",
     "retain",
     "reap",
