@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 READ_COMMITTED: Final = 1
 
+FIRST_FOLLOWER_READ_VERSION: Final = 11
+"""Since then followers serve consumers (KIP-392)."""
+
 PARTITIONS_AT_ONCE: Final = 1_000
 """Partitions that one fetch reads between two turns of the loop, some 10 µs each."""
 
@@ -44,6 +47,7 @@ class FetchReader:
         "has_enough",
         "has_high_watermarks",
         "is_withheld",
+        "leader_only",
         "max_bytes",
         "min_bytes",
         "read_committed",
@@ -58,10 +62,13 @@ class FetchReader:
         request: FetchRequest,
         session: FetchSession,
         replica: ReplicaId | None,
+        *,
+        version: int,
     ) -> None:
         self.connection = connection
         self.session = session
         self.replica = replica
+        self.leader_only = version < FIRST_FOLLOWER_READ_VERSION
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         """Whether the response has all partitions, and not only those with news."""
         self.read_committed = request.isolation_level == READ_COMMITTED
@@ -171,7 +178,7 @@ class FetchReader:
                 self.session.attach(entry, partition)
         # Noted at each read, not when the wait begins: later appends count towards min.bytes.
         if self.min_bytes > 1:
-            entry.seen_bytes = partition.log.size_bytes
+            entry.seen_bytes, entry.seen_role = partition.log.size_bytes, partition.role
         # DeleteRecords waits for the least log start of all replicas (KIP-107). A follower sends its own as it
         # fetches.
         replica = self.replica
@@ -194,6 +201,7 @@ class FetchReader:
             read_committed=self.read_committed,
             replica=replica,
             is_new=is_new,
+            leader_only=self.leader_only,
         )
         if read.error_code:
             entry.image = None  # perhaps another replica object serves it by now
@@ -224,13 +232,14 @@ class ColdRead:
         "_disk_error",
         "_end_offset",
         "_for_consumer",
-        "_leader_epoch",
         "_limit",
         "_min_one",
         "_offset",
         "_partition",
         "_read",
         "_refused",
+        "_role",
+        "_truncation_count",
         "entry",
     )
 
@@ -251,7 +260,8 @@ class ColdRead:
         self._disk_error: OSError | None = None
         self._refused: KafkaError | None = None
         self._partition = entry.partition
-        self._leader_epoch = entry.partition.leader_epoch
+        self._role = entry.partition.role
+        self._truncation_count = entry.partition.log.truncation_count
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = end_offset
@@ -283,7 +293,7 @@ class ColdRead:
         return read._replace(aborted=tuple(self._aborted.in_batches(self._offset, records)))
 
     def finish(self, read: PartitionRead) -> PartitionRead:
-        """Return the result on the loop, if the replica led all the while.
+        """Return the result on the loop, if the replica had the same role all the while, and did not truncate its log.
 
         A follower truncates and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention
         deleted meanwhile is not a failure.
@@ -293,6 +303,6 @@ class ColdRead:
         partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
             partition.storage_failed(error)
-        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+        if partition.role is not self._role or partition.log.truncation_count != self._truncation_count:
             return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         return read

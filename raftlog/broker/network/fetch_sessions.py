@@ -75,6 +75,7 @@ class SessionPartition:
         "partition",
         "read",
         "seen_bytes",
+        "seen_role",
         "sent_high_watermark",
         "sent_log_start_offset",
         "topic",
@@ -100,6 +101,7 @@ class SessionPartition:
         """Whether a replication quota throttles this partition at present."""
         self.read: PartitionRead | None = None
         self.seen_bytes = 0
+        self.seen_role: object = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
@@ -325,11 +327,11 @@ class FetchSession(Guard):
             self.crash("log_start_moved")
 
     def estimate_new_bytes(self, enough: int) -> int:
-        """Return the approximate size of new data in `ready`, or `enough` if a partition there no longer leads."""
+        """Return the approximate size of new data in `ready`, or `enough` if a partition there has a new role."""
         total = 0
         for entry in self.ready:
             partition = entry.partition
-            if partition is None or not partition.is_leader:
+            if partition is None or partition.role is not entry.seen_role:
                 return enough
             total += max(0, partition.log.size_bytes - entry.seen_bytes)
         return total
