@@ -29,7 +29,7 @@ from raftlog.base.errors import (
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
 )
-from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, EpochEnd
+from raftlog.base.types import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, EpochEnd
 from raftlog.metadata.controller_api import IsrChange, IsrMember
 from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
@@ -313,7 +313,8 @@ class LeaderRole(ReadableRole):
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        fields = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, read_end)
+        start = log.log_start_offset
+        fields = (0, high_watermark, high_watermark, start, records, None, None, read_end, NO_BROKER)
         return _new_tuple(PartitionRead, fields)
 
     def offset_for_timestamp(

@@ -11,7 +11,9 @@ from errno import EIO
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from raftlog.base.config.broker import RACK_AWARE_SELECTOR
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from raftlog.base.types import NO_BROKER
 from raftlog.broker.handlers.fetch_response import holds_back, leaves_records, room_of_response
 from raftlog.broker.network.fetch_sessions import (
     INITIAL_EPOCH,
@@ -19,7 +21,7 @@ from raftlog.broker.network.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
-from raftlog.broker.partition_lookup import locate
+from raftlog.broker.partition_lookup import choose_read_replica, locate
 from raftlog.broker.rights import TOPIC, connection_may, refusal
 from raftlog.protocol.fetch import FetchRequest
 from raftlog.replication.replica_host import PartitionRead, ReplicaId
@@ -27,6 +29,7 @@ from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
+    from raftlog.replication.partition import Partition
 
 READ_COMMITTED: Final = 1
 
@@ -50,6 +53,7 @@ class FetchReader:
         "leader_only",
         "max_bytes",
         "min_bytes",
+        "rack",
         "read_committed",
         "replica",
         "session",
@@ -69,6 +73,9 @@ class FetchReader:
         self.session = session
         self.replica = replica
         self.leader_only = version < FIRST_FOLLOWER_READ_VERSION
+        is_rack_aware = connection.server.config.replica_selector_class == RACK_AWARE_SELECTOR
+        self.rack = request.rack_id if is_rack_aware and replica is None else ""
+        """The consumer's rack if this broker may name a replica there, or empty."""
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         """Whether the response has all partitions, and not only those with news."""
         self.read_committed = request.isolation_level == READ_COMMITTED
@@ -125,8 +132,8 @@ class FetchReader:
                 total += len(records)
             elif entry.held and not read.error_code and read.diverging is None:
                 continue  # read again with the next fetch
-            elif read.error_code or read.diverging is not None:
-                urgent = True  # an error, or a point to truncate to
+            elif read.error_code or read.diverging is not None or read.preferred_read_replica != NO_BROKER:
+                urgent = True  # an error, a point to truncate to, or a replica to fetch from
             elif entry.offset >= self.end_of(entry, read):
                 self._note_dry(entry, read)
             elif is_short:
@@ -190,6 +197,12 @@ class FetchReader:
             and broker.replicas.sent.is_limited
             and holds_back(broker.replicas, replica, entry, partition)
         )
+        if self.rack:
+            preferred = choose_read_replica(
+                broker, partition, entry.offset, rack=self.rack, listener=self.connection.listener
+            )
+            if preferred != NO_BROKER:
+                return self._redirect(entry, partition, preferred)
         # A throttled follower gets no records, but its fetch is noted: the leader learns the follower's position from
         # it.
         read = partition.read(
@@ -208,6 +221,19 @@ class FetchReader:
         else:
             entry.moved = False
         return read
+
+    def _redirect(self, entry: SessionPartition, partition: Partition, preferred: int) -> PartitionRead:
+        """Check the consumer's position and epoch here. If both are right, name the replica instead of records."""
+        read = partition.read(
+            entry.offset,
+            0,
+            current_leader_epoch=entry.current_leader_epoch,
+            last_fetched_epoch=entry.last_fetched_epoch,
+            read_committed=self.read_committed,
+        )
+        if read.error_code or read.diverging is not None:
+            return read
+        return read._replace(records=b"", preferred_read_replica=preferred)
 
     def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""

@@ -23,6 +23,7 @@ from raftlog.base.errors import (
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
 from raftlog.base.memory import Account
+from raftlog.base.types import NO_BROKER
 from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ class SessionPartition:
 
     def is_news(self, read: PartitionRead) -> bool:
         """Return whether an incremental response must include this read; if so, note it as sent."""
-        if read.error_code or read.diverging is not None:
-            self.sent_high_watermark = -1  # so that it is sent again once the error is over
+        if read.error_code or read.diverging is not None or read.preferred_read_replica != NO_BROKER:
+            self.sent_high_watermark = -1  # so that it is sent again once that is over
             return True
         if not read.records and not self.differs(read):
             return False

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from raftlog.base.config.broker import RACK_AWARE_SELECTOR
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower
+from raftlog.broker.controller_session import ControllerSession
+from raftlog.metadata.image import Endpoint
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import iter_headers
+from raftlog.replication.isr import CommittedIsr
+from raftlog.replication.leader_role import LeaderRole
 from raftlog_chaos.workloads.raw_client import FETCH, Client
 from tests.broker.broker_cluster import PORT, BrokerCluster, SimBroker, run_scenario, until
 from tests.replication.replica_cluster import values_in
@@ -160,6 +166,112 @@ def test_a_follower_whose_log_a_reader_finds_damaged_fetches_it_again() -> None:
         assert values_in((await Reader(cluster).fetch(2, 4)).records) == ["e"]
 
     run_scenario(scenario, log_segment_bytes="600")
+
+
+# -- the leader's choice ------------------------------------------------------------------------------------------
+
+RACKS = {"broker_rack": "rack{id}", "replica_selector_class": RACK_AWARE_SELECTOR}
+
+
+def test_the_leader_names_the_follower_in_the_readers_rack_instead_of_records() -> None:
+    """At once, with the partition's offsets, and again with each fetch of a session."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        await led_by_1(cluster, "a")
+        reader = Reader(cluster, rack="rack2")
+        began_at = cluster.loop.time()
+        for offset, wait_ms in ((0, 0), (1, LATER), (None, LATER)):
+            found = await reader.fetch(1, offset, wait_ms=wait_ms)
+            assert (int(found.error_code), found.records, found.preferred_read_replica) == (0, b"", 2)
+            assert (found.high_watermark, found.last_stable_offset, found.log_start_offset) == (1, 1, 0)
+        assert cluster.loop.time() - began_at < 1.0
+        assert values_in((await reader.fetch(2, 0)).records) == ["a"]
+
+    run_scenario(scenario, **RACKS)
+
+
+@pytest.mark.parametrize(
+    ("reader", "settings"),
+    [
+        ({}, {}),
+        ({"rack": "rack1"}, {}),
+        ({"rack": "elsewhere"}, {}),
+        ({"rack": "rack2"}, {"replica_selector_class": "org.apache.kafka.common.replica.LeaderSelector"}),
+        ({"rack": "rack2"}, {"replica_selector_class": ""}),
+        ({"rack": "rack2"}, {"broker_rack": "rack2"}),
+    ],
+)
+def test_other_readers_stay_at_the_leader(reader: dict[str, Any], settings: dict[str, str]) -> None:
+    """Without a rack, in the leader's own, in one without a replica, or where no selector chooses."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        await led_by_1(cluster, "a")
+        found = await Reader(cluster, **reader).fetch(1, 0)
+        assert (values_in(found.records), found.preferred_read_replica) == (["a"], -1)
+
+    run_scenario(scenario, **(RACKS | settings))
+
+
+def test_errors_come_before_the_choice() -> None:
+    """A reader with another leader epoch, or at an offset that does not exist, is told so by the leader."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        await led_by_1(cluster, "a")
+        cluster.change(leader=1)
+        await until(lambda: cluster[2].partition().leader_epoch == 1)
+        await produce(cluster, "b")
+        await cluster[1].host.start(_delete_before(cluster[1], 1))
+        for offset, epoch, code in ((1, 0, 74), (1, 2, 75), (0, 1, 1)):
+            found = await Reader(cluster, rack="rack2").fetch(1, offset, epoch=epoch)
+            assert (int(found.error_code), found.preferred_read_replica) == (code, -1)
+
+    run_scenario(scenario, **RACKS)
+
+
+async def _delete_before(broker: SimBroker, offset: int) -> None:
+    broker.partition().delete_records(offset)
+
+
+@pytest.mark.parametrize(
+    "trouble", ["fenced", "leaving", "no listener", "not in sync", "behind", "silent", "deleted there"]
+)
+def test_a_follower_that_would_not_serve_is_not_named(trouble: str) -> None:
+    """Else readers would go back and forth."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        await led_by_1(cluster, "a")
+        assert (await Reader(cluster, rack="rack2").fetch(1, 1)).preferred_read_replica == 2
+        changes = {
+            "fenced": {"fenced": True},
+            "leaving": {"in_controlled_shutdown": True},
+            "no listener": {"endpoints": (Endpoint("OTHER", "node2", PORT),)},
+        }
+        if trouble in changes:
+            state = msgspec.structs.replace(cluster.image.brokers[2], **changes[trouble])
+            cluster.publish(brokers={**cluster.image.brokers, 2: state})
+        elif trouble == "silent":
+            session = ControllerSession(
+                cluster.loop.time, session_s=9, fetch_wait_s=0.5, isr_members=frozenset, on_change=print
+            )
+            session.fetched_at[2] = cluster.loop.time()
+            cluster[1].server.broker.session = session
+            assert (await Reader(cluster, rack="rack2").fetch(1, 1)).preferred_read_replica == 2
+            cluster[2].host.crash(silent=True)
+            await cluster.pass_time(6.0)
+        else:
+            role = cluster[1].partition().role
+            assert isinstance(role, LeaderRole)
+            cluster[2].host.crash(silent=True)
+            if trouble == "not in sync":
+                role.isr = CommittedIsr((1, 3))
+            elif trouble == "behind":
+                role.progress[2].end_offset = 0
+            else:
+                role.progress[2].log_start_offset = 2
+        await cluster.pass_time(0.1)
+        assert (await Reader(cluster, rack="rack2").fetch(1, 1)).preferred_read_replica == -1
+
+    run_scenario(scenario, **RACKS)
 
 
 def _rot_third_batch(broker: SimBroker) -> None:
