@@ -1,4 +1,7 @@
-"""Finds the replica that serves a partition of a request, or the broker that leads it (KIP-951)."""
+"""Finds the replica that serves a partition of a request, or the broker that leads it (KIP-951).
+
+A consumer with a rack may be served by a follower in its rack (KIP-392).
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,14 @@ from raftlog.base.errors import (
     UnknownTopicOrPartition,
 )
 from raftlog.base.types import NO_BROKER, TopicPartition
-from raftlog.broker.controller_session import may_be_led_elsewhere
+from raftlog.broker.controller_session import NEVER, may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
 from raftlog.protocol.primitives import Endpoint
+from raftlog.replication.leader_role import LeaderRole
 
 if TYPE_CHECKING:
-    from raftlog.metadata.image import PartitionState
+    from raftlog.metadata.image import BrokerState, PartitionState
+    from raftlog.replication.follower_progress import FollowerProgress
     from raftlog.replication.partition import Partition
 
 TopicKey = str | UUID
@@ -101,3 +106,44 @@ def endpoints_of(broker: LocalBroker, broker_ids: Iterable[int], listener: str) 
         if state is not None and endpoint is not None:
             found.append(Endpoint(broker_id, endpoint.host, endpoint.port, state.rack))
     return found
+
+
+def choose_read_replica(
+    broker: LocalBroker, partition: Partition, offset: int, *, rack: str, listener: str
+) -> int:
+    """Return the follower in a consumer's rack that should serve it, or NO_BROKER if the leader does (KIP-392).
+
+    A follower is in the ISR, has the offset, and can be reached on the consumer's listener. If it stopped fetching, it
+    sends its readers back (`FollowerRole`), so it is not named either. Of several, the one with the largest log end.
+    """
+    role = partition.role
+    if type(role) is not LeaderRole or broker.config.broker_rack == rack:
+        return NO_BROKER
+    brokers, isr = broker.image().brokers, role.isr.committed
+
+    def serves(progress: FollowerProgress) -> bool:
+        state = brokers.get(progress.broker_id)
+        return (
+            state is not None
+            and state.rack == rack
+            and progress.broker_id in isr
+            and progress.log_start_offset <= offset <= progress.end_offset
+            and _is_reachable(state, listener)
+            and not _stopped_fetching(broker, progress.broker_id)
+        )
+
+    found = filter(serves, role.progress.values())
+    best = max(found, key=lambda each: (each.end_offset, each.caught_up_at, each.broker_id), default=None)
+    return NO_BROKER if best is None else best.broker_id
+
+
+def _is_reachable(state: BrokerState, listener: str) -> bool:
+    return not state.fenced and not state.in_controlled_shutdown and state.endpoint(listener) is not None
+
+
+def _stopped_fetching(broker: LocalBroker, broker_id: int) -> bool:
+    """Return whether a broker sent no fetch for replica.lag.time.max.ms. It stays in sync if nothing was written."""
+    if broker.session is None:
+        return False
+    replicas = broker.replicas
+    return broker.session.fetched_at.get(broker_id, NEVER) < replicas.now() - replicas.replica_lag_time_max

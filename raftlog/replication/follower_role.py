@@ -8,6 +8,9 @@ Committed records are truncated only where the metadata allows their loss: after
 Any other leader that lacks them is an older copy, or its disk lost what it had synced. This replica may hold the only
 copy, so it stops. Under log.flush.policy=os a power cut may take committed records of a leader, as in Kafka, and
 followers truncate them.
+
+A follower serves consumers up to its own high watermark, the least of the leader's and its log's end (KIP-392).
+Whatever it serves is committed, but it may be behind the leader.
 """
 
 from __future__ import annotations
@@ -15,11 +18,12 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower
-from raftlog.base.types import NO_OFFSET, EpochEnd
+from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.leader_role import CHECKED_REFETCH_INTERVAL
-from raftlog.replication.role import ReplicaRole
+from raftlog.replication.replica_host import PartitionRead
+from raftlog.replication.role import ReadableRole
 from raftlog.storage.fetched_batches import GapPolicy
 
 if TYPE_CHECKING:
@@ -41,7 +45,7 @@ class FetchPosition(NamedTuple):
     log_start_offset: int
 
 
-class FollowerRole(ReplicaRole):
+class FollowerRole(ReadableRole):
     """This replica follows `leader` (NO_BROKER: there is no leader) in `leader_epoch`."""
 
     __slots__ = ("_hole", "_hole_shown", "_unclean_epoch", "leader")
@@ -60,12 +64,51 @@ class FollowerRole(ReplicaRole):
     def begin(self) -> None:
         """A damaged log is truncated to its sound part, and refetched from there (never served meanwhile)."""
         partition = self.partition
-        log = partition.log
-        if log.damage is not None and log.log_end_offset > log.damage.offset:
-            log.truncate_damage()
-            partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
+        self.cut_damage()
         partition.limit_high_watermark()
-        log.producers.refused_batches.clear()  # their producers retry them at the new leader
+        partition.log.producers.refused_batches.clear()  # their producers retry them at the new leader
+
+    def cut_damage(self) -> bool:
+        """Truncate a damaged log to its sound part, if that is not done yet. Return whether it was truncated."""
+        partition = self.partition
+        log = partition.log
+        if log.damage is None or log.log_end_offset <= log.damage.offset:
+            return False
+        log.truncate_damage()
+        partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
+        partition.limit_high_watermark()
+        return True
+
+    def read_as_consumer(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        read_committed: bool,
+    ) -> PartitionRead:
+        # Behind the high watermark this log may lack what the reader has, or hold what will be truncated. So it proves
+        # nothing about the reader's records there.
+        if offset > self.partition.high_watermark:
+            last_fetched_epoch = NO_EPOCH
+        return super().read_as_consumer(
+            offset,
+            max_bytes,
+            min_one=min_one,
+            last_fetched_epoch=last_fetched_epoch,
+            read_committed=read_committed,
+        )
+
+    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
+        """Return an error without offsets, as Kafka does.
+
+        librdkafka goes on at the leader only if its offset is past the high watermark of this response. Otherwise it
+        resets by `auto.offset.reset`, which loses or repeats records.
+        """
+        if error == OffsetOutOfRange.code:
+            return PartitionRead(error, NO_OFFSET, NO_OFFSET, NO_OFFSET, b"")
+        return super()._refuse(error, parting)
 
     def fetch_position(self) -> FetchPosition:
         log = self.partition.log
@@ -97,6 +140,7 @@ class FollowerRole(ReplicaRole):
         if known > partition.high_watermark:
             partition.high_watermark = known
             log.on_high_watermark_updated(known)
+            partition.high_watermark_moved()
         # Never beyond the high watermark: records above it may still be cut off, and then the log would end before it
         # starts.
         if log_start_offset > log.log_start_offset:
@@ -132,6 +176,7 @@ class FollowerRole(ReplicaRole):
         if offset > log.log_start_offset:
             log.advance_log_start(offset)
             self.partition.host.touch(self.partition)
+            self.partition.high_watermark_moved()  # for consumers that wait for more bytes before it
 
     def truncate_to(self, diverging: EpochEnd, *, leader_epoch: int, log_start_offset: int) -> int:
         """Truncate the log where it diverges from the leader's; return the new log end, to fetch from.
@@ -170,6 +215,7 @@ class FollowerRole(ReplicaRole):
                 "committed_records_truncated", partition, high_watermark=partition.high_watermark
             )
             partition.high_watermark = offset
+        partition.high_watermark_moved()  # consumers past the end read elsewhere
 
     def restart_at(self, offset: int, *, leader_epoch: int) -> None:
         """Drop everything and continue at the leader's log start: the leader has deleted the records between."""
@@ -179,6 +225,7 @@ class FollowerRole(ReplicaRole):
         before = partition.log.log_end_offset
         partition.log.truncate_fully_and_start_at(offset)
         partition.high_watermark = offset
+        partition.high_watermark_moved()
         partition.host.log_event("log_restarted", partition, log_start_offset=offset, before=before)
 
     def _check_cut(self, offset: int) -> None:

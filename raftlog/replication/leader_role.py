@@ -29,7 +29,7 @@ from raftlog.base.errors import (
     OffsetOutOfRange,
     OutOfOrderSequenceNumber,
 )
-from raftlog.base.types import NO_OFFSET, NO_TIMESTAMP, EpochEnd
+from raftlog.base.types import NO_BROKER, NO_OFFSET, NO_TIMESTAMP, EpochEnd
 from raftlog.metadata.controller_api import IsrChange, IsrMember
 from raftlog.metadata.image import PartitionState
 from raftlog.records.batch import EndTransactionMarker, build_end_marker
@@ -43,7 +43,7 @@ from raftlog.replication.divergence import check_position, epoch_end_of, find_ro
 from raftlog.replication.follower_progress import NEVER, FollowerProgress
 from raftlog.replication.isr import CommittedIsr, Isr, PendingExpand, PendingShrink
 from raftlog.replication.replica_host import CommitWaiter, PartitionRead, ReplicaId, TxnMarker
-from raftlog.replication.role import ReplicaRole, Search
+from raftlog.replication.role import ReadableRole, Search
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
@@ -63,7 +63,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 """Special timestamps of ListOffsets."""
 
 
-class LeaderRole(ReplicaRole):
+class LeaderRole(ReadableRole):
     """This replica leads in `leader_epoch`. `epoch_start_offset` is the log end when it took over."""
 
     __slots__ = (
@@ -272,37 +272,6 @@ class LeaderRole(ReplicaRole):
 
     # -- reading ------------------------------------------------------------------------------------------------
 
-    def read_as_consumer(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        min_one: bool,
-        last_fetched_epoch: int,
-        read_committed: bool,
-    ) -> PartitionRead:
-        log = self.log
-        partition = self.partition
-        refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
-        if refused is not None:
-            return self._refuse(*refused)
-        high_watermark = partition.high_watermark
-        stable = partition.last_stable_offset
-        end = stable if read_committed else high_watermark
-        read: tuple[Buffer | None, int] = b"", offset
-        aborted: tuple[tuple[int, int], ...] | None = None
-        if offset < end:
-            read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one)
-            if log.has_old_reads:
-                self.host.touch(partition)
-                read = log.read_on(read, max_bytes, end_offset=end, min_one=min_one)
-        records, read_end = read
-        if read_committed:
-            aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
-        return PartitionRead(
-            0, high_watermark, stable, log.log_start_offset, records, None, aborted, read_end
-        )
-
     def read_as_replica(
         self,
         offset: int,
@@ -344,14 +313,9 @@ class LeaderRole(ReplicaRole):
                 self.host.touch(self.partition)
         # the last stable offset is only for consumers
         high_watermark = self.partition.high_watermark
-        fields = (0, high_watermark, high_watermark, log.log_start_offset, records, None, None, read_end)
+        start = log.log_start_offset
+        fields = (0, high_watermark, high_watermark, start, records, None, None, read_end, NO_BROKER)
         return _new_tuple(PartitionRead, fields)
-
-    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
-        partition, start = self.partition, self.log.log_start_offset
-        return PartitionRead(
-            error, partition.high_watermark, partition.last_stable_offset, start, b"", parting
-        )
 
     def offset_for_timestamp(
         self, timestamp_ms: int, *, read_committed: bool, replica: bool, search: Search | None

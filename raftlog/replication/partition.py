@@ -243,6 +243,19 @@ class Partition:
         self.role = FailedRole(self, reason)
         self.host.log_event("replica_failed", self, reason=reason, advice=FAILED_ADVICE)
         self.host.log_damaged(self)
+        self.high_watermark_moved()
+
+    def cut_damage(self) -> bool:
+        """Follower: cut off damage that a reader found, so that it is fetched again. Return whether there was any."""
+        role = self.role
+        try:
+            was_cut = type(role) is FollowerRole and role.cut_damage()
+        except OSError as error:
+            self.storage_failed(error)
+            return False
+        if was_cut:
+            self.high_watermark_moved()
+        return was_cut
 
     @property
     def failure(self) -> str | None:
@@ -358,18 +371,21 @@ class Partition:
         read_committed: bool = False,
         replica: ReplicaId | None = None,
         is_new: bool = True,
+        leader_only: bool = True,
     ) -> PartitionRead:
         """Read whole batches from the batch that holds `offset`; errors come as `error_code`.
 
         Consumers see what is committed, replicas everything. A replica's read also acknowledges what it has flushed,
         unless it repeats a waiting fetch (not `is_new`). `min_one`: the first batch comes even if it is longer than
-        `max_bytes`.
+        `max_bytes`. Without `leader_only` a follower serves consumers, too.
         """
         try:
             role = self.role
             if 0 <= current_leader_epoch != role.leader_epoch:
                 self._check_leader_epoch(current_leader_epoch)
             if replica is None:
+                if leader_only and type(role) is FollowerRole:
+                    raise role.error()
                 return role.read_as_consumer(
                     offset,
                     max_bytes,

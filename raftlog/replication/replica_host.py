@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP, EpochEnd
+from raftlog.base.types import NO_BROKER, NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP, EpochEnd
 from raftlog.metadata.image import BrokerState
 
 if TYPE_CHECKING:
@@ -140,3 +140,5 @@ class PartitionRead(NamedTuple):
     aborted: tuple[tuple[int, int], ...] | None = None
     end_offset: int = NO_OFFSET
     """The offset after the last batch in `records`."""
+    preferred_read_replica: int = NO_BROKER
+    """The follower that the consumer should fetch from instead (KIP-392). It comes without records."""

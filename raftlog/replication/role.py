@@ -1,13 +1,15 @@
-"""The response of every role of a replica to a request that only a leader serves."""
+"""The response of every role of a replica to a request that only a leader serves, and the reads of consumers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
 from raftlog.base.types import NO_EPOCH, EpochEnd
 from raftlog.metadata.image import PartitionState
+from raftlog.replication.divergence import check_position
 from raftlog.replication.replica_host import CommitWaiter, PartitionRead, ReplicaId, TxnMarker
 
 if TYPE_CHECKING:
@@ -100,6 +102,51 @@ class ReplicaRole:
 
     def reevaluate_isr(self) -> None:
         """Re-evaluate the ISR and the high watermark after an outside change (brokers, config, time)."""
+
+
+class ReadableRole(ReplicaRole):
+    """A role that serves consumers what this replica knows to be committed: the leader's, or a follower's (KIP-392)."""
+
+    __slots__ = ()
+
+    def read_as_consumer(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        last_fetched_epoch: int,
+        read_committed: bool,
+    ) -> PartitionRead:
+        partition = self.partition
+        log = partition.log
+        refused = check_position(log, self.leader_epoch, offset, last_fetched_epoch)
+        if refused is not None:
+            return self._refuse(*refused)
+        high_watermark = partition.high_watermark
+        stable = partition.last_stable_offset
+        end = stable if read_committed else high_watermark
+        read: tuple[Buffer | None, int] = b"", offset
+        aborted: tuple[tuple[int, int], ...] | None = None
+        if offset < end:
+            read = log.read_with_end(offset, max_bytes, end_offset=end, min_one=min_one)
+            if log.has_old_reads:
+                partition.host.touch(partition)
+                read = log.read_on(read, max_bytes, end_offset=end, min_one=min_one)
+        records, read_end = read
+        if read_committed:
+            aborted = tuple(log.transaction_index.in_batches(offset, records)) if records is not None else ()
+        return PartitionRead(
+            0, high_watermark, stable, log.log_start_offset, records, None, aborted, read_end
+        )
+
+    def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
+        """Return the response to a reader whose position is out of range, or whose log diverges at `parting`."""
+        partition = self.partition
+        start = partition.log.log_start_offset
+        return PartitionRead(
+            error, partition.high_watermark, partition.last_stable_offset, start, b"", parting
+        )
 
 
 class FailedRole(ReplicaRole):

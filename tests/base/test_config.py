@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from raftlog.base.config import ConfigFaults, Listener, NodeConfig, load_config, settings_of
+from raftlog.base.config.describe import describe_broker
 from raftlog.base.config.network import is_loopback
 from tests.kit.errors import raises_faults
 
@@ -308,6 +309,18 @@ def test_an_authorizer_that_is_not_there_keeps_a_node_from_starting():
     """An operator that relies on ACLs must learn that they are not enforced before any client can connect."""
     (rule,) = faults_of({"authorizer.class.name": "org.example.Authorizer"}).values()
     assert rule.startswith("raftlog has no authorizer but")
+
+
+def test_a_selector_of_replicas_is_one_of_kafkas_two():
+    """An operator who names a class of their own must hear that it is not asked."""
+    package = "org.apache.kafka.common.replica"
+    (rule,) = faults_of({"replica.selector.class": "org.example.Nearest"}).values()
+    assert rule.startswith(f"must be one of {package}.RackAwareReplicaSelector, {package}.LeaderSelector")
+    config = load_config({"replica.selector.class": f"{package}.RackAwareReplicaSelector"})
+    described = describe_broker(config, cluster_dynamic={}, broker_dynamic={})
+    (shown,) = [each for each in described if each.name == "replica.selector.class"]
+    assert (shown.value, shown.read_only) == (f"{package}.RackAwareReplicaSelector", True)
+    assert load_config({}).replica_selector_class is None
 
 
 def test_every_setting_reads_what_it_shows():

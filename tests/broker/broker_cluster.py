@@ -150,7 +150,7 @@ class RecordedProduce:
 
 
 class BrokerCluster:
-    """Brokers 1 … n, and the newest image."""
+    """Brokers 1 … n, and the newest image. Their own id may be in `settings` as {id}."""
 
     def __init__(self, loop: SimLoop, size: int = 3, **settings: str) -> None:
         self.loop = loop
@@ -158,7 +158,10 @@ class BrokerCluster:
         self.controller_is_away = False
         self.alterations: list[IsrChange] = []
         named = {key.replace("_", "."): value for key, value in settings.items()}
-        self.brokers = {each: SimBroker(self, each, named) for each in range(1, size + 1)}
+        self.brokers = {
+            each: SimBroker(self, each, {key: value.format(id=each) for key, value in named.items()})
+            for each in range(1, size + 1)
+        }
 
     def __getitem__(self, broker_id: int) -> SimBroker:
         return self.brokers[broker_id]
@@ -188,7 +191,8 @@ class BrokerCluster:
     def register(self, broker_id: int) -> int:
         epoch = self.image.offset + 100
         endpoint = Endpoint("PLAINTEXT", f"node{broker_id}", PORT)
-        state = BrokerState(broker_id, epoch, UUID(int=epoch), (endpoint,), fenced=False)
+        rack = self.brokers[broker_id].config.broker_rack
+        state = BrokerState(broker_id, epoch, UUID(int=epoch), (endpoint,), rack=rack, fenced=False)
         self.publish(brokers={**self.image.brokers, broker_id: state})
         return epoch
 

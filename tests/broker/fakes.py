@@ -64,6 +64,7 @@ class FakeLog:
     def __init__(self, partition: FakePartition) -> None:
         self.partition = partition
         self.size_bytes = 0
+        self.truncation_count = 0
 
     @property
     def log_end_offset(self) -> int:
@@ -113,6 +114,7 @@ class FakePartition:
         self.disk_error: OSError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
+        self.role: object = "leader in epoch 0"
         self.leader_epoch = 0
         self.error: KafkaError | None = None
         self.bug: Exception | None = None
@@ -175,6 +177,7 @@ class FakePartition:
         read_committed: bool = False,
         replica: Any = None,
         is_new: bool = True,
+        leader_only: bool = True,
     ) -> PartitionRead:
         self.reads += 1
         if self.bug is not None:

@@ -27,6 +27,7 @@ from raftlog.base.handshake import SECRET_MIN_BYTES
 MIB = 1 << 20
 ROLES = ("broker", "controller")
 FLUSH_POLICIES = ("commit", "os")
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
 class ConfigWarning(NamedTuple):
@@ -357,11 +358,15 @@ class NodeConfig(
         at_least=0,
     )
     replica_socket_timeout_ms: int = setting(
-        "replica.socket.timeout.ms",
-        "int",
-        30_000,
-        "The timeout of a follower's fetch",
-        at_least=1,
+        "replica.socket.timeout.ms", "int", 30_000, "The timeout of a follower's fetch", at_least=1
+    )
+    replica_selector_class: str | None = setting(
+        "replica.selector.class",
+        "string",
+        None,
+        "Where consumers read (KIP-392): with RackAwareReplicaSelector at a replica in their rack; unset, at leaders",
+        choices=(RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector"),
+        nullable=True,
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         "replica.high.watermark.checkpoint.interval.ms",

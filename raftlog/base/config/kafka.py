@@ -253,11 +253,6 @@ _FAMILIES: Final = (
     ),
     _Family(
         "without effect",
-        "consumers fetch from leaders only",
-        "replica.selector.class:string",
-    ),
-    _Family(
-        "without effect",
         "the node decides this by itself",
         """
         log.dir.failure.timeout.ms:long log.initial.task.delay.ms:long max.request.partition.size.limit:int

@@ -175,7 +175,7 @@ class PendingFetch(Slot):
         except KafkaError as error:
             return encode_error(self.header, error.code)
         self.session = session
-        self.reader = FetchReader(connection, request, session, replica)
+        self.reader = FetchReader(connection, request, session, replica, version=self.header.api_version)
         if request.session_epoch > INITIAL_EPOCH:
             self._take_back()
         if replica is not None and session.session_id not in (NO_SESSION, *connection.session_ids):

@@ -23,6 +23,7 @@ from raftlog.base.errors import (
 from raftlog.base.guard import Guard
 from raftlog.base.log import get_logger
 from raftlog.base.memory import Account
+from raftlog.base.types import NO_BROKER
 from raftlog.protocol.fetch import FIRST_TOPIC_ID_VERSION, FetchPartition, FetchRequest, TopicKey
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class SessionPartition:
         "partition",
         "read",
         "seen_bytes",
+        "seen_role",
         "sent_high_watermark",
         "sent_log_start_offset",
         "topic",
@@ -100,6 +102,7 @@ class SessionPartition:
         """Whether a replication quota throttles this partition at present."""
         self.read: PartitionRead | None = None
         self.seen_bytes = 0
+        self.seen_role: object = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
 
@@ -124,8 +127,8 @@ class SessionPartition:
 
     def is_news(self, read: PartitionRead) -> bool:
         """Return whether an incremental response must include this read; if so, note it as sent."""
-        if read.error_code or read.diverging is not None:
-            self.sent_high_watermark = -1  # so that it is sent again once the error is over
+        if read.error_code or read.diverging is not None or read.preferred_read_replica != NO_BROKER:
+            self.sent_high_watermark = -1  # so that it is sent again once that is over
             return True
         if not read.records and not self.differs(read):
             return False
@@ -325,11 +328,11 @@ class FetchSession(Guard):
             self.crash("log_start_moved")
 
     def estimate_new_bytes(self, enough: int) -> int:
-        """Return the approximate size of new data in `ready`, or `enough` if a partition there no longer leads."""
+        """Return the approximate size of new data in `ready`, or `enough` if a partition there has a new role."""
         total = 0
         for entry in self.ready:
             partition = entry.partition
-            if partition is None or not partition.is_leader:
+            if partition is None or partition.role is not entry.seen_role:
                 return enough
             total += max(0, partition.log.size_bytes - entry.seen_bytes)
         return total

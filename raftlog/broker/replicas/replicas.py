@@ -537,7 +537,11 @@ class Replicas:
 
     def _note_damage(self, partition: Partition) -> None:
         damage, failure = partition.log.damage, partition.failure
-        if partition not in self._volumes or not self._damaged.add(partition):
+        if partition not in self._volumes:
+            return
+        if partition.cut_damage() and type(role := partition.role) is FollowerRole:
+            self.peers.follow(partition, role.leader)  # from its new end
+        if not self._damaged.add(partition):
             return
         if failure is not None:
             self.peers.follow(partition, None)

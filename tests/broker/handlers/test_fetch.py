@@ -189,7 +189,7 @@ async def test_a_leader_that_resigns_ends_the_wait() -> None:
     pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_wait_ms=60_000, min_bytes=10))
     fake.partition.error = NotLeaderOrFollower()
-    fake.partition.is_leader = False
+    fake.partition.role = "follower in epoch 1"
     for waiter in tuple(fake.partition.parked):
         waiter.wake(fake.partition)
     await run_pending()
@@ -288,15 +288,18 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
     assert len(cold.reported) == reports
 
 
-@pytest.mark.parametrize("change", [{"is_leader": False}, {"leader_epoch": 2}])
-async def test_what_was_read_while_the_leadership_changed_is_not_told(change: dict[str, Any]) -> None:
+@pytest.mark.parametrize("change", ["role", "truncation"])
+async def test_what_was_read_while_the_role_or_the_log_changed_is_not_told(change: str) -> None:
     """A replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
     cold = filled(0)
     cold.cold = True
     fake = FakePartitionServer(cold)
     pipe = fake.connect()
     pipe.send(fetch(1, (0, 0)))
-    vars(cold).update(change)
+    if change == "role":
+        cold.role = "leader in epoch 2"
+    else:
+        cold.log.truncation_count += 1
     fake.offload.run()
     await run_pending()
     answer = told(pipe)[0]
@@ -912,7 +915,7 @@ async def test_a_deadline_during_later_slices_ends_the_fetch_with_what_they_find
     assert len(fake.server.deadlines) == 1
     for partition in fake.partitions:
         partition.append_produced(memoryview(batch()), acks=1, now_ms=0)
-        partition.is_leader = False  # so that its size does not matter
+        partition.role = "leader in epoch 1"  # so that its size does not matter
     await run_pending()
     pipe.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     await ended(fake)

@@ -11,7 +11,9 @@ from errno import EIO
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from raftlog.base.config.broker import RACK_AWARE_SELECTOR
 from raftlog.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower
+from raftlog.base.types import NO_BROKER
 from raftlog.broker.handlers.shared.fetch_response import holds_back, leaves_records, room_of_response
 from raftlog.broker.network.fetch_sessions import (
     INITIAL_EPOCH,
@@ -19,7 +21,7 @@ from raftlog.broker.network.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
-from raftlog.broker.partition_lookup import locate
+from raftlog.broker.partition_lookup import choose_read_replica, locate
 from raftlog.broker.rights import TOPIC, connection_may, refusal
 from raftlog.protocol.fetch import FetchRequest
 from raftlog.replication.replica_host import PartitionRead, ReplicaId
@@ -27,8 +29,12 @@ from raftlog.security.acls import Operation
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
+    from raftlog.replication.partition import Partition
 
 READ_COMMITTED: Final = 1
+
+FIRST_FOLLOWER_READ_VERSION: Final = 11
+"""Since then followers serve consumers (KIP-392)."""
 
 PARTITIONS_AT_ONCE: Final = 1_000
 """Partitions that one fetch reads between two turns of the loop, some 10 µs each."""
@@ -44,8 +50,10 @@ class FetchReader:
         "has_enough",
         "has_high_watermarks",
         "is_withheld",
+        "leader_only",
         "max_bytes",
         "min_bytes",
+        "rack",
         "read_committed",
         "replica",
         "session",
@@ -58,10 +66,16 @@ class FetchReader:
         request: FetchRequest,
         session: FetchSession,
         replica: ReplicaId | None,
+        *,
+        version: int,
     ) -> None:
         self.connection = connection
         self.session = session
         self.replica = replica
+        self.leader_only = version < FIRST_FOLLOWER_READ_VERSION
+        is_rack_aware = connection.server.config.replica_selector_class == RACK_AWARE_SELECTOR
+        self.rack = request.rack_id if is_rack_aware and replica is None else ""
+        """The consumer's rack if this broker may name a replica there, or empty."""
         self.full = request.session_epoch <= INITIAL_EPOCH or session.session_id == NO_SESSION
         """Whether the response has all partitions, and not only those with news."""
         self.read_committed = request.isolation_level == READ_COMMITTED
@@ -118,8 +132,8 @@ class FetchReader:
                 total += len(records)
             elif entry.held and not read.error_code and read.diverging is None:
                 continue  # read again with the next fetch
-            elif read.error_code or read.diverging is not None:
-                urgent = True  # an error, or a point to truncate to
+            elif read.error_code or read.diverging is not None or read.preferred_read_replica != NO_BROKER:
+                urgent = True  # an error, a point to truncate to, or a replica to fetch from
             elif entry.offset >= self.end_of(entry, read):
                 self._note_dry(entry, read)
             elif is_short:
@@ -171,7 +185,7 @@ class FetchReader:
                 self.session.attach(entry, partition)
         # Noted at each read, not when the wait begins: later appends count towards min.bytes.
         if self.min_bytes > 1:
-            entry.seen_bytes = partition.log.size_bytes
+            entry.seen_bytes, entry.seen_role = partition.log.size_bytes, partition.role
         # DeleteRecords waits for the least log start of all replicas (KIP-107). A follower sends its own as it
         # fetches.
         replica = self.replica
@@ -183,6 +197,12 @@ class FetchReader:
             and broker.replicas.sent.is_limited
             and holds_back(broker.replicas, replica, entry, partition)
         )
+        if self.rack:
+            preferred = choose_read_replica(
+                broker, partition, entry.offset, rack=self.rack, listener=self.connection.listener
+            )
+            if preferred != NO_BROKER:
+                return self._redirect(entry, partition, preferred)
         # A throttled follower gets no records, but its fetch is noted: the leader learns the follower's position from
         # it.
         read = partition.read(
@@ -194,12 +214,26 @@ class FetchReader:
             read_committed=self.read_committed,
             replica=replica,
             is_new=is_new,
+            leader_only=self.leader_only,
         )
         if read.error_code:
             entry.image = None  # perhaps another replica object serves it by now
         else:
             entry.moved = False
         return read
+
+    def _redirect(self, entry: SessionPartition, partition: Partition, preferred: int) -> PartitionRead:
+        """Check the consumer's position and epoch here. If both are right, name the replica instead of records."""
+        read = partition.read(
+            entry.offset,
+            0,
+            current_leader_epoch=entry.current_leader_epoch,
+            last_fetched_epoch=entry.last_fetched_epoch,
+            read_committed=self.read_committed,
+        )
+        if read.error_code or read.diverging is not None:
+            return read
+        return read._replace(records=b"", preferred_read_replica=preferred)
 
     def end_of(self, entry: SessionPartition, read: PartitionRead) -> int:
         """Return the offset that this reader may not read past."""
@@ -224,13 +258,14 @@ class ColdRead:
         "_disk_error",
         "_end_offset",
         "_for_consumer",
-        "_leader_epoch",
         "_limit",
         "_min_one",
         "_offset",
         "_partition",
         "_read",
         "_refused",
+        "_role",
+        "_truncation_count",
         "entry",
     )
 
@@ -251,7 +286,8 @@ class ColdRead:
         self._disk_error: OSError | None = None
         self._refused: KafkaError | None = None
         self._partition = entry.partition
-        self._leader_epoch = entry.partition.leader_epoch
+        self._role = entry.partition.role
+        self._truncation_count = entry.partition.log.truncation_count
         self._offset = entry.offset
         self._limit = limit
         self._end_offset = end_offset
@@ -283,7 +319,7 @@ class ColdRead:
         return read._replace(aborted=tuple(self._aborted.in_batches(self._offset, records)))
 
     def finish(self, read: PartitionRead) -> PartitionRead:
-        """Return the result on the loop, if the replica led all the while.
+        """Return the result on the loop, if the replica had the same role all the while, and did not truncate its log.
 
         A follower truncates and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention
         deleted meanwhile is not a failure.
@@ -293,6 +329,6 @@ class ColdRead:
         partition, error = self._partition, self._disk_error
         if error is not None and error.errno == EIO:
             partition.storage_failed(error)
-        if not partition.is_leader or partition.leader_epoch != self._leader_epoch:
+        if partition.role is not self._role or partition.log.truncation_count != self._truncation_count:
             return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
         return read

@@ -74,7 +74,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
     for entry in told:
         read = entry.read
         assert read is not None
-        error_code, high_watermark, stable, start, records, diverging, aborted, end_offset = read
+        error_code, high_watermark, stable, start, records, diverging, aborted, end_offset, preferred = read
         if entry.partition is not None:
             traffic = entry.partition.traffic
             traffic.fetches += 1
@@ -98,7 +98,7 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
             start,
             records,
             aborted,
-            -1,
+            preferred,
             diverging,
             leader,
         )
