@@ -107,17 +107,15 @@ def load(
     mark = TruncationMark.read(disk, directory, unchecked_ok=unchecked_ok)
     if cut_at is not None:  # a later start must know of the cut too, and would find no trace of it
         mark.limit(cut_at)
-    names = _without_leftovers(disk, directory, names)
+    bases = offsets_in_names(_without_leftovers(disk, directory, names), ".log")
     topic_id = _identify(disk, directory, topic_id, unsynced=not (clean or flushed_until))
-    bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
         for base in bases or [mark.begin]
     ]
-    gaps = disk.exists(f"{directory}/{GAPS_MARK}")
     for segment in segments:
         segment.index_interval_bytes = config.index_interval_bytes
-        segment.may_have_gaps = gaps
+        segment.may_have_gaps = GAPS_MARK in names
     contents = LoadedLog(segments, 0, mark, topic_id=topic_id, unchecked_ok=unchecked_ok)
     contents.damage = read_damage_mark(disk, directory, unchecked_ok=unchecked_ok)
     if recovery_point is not None or not bases:

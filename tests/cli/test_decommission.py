@@ -33,7 +33,9 @@ class Writer:
 
         self.acked: list[bytes] = []
         self._ended = Event()
-        self._producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True})
+        self._producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap_servers, "enable.idempotence": True}
+        )
         self._thread = Thread(target=self._write)
         self._thread.start()
 

@@ -37,7 +37,7 @@ def wakes(node: ReplicaNode, waiter: RecordingWaiter) -> int:
 
 
 def test_a_follower_serves_up_to_its_own_high_watermark() -> None:
-    """A record that the leader has not told to be committed is not there yet: no error, and nothing."""
+    """A record whose commit the leader has not sent yet is not there: an empty answer without an error."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a", "b")
     cluster.catch_up(1, 2)
@@ -74,7 +74,7 @@ def test_a_waiting_consumer_is_woken_when_the_follower_hears_of_a_commit() -> No
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_read_committed_ends_at_the_followers_own_last_stable_offset(commit: bool) -> None:
-    """Its own log says which transactions are open or aborted, as far as it knows the markers to be committed."""
+    """Its own log says which transactions are open or aborted, as far as it knows that the markers are committed."""
     cluster = ReplicaCluster(2)
     cluster.elect(1, tell=(1, 2))
     confirm(cluster[1])

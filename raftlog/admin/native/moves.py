@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import chain
 from typing import Annotated, Final
 
 import msgspec
 
-from raftlog.admin.cluster_summary import SLICE
 from raftlog.admin.errors import not_found
 from raftlog.admin.leaderships import decommission, drain, transfer_leadership, undrain
 from raftlog.admin.route import Call, Route
 from raftlog.base.errors import BrokerIdNotRegistered
+from raftlog.base.turns import each_part
 from raftlog.base.types import NO_BROKER
 from raftlog.metadata.controller_api import BrokerDrain
-from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
 from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 LARGEST_ID: Final = 2**31 - 1
@@ -88,28 +90,29 @@ async def get_decommission(call: Call) -> Decommission:
         raise not_found(f"broker {broker_id}")
     moving: list[Moving] = []
     waiting: list[Waiting] = []
-    replicas = visited = 0
-    for topic in image.topics.values():
-        for number, state in enumerate(topic.partitions):
-            visited += 1
-            if visited % SLICE == 0:
-                await call.turns.next()
-            if broker_id not in state.replicas:
-                continue
-            replicas += 1
-            if broker_id in state.removing_replicas:
-                moving.append(Moving(topic.name, number, list(state.adding_replicas)))
-            elif len(waiting) < MAX_NAMED:
-                waiting.append(Waiting(topic.name, number, _why_waiting(image, state)))
+    held = await each_part(call, image.topics.values(), partial(_held, broker_id))
+    for topic, number, state in chain.from_iterable(held):
+        if broker_id in state.removing_replicas:
+            moving.append(Moving(topic, number, list(state.adding_replicas)))
+        elif len(waiting) < MAX_NAMED:
+            waiting.append(Waiting(topic, number, _why_waiting(image, state)))
     other = image.decommissions.get(broker_id, NO_BROKER)
     return Decommission(
         broker_id,
         broker_id in image.decommissions,
         None if other == NO_BROKER else other,
-        replicas,
+        sum(map(len, held)),
         moving[:MAX_NAMED],
         waiting,
     )
+
+
+def _held(broker_id: int, topic: TopicState) -> list[tuple[str, int, PartitionState]]:
+    return [
+        (topic.name, number, state)
+        for number, state in enumerate(topic.partitions)
+        if broker_id in state.replicas
+    ]
 
 
 def _why_waiting(image: MetadataImage, state: PartitionState) -> str:

@@ -59,7 +59,7 @@ class LogCleaner:
         """Return a volume's compacted logs with closed segments past their checkpoint, once these are flushed.
 
         Only what lies before a recovery point is cleaned, and the point waits for the checkpoint of a new leader
-        epoch, which may be a minute away. Kafka moves the point when a segment rolls.
+        epoch. That may be a minute away. Kafka moves the point when a segment rolls.
         """
         self._take_touched()
         compacted = self.compacted_on(volume)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from raftlog.base.env import shared_time
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
+from raftlog.base.turns import each_part
 from raftlog.broker.replicas.compaction import LogCleaner
 from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
-from raftlog.broker.turns import each_part
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory
