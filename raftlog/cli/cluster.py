@@ -17,7 +17,7 @@ from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.node import Margin, Wait
 from raftlog.cli.partition_view import partitions_in
-from raftlog.cli.rows import Form, print_object, print_rows, print_table
+from raftlog.cli.rows import Form, in_bytes, print_object, print_rows, print_table
 from raftlog.cli.target import Target
 
 LOOK_EVERY_S: Final = 1.0
@@ -102,6 +102,46 @@ def upgrade(
     if level > before.finalized:
         upgrade_metadata(target, level, dry_run=dry_run)
     print_object({"before": before.finalized, "after": level, "dry_run": dry_run}, form)
+
+
+@verb(cluster, "rebalance", prints_rows=True)
+def rebalance(
+    target: Target,
+    *,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="move the partitions; without it, only show the moves")
+    ] = False,
+    at_once: Annotated[
+        int, typer.Option("--at-once", metavar="N", min=1, max=1000, help="partitions that move at a time")
+    ] = 20,
+    rate: Annotated[
+        str, typer.Option("--throttle", metavar="RATE", help="bytes a second and broker, such as 10MB")
+    ] = "",
+    form: Form,
+) -> int:
+    """Show the fewest moves that balance the cluster, or carry them out: racks, full disks, replicas, leaders.
+
+    A new broker gets its share so. Ctrl-C ends it; moves that have begun go on.
+    """
+    from raftlog.cli.move_throttle import read_rate
+    from raftlog.cli.rebalance import Rebalance, plan_of
+
+    run = Rebalance(target, at_once, read_rate(rate) if rate else 0)
+    steps = plan_of(target)
+    if execute:
+        return run.run(steps)
+    rows = [
+        {
+            "topic": step.key[0],
+            "partition": step.key[1],
+            "replicas": list(step.before),
+            "to": list(step.after),
+            "bytes": in_bytes(step.added_bytes) if form is Form.TABLE else step.added_bytes,
+        }
+        for step in steps
+    ]
+    print_rows(rows, form, ("topic", "partition", "replicas", "to", "bytes"))
+    return exits.OK
 
 
 @http_verb(cluster, "restart", prints_rows=True)

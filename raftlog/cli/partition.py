@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time as time_module
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -270,7 +270,7 @@ def replicas_of(
 
 
 @verb(partition, "reassign")
-def reassign(
+def move(
     target: Target,
     topic_partitions: Annotated[
         list[str], typer.Argument(metavar="TOPIC[:P,P]", autocompletion=complete_topic)
@@ -304,7 +304,7 @@ def reassign(
         hold_back(target, replicas_of(target, chosen), to, rate)
     code = 0
     moving = set()
-    for key, error in _reassign(target, chosen, to):
+    for key, error in reassign(target, dict.fromkeys(chosen, to)):
         where = f"{key[0]} {key[1]}"
         if error is None:
             moving.add(key)
@@ -321,24 +321,26 @@ def reassign(
     return code
 
 
-def _reassign(
-    target: Target, chosen: Iterable[PartitionKey], to: list[int] | None
+def reassign(
+    target: Target, wanted: Mapping[PartitionKey, Sequence[int] | None]
 ) -> list[tuple[PartitionKey, KafkaError | None]]:
     """Ask for the moves, or with None for their end; return the error of each partition."""
-    numbers: dict[str, list[int]] = {}
-    for topic, number in chosen:
-        numbers.setdefault(topic, []).append(number)
+    by_topic: dict[str, dict[int, Sequence[int] | None]] = {}
+    for (topic, number), replicas in wanted.items():
+        by_topic.setdefault(topic, {})[number] = replicas
 
     def build(make: Any) -> Any:
-        replicas = None if to is None else tuple(to)
         topics = tuple(
             make.ReassignableTopic(
                 name=topic,
                 partitions=tuple(
-                    make.ReassignablePartition(partition_index=each, replicas=replicas) for each in there
+                    make.ReassignablePartition(
+                        partition_index=number, replicas=None if replicas is None else tuple(replicas)
+                    )
+                    for number, replicas in there.items()
                 ),
             )
-            for topic, there in numbers.items()
+            for topic, there in by_topic.items()
         )
         return make.AlterPartitionReassignmentsRequest(timeout=int(target.timeout_s * 1000), topics=topics)
 

@@ -123,7 +123,7 @@ def _asked_for(
     """Return the records of a requested reassignment, or of its cancellation."""
     if target is None:
         return (_cancelled(found, availability),)
-    _check_target(image, target)
+    _check_target(image, target, found.state.replicas)
     return begin_reassignment(found, target, availability)
 
 
@@ -141,7 +141,7 @@ def begin_reassignment(
     return (change,) if end is None else (change, end)
 
 
-def _check_target(image: MetadataImage, target: tuple[int, ...]) -> None:
+def _check_target(image: MetadataImage, target: tuple[int, ...], present: tuple[int, ...]) -> None:
     if not target:
         raise InvalidReplicaAssignment("a partition has at least one replica; none are given")
     for broker_id, count in Counter(target).items():
@@ -151,6 +151,8 @@ def _check_target(image: MetadataImage, target: tuple[int, ...]) -> None:
             raise InvalidReplicaAssignment(f"{list(target)} names broker {broker_id} more than once")
         if broker_id not in image.brokers:
             raise InvalidReplicaAssignment(f"no broker is registered with id {broker_id}")
+        if broker_id in image.decommissions and broker_id not in present:
+            raise InvalidReplicaAssignment(f"broker {broker_id} is being decommissioned: it gets no replicas")
 
 
 def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged | None:

@@ -118,3 +118,23 @@ def test_broker_that_comes_back_takes_the_place_of_another(cluster: AdminCluster
     assert {each["topic"] for each in json.loads(out)} >= {"rides"}
     code, out, _ = invoke("broker", "recommission", "3", "--http", url)
     assert code == exits.OK and out.startswith("broker 3 stays, with ")
+
+
+def test_rebalance_gives_the_broker_that_came_back_its_share(cluster: AdminCluster) -> None:
+    """The plan changes nothing; carried out, a second plan finds nothing to move."""
+    where = ("-b", cluster.bootstrap_servers)
+    cluster.wait_until_healthy()
+    before = {key: each.replicas for key, each in cluster.partitions("rides").items()}
+    code, out, err = invoke("cluster", "rebalance", "--json", *where)
+    assert code == exits.OK, err
+    planned = json.loads(out)
+    assert [each for each in planned if 4 in each["to"] and 4 not in each["replicas"]]
+    assert {key: each.replicas for key, each in cluster.partitions("rides").items()} == before
+    code, _, err = invoke("cluster", "rebalance", "--execute", "--throttle", "100MB", *where)
+    assert code == exits.OK, err
+    assert f"{len(planned)} of {len(planned)} partitions moved" in err
+    cluster.wait_until_healthy()
+    again = json.loads(invoke("cluster", "rebalance", "--json", *where)[1])
+    assert [each for each in again if set(each["to"]) != set(each["replicas"])] == []
+    configs = invoke("broker", "configs", "4", "--changed", "--json", *where)[1]
+    assert "throttled.rate" not in configs

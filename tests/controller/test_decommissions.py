@@ -9,6 +9,7 @@ import pytest
 
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
+    InvalidReplicaAssignment,
     InvalidReplicationFactor,
     InvalidRequest,
     NoReassignmentInProgress,
@@ -231,3 +232,18 @@ def test_unregistered_broker_is_decommissioned_no_more(cluster: ControllerCluste
     cluster.come_back(4)
     cluster.create("u", 1, 4)
     assert 4 in replicas(cluster, "u")[0]
+
+
+def test_no_reassignment_gives_a_leaving_broker_replicas(cluster: ControllerCluster) -> None:
+    """One that it has already may stay for now, so that the order of replicas can change."""
+    cluster.start(5)
+    cluster.assign("u", (1, 2))
+    decommission(cluster, 4)
+
+    def code(*replicas: int) -> int:
+        reply = cluster.ask(AlterReassignments((Reassignment("u", 0, replicas),)))
+        return int(reply.results[0].error_code)
+
+    assert code(1, 4) == InvalidReplicaAssignment.code
+    decommission(cluster, 1)
+    assert code(2, 1) == 0
