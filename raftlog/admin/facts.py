@@ -39,6 +39,7 @@ class TopicTraffic(Protocol):
     failed_produces: int
     fetches: int
     failed_fetches: int
+    follower_fetches: int
 
 
 class ConnectionFacts(Protocol):

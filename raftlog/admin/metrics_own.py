@@ -163,6 +163,10 @@ def _traffic(scrape: Scrape) -> Iterator[Family]:
     yield counter("produces_failed", "Partitions of produce requests that were refused.", "failed_produces")
     yield counter("fetches", "Partitions that were answered to fetches.", "fetches")
     yield counter("fetches_failed", "Partitions of fetches that were refused.", "failed_fetches")
+    name = "raftlog_follower_fetches_total"
+    text = "Partitions of consumers' fetches that got records here while another broker led them."
+    values = ((labels(topic=topic), each.follower_fetches) for topic, each in topics)
+    yield labelled(name, "counter", text, values)
 
 
 def _compaction(scrape: Scrape) -> Iterator[Family]:

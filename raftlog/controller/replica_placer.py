@@ -116,6 +116,7 @@ class ReplicaPlacer:
                     each.fenced,
                     racks.get(each.rack, 0),
                     each.topic_replicas,
+                    -each.topic_leaders,  # others become leaders sooner, which brings them a replica each
                     each.replicas,
                     random(),
                 ),

@@ -264,6 +264,8 @@ class _Builder:
             features=record.features,
         )
         self.set_broker(after)
+        if after.rack != (None if before is None else before.rack):
+            self.topics_changed()  # the racks of its replicas
         if record.broker_id in self.departed:
             self.departed.pop(record.broker_id)
         self.size_bytes += broker_bytes(after) - (0 if before is None else broker_bytes(before))
@@ -311,6 +313,12 @@ class _Builder:
         partitions[record.partition] = _checked(changed(before, record))
         if record.replicas is not None:
             self.size_bytes += REPLICA_BYTES * (len(record.replicas) - len(before.replicas))
+            if self._racks(record.replicas) != self._racks(before.replicas):
+                self.topics_changed()  # groups may assign its partitions to other members
+
+    def _racks(self, replicas: tuple[int, ...]) -> set[str | None]:
+        """Return the racks of some brokers, None for brokers without a rack."""
+        return {broker.rack for each in replicas if (broker := self.brokers.get(each)) is not None}
 
     def topic_deleted(self, record: TopicDeleted) -> None:
         partitions = self.partitions_of(record.topic_id)

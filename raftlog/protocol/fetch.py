@@ -43,12 +43,15 @@ FIRST_FLEXIBLE_VERSION: Final = 12
 FIRST_TOPIC_ID_VERSION: Final = 13
 FIRST_REPLICA_STATE_VERSION: Final = 15
 FIRST_ENDPOINTS_VERSION: Final = 16
+FIRST_HIGH_WATERMARK_VERSION: Final = 18
+"""Before it, the tagged field of that number has no meaning."""
 
 MERGE_BELOW_BYTES: Final = 2048
 """Records smaller than this are copied behind the head: cheaper than another buffer for the socket."""
 
 _i16 = Struct(">h")
 _i32 = Struct(">i")
+_i64 = Struct(">q")
 _HEAD = Struct(">iii")
 _LIMITS = Struct(">ib")
 _SESSION = Struct(">ii")
@@ -64,6 +67,8 @@ _EPOCH_END = Struct(">iq")
 _REPLICA_STATE = Struct(">iq")
 _RESPONSE_HEAD = Struct(">ihi")
 _LENGTH_BYTES: Final = 4
+NOT_SUPPORTED: Final = 2**63 - 1
+"""The high watermark of a replica that does not wait for a higher one."""
 
 TopicKey = str | UUID
 """A topic by name, or by id from version 13 on."""
@@ -83,11 +88,13 @@ class FetchPartition(NamedTuple):
 class FetchRequest:
     """`topics`: [(name or id, [FetchPartition])]; `forgotten`: [(name or id, (partition, ...))] (KIP-227).
 
-    `parts`: the number of topics and partitions.
+    `parts`: the number of topics and partitions. `high_watermarks`, by topic and partition: the high watermark that a
+    replica knows, -1 for none. The leader answers as soon as it has a higher one (KIP-1166).
     """
 
     topics: list[tuple[TopicKey, list[FetchPartition]]]
     forgotten: list[tuple[TopicKey, tuple[int, ...]]]
+    high_watermarks: dict[tuple[TopicKey, int], int]
     cluster_id: str | None = None
     replica_id: int = -1
     replica_epoch: int = -1
@@ -103,6 +110,7 @@ class FetchRequest:
     def __init__(self) -> None:
         self.topics = []
         self.forgotten = []
+        self.high_watermarks = {}
 
 
 class FetchedPartition(NamedTuple):
@@ -250,7 +258,10 @@ def _decode_flexible(buffer: memoryview, position: int, version: int, parts_max:
         for _ in range(partition_count):
             partitions.append(new(FetchPartition, unpack(buffer, position)))
             position += 32
-            position = skip_tagged_fields(buffer, position, tags_left) if buffer[position] else position + 1
+            end = skip_tagged_fields(buffer, position, tags_left) if buffer[position] else position + 1
+            if end > position + 1 and version >= FIRST_HIGH_WATERMARK_VERSION:
+                _read_high_watermark(buffer, position, request, key=(topic, partitions[-1].partition))
+            position = end
         request.topics.append((_required(topic), partitions))
         position = skip_tagged_fields(buffer, position, tags_left) if buffer[position] else position + 1
     request.parts = parts
@@ -266,6 +277,19 @@ def _decode_flexible(buffer: memoryview, position: int, version: int, parts_max:
     if buffer[position]:
         _read_request_tags(buffer, position, request)
     return request
+
+
+def _read_high_watermark(
+    buffer: memoryview, position: int, request: FetchRequest, *, key: tuple[TopicKey | None, int]
+) -> None:
+    """Note the high watermark in the tagged fields of a partition, if it is there."""
+    count, position = read_tag_count(buffer, position)
+    for _ in range(count):
+        tag, position = read_varint(buffer, position)
+        size, position = read_varint(buffer, position)
+        if tag == 1 and (known := _i64.unpack_from(buffer, position)[0]) != NOT_SUPPORTED:
+            request.high_watermarks[_required(key[0]), key[1]] = known
+        position += size
 
 
 def _read_forgotten(

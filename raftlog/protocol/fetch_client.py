@@ -16,10 +16,10 @@ from raftlog.protocol import single_fetch
 from raftlog.protocol.codec import skip_tagged
 from raftlog.protocol.fetch import (
     API_KEY,
+    FIRST_HIGH_WATERMARK_VERSION,
     FIRST_REPLICA_STATE_VERSION,
     FIRST_TOPIC_ID_VERSION,
     FetchedPartition,
-    FetchPartition,
     FetchRequest,
 )
 from raftlog.protocol.primitives import (
@@ -33,6 +33,7 @@ from raftlog.protocol.primitives import (
 )
 
 _i32 = Struct(">i")
+_i64 = Struct(">q")
 _HEADER = Struct(">ihhih")
 _BODY_HEAD = Struct(">iiibii")
 _PARTITION = Struct(">iiqiqi")
@@ -58,8 +59,8 @@ class FetchResponse(NamedTuple):
 def encode_fetch_request(
     version: int, correlation_id: int, request: FetchRequest, *, client_id: str = "raftlog"
 ) -> bytes:
-    """Return the whole frame of a request with topic ids. `version` is 13 or more."""
-    assert version >= FIRST_TOPIC_ID_VERSION
+    """Return the whole frame of a request with topic ids. `version` is 13 or more, with high watermarks 18."""
+    assert version >= (FIRST_HIGH_WATERMARK_VERSION if request.high_watermarks else FIRST_TOPIC_ID_VERSION)
     name = client_id.encode()
     if version >= single_fetch.FIRST_REQUEST_VERSION:
         single = _encode_single(version, correlation_id, request, name)
@@ -78,7 +79,7 @@ def encode_fetch_request(
         request.session_id,
         request.session_epoch,
     )
-    _write_topics(out, request.topics)
+    _write_topics(out, request)
     _write_forgotten(out, request.forgotten)
     write_compact_string(out, request.rack_id)
     _write_tags(out, version, request)
@@ -92,6 +93,8 @@ def _encode_single(version: int, correlation_id: int, request: FetchRequest, nam
     """
     topics = request.topics
     if len(topics) != 1 or len(topics[0][1]) != 1 or request.forgotten or request.rack_id:
+        return None
+    if request.high_watermarks:
         return None
     replica = (request.replica_id, request.replica_epoch)
     topic, (partition,) = topics[0]
@@ -109,16 +112,20 @@ def _encode_single(version: int, correlation_id: int, request: FetchRequest, nam
     return single_fetch.pack_request(version, correlation_id, name, asked=asked)
 
 
-def _write_topics(out: bytearray, topics: Sequence[tuple[str | UUID, Sequence[FetchPartition]]]) -> None:
-    pack = _PARTITION.pack
-    write_length(out, len(topics))
-    for topic, partitions in topics:
+def _write_topics(out: bytearray, request: FetchRequest) -> None:
+    pack, known = _PARTITION.pack, request.high_watermarks
+    write_length(out, len(request.topics))
+    for topic, partitions in request.topics:
         assert isinstance(topic, UUID)
         out += topic.bytes
         write_length(out, len(partitions))
         for partition in partitions:
             out += pack(*partition)
-            out.append(0)
+            if known and (topic, partition.partition) in known:
+                out.append(1)
+                write_tag(out, 1, _i64.pack(known[topic, partition.partition]))
+            else:
+                out.append(0)
         out.append(0)
 
 

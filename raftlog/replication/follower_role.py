@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
+from raftlog.replication.follower_progress import NEVER
 from raftlog.replication.leader_role import CHECKED_REFETCH_INTERVAL
 from raftlog.replication.replica_host import PartitionRead
 from raftlog.replication.role import ReadableRole
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _BATCH_START = struct.Struct(">qii")
 _BATCH_LENGTH_FROM = 12
 """A batch's length field counts what follows it."""
+READERS_S = 10.0
+"""A follower asks for each new high watermark until so many seconds after a consumer's last read."""
 GAP_CONFIRMED_AFTER = 2 * CHECKED_REFETCH_INTERVAL
 """A leader that shows the same hole this often has checked that its log really has it."""
 
@@ -48,12 +51,15 @@ class FetchPosition(NamedTuple):
 class FollowerRole(ReadableRole):
     """This replica follows `leader` (NO_BROKER: there is no leader) in `leader_epoch`."""
 
-    __slots__ = ("_hole", "_hole_shown", "_unclean_epoch", "leader")
+    __slots__ = ("_hole", "_hole_shown", "_unclean_epoch", "began_at", "leader", "read_at")
 
     def __init__(self, partition: Partition, state: PartitionState) -> None:
         super().__init__(partition)
         self.leader = state.leader
         self.leader_epoch = state.leader_epoch
+        self.began_at = partition.host.now()
+        self.read_at = NEVER
+        """When a consumer last read here, loop seconds."""
         self._unclean_epoch = state.unclean_epoch
         self._hole = (NO_OFFSET, NO_OFFSET)
         self._hole_shown = 0
@@ -88,6 +94,13 @@ class FollowerRole(ReadableRole):
         last_fetched_epoch: int,
         read_committed: bool,
     ) -> PartitionRead:
+        host = self.partition.host
+        now = host.now()
+        if self.has_lost_leader(now):
+            raise NotLeaderOrFollower("this follower has not heard of its leader for a while")
+        had_readers, self.read_at = now - self.read_at < READERS_S, now
+        if not had_readers:
+            host.fetch_soon(self.partition)
         # Behind the high watermark this log may lack what the reader has, or hold what will be truncated. So it proves
         # nothing about the reader's records there.
         if offset > self.partition.high_watermark:
@@ -99,6 +112,15 @@ class FollowerRole(ReadableRole):
             last_fetched_epoch=last_fetched_epoch,
             read_committed=read_committed,
         )
+
+    def has_lost_leader(self, now: float) -> bool:
+        """Return whether the leader answered no fetch for replica.lag.time.max.ms.
+
+        Such a follower may be cut off, and not learn of new records or leaders. Kafka's serves until clients ask their
+        leader again, which may take five minutes.
+        """
+        oldest = now - self.partition.host.replica_lag_time_max
+        return self.began_at < oldest and self.partition.host.heard_of_leader_at(self.partition) < oldest
 
     def _refuse(self, error: int, parting: EpochEnd | None) -> PartitionRead:
         """Return an error without offsets, as Kafka does.

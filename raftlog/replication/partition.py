@@ -77,7 +77,6 @@ class Partition:
     """One replica. Offsets are exclusive ends; `high_watermark` is the first offset that is not committed."""
 
     __slots__ = (
-        "_consumers",
         "_left_isr",
         "_replicas",
         "_wake_pending",
@@ -91,6 +90,7 @@ class Partition:
         "topic",
         "topic_id",
         "traffic",
+        "waiting_consumers",
     )
 
     def __init__(
@@ -107,7 +107,8 @@ class Partition:
         log.on_high_watermark_updated(self.high_watermark)  # it was known before, and may not move any more
         self.partition_epoch = NO_EPOCH
         self.role: ReplicaRole | LeaderRole | FollowerRole = ReplicaRole(self)
-        self._consumers: dict[FetchWaiter, None] = {}
+        self.waiting_consumers: dict[FetchWaiter, None] = {}
+        """The parked fetches and fetch sessions of consumers."""
         self._replicas: dict[ReplicaFetchWaiter, None] = {}
         self.low_watermark_waiters: tuple[Callable[[], None], ...] = ()
         """Called when the low watermark may have moved, or this replica leads no more."""
@@ -256,6 +257,11 @@ class Partition:
         if was_cut:
             self.high_watermark_moved()
         return was_cut
+
+    def has_lost_leader(self) -> bool:
+        """Follower: it has not heard of its leader for replica.lag.time.max.ms, so it serves no consumers."""
+        role = self.role
+        return type(role) is FollowerRole and role.has_lost_leader(self.host.now())
 
     @property
     def failure(self) -> str | None:
@@ -501,7 +507,7 @@ class Partition:
 
     def park(self, waiter: FetchWaiter) -> None:
         """Wake this consumer's fetch when the high watermark moves, until it is unparked."""
-        self._consumers[waiter] = None
+        self.waiting_consumers[waiter] = None
 
     def park_replica(self, waiter: ReplicaFetchWaiter) -> None:
         """Wake this follower's session when the log end moves, until it is unparked."""
@@ -509,7 +515,7 @@ class Partition:
 
     def unpark(self, waiter: FetchWaiter) -> None:
         """Remove a waiter; it need not be parked."""
-        self._consumers.pop(waiter, None)
+        self.waiting_consumers.pop(waiter, None)
         self._replicas.pop(waiter, None)  # type: ignore[call-overload]  # a consumer's is simply not there
 
     def high_watermark_moved(self) -> None:
@@ -517,7 +523,7 @@ class Partition:
         if self._replicas:
             for session in tuple(self._replicas):
                 session.high_watermark_moved(self)
-        if self._consumers and not self._wake_pending:
+        if self.waiting_consumers and not self._wake_pending:
             self._wake_pending = True
             self.host.wake_waiters(self)
 
@@ -540,5 +546,5 @@ class Partition:
     def wake_parked(self) -> None:
         """Called by the host once after `wake_waiters`, at most once per loop iteration."""
         self._wake_pending = False
-        for waiter in tuple(self._consumers):
+        for waiter in tuple(self.waiting_consumers):
             waiter.wake(self)

@@ -52,6 +52,12 @@ class ReplicaHost(Protocol):
     def wake_waiters(self, partition: Partition) -> None:
         """Call `partition.wake_parked()` once, soon. Not called again until that happened."""
 
+    def heard_of_leader_at(self, partition: Partition) -> float:
+        """When this follower's leader last answered a fetch of the partition (loop seconds); -inf if it never did."""
+
+    def fetch_soon(self, partition: Partition) -> None:
+        """Fetch a followed partition once more: consumers read here now, and need each new high watermark."""
+
     def submit_isr_change(self, partition: Partition) -> None:
         """Send `partition.pending_isr_change()` to the controller and pass the answer to
         `partition.complete_isr_change`.

@@ -12,6 +12,7 @@ class Traffic:
         "failed_fetches",
         "failed_produces",
         "fetches",
+        "follower_fetches",
         "messages_in",
         "messages_out",
         "produces",
@@ -31,3 +32,5 @@ class Traffic:
         self.failed_produces = 0
         self.fetches = 0
         self.failed_fetches = 0
+        self.follower_fetches = 0
+        """Fetches of consumers that got records here while this broker followed (KIP-392)."""

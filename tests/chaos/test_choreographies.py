@@ -27,6 +27,7 @@ CHOREOGRAPHIES = (
     "exactly-once-alone",
     "fetch-sessions",
     "first-batches",
+    "follower-reads",
     "group-churn",
     "group-ends",
     "group-migration",

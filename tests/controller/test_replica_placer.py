@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,12 +64,35 @@ def test_leaders_and_replicas_are_spread_evenly(brokers: int, factor: int, parti
     assert max(held.values()) - min(held.values()) <= 2
 
 
-def test_equal_racks_are_loaded_equally() -> None:
-    """Three racks of two: every partition has one replica in each, every broker about the same number."""
+@pytest.mark.parametrize("fenced", [frozenset[int](), frozenset({6})])
+@pytest.mark.parametrize("partitions", [1, 6, 12, 31, 60])
+def test_equal_racks_are_loaded_equally(partitions: int, fenced: frozenset[int]) -> None:
+    """Three racks of two: every partition has a replica in each. Brokers of a rack that are in service hold equally
+    many, and all of them lead equally many, but for one (KIP-36).
+    """
     racks: list[str | None] = ["a", "a", "b", "b", "c", "c"]
-    placed = placer(image_of(racks), 3).place(60, 3)
-    assert set(Counter(each for replicas in placed for each in replicas).values()) <= {29, 30, 31}
-    assert set(Counter(replicas[0] for replicas in placed).values()) == {10}
+    for seed in range(20):
+        placed = placer(image_of(racks, fenced), seed).place(partitions, 3)
+        assert all({racks[each - 1] for each in replicas} == {"a", "b", "c"} for replicas in placed)
+        held = Counter(each for replicas in placed for each in replicas)
+        led = Counter(replicas[0] for replicas in placed)
+        assert not held.keys() & fenced
+        in_service = [each for each in range(1, 7) if each not in fenced]
+        for rack in "abc":
+            counts = [held[each] for each in in_service if racks[each - 1] == rack]
+            assert max(counts) - min(counts) <= 1, f"{partitions} partitions by chance {seed}: {held}"
+        leads = [led[each] for each in in_service]
+        assert max(leads) - min(leads) <= 1
+
+
+def test_three_replicas_in_two_racks_are_two_and_one() -> None:
+    """And a rack of a single broker has a replica of every partition."""
+    for racks in (["a", "a", "b", "b"], ["a", "a", "b"], ["a", "a", "a", "b"]):
+        placed = placer(image_of(list(racks)), 3).place(30, 3)
+        spread = {tuple(sorted(Counter(racks[each - 1] for each in one).values())) for one in placed}
+        assert spread == {(1, 2)}
+        if racks.count("b") == 1:
+            assert all(len(racks) in replicas for replicas in placed)
 
 
 def test_many_small_topics_are_spread_like_one_big_one() -> None:

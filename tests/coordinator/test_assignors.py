@@ -63,7 +63,9 @@ def test_every_partition_that_is_read_has_one_reader(
     wanted = [
         numbers[each] for each in {topic for it in found.values() for topic in it.topics} & numbers.keys()
     ]
-    assert readers(shares) == Counter((topic, index) for topic, number in wanted for index in range(number))
+    assert readers(shares) == Counter(
+        (topic, index) for topic, number, _ in wanted for index in range(number)
+    )
     assert shares.keys() == found.keys()
     for name, share in shares.items():
         assert share.keys() <= {IDS[each] for each in found[name].topics}
@@ -250,3 +252,116 @@ def test_topics_are_sorted_by_name(name: str):
     numbers = {each: TopicMetadata(NotCompared(int=number), 2) for number, each in enumerate("CAB")}
     found = {"a": MemberSubscription(frozenset("ABC")), "b": MemberSubscription(frozenset("AB"))}
     assert sum(map(count, ASSIGNORS[name](found, numbers).values())) == 6
+
+
+RACKS = ("r1", "r2", "r3")
+placements = st.lists(
+    st.frozensets(st.sampled_from(RACKS), min_size=1, max_size=2), min_size=1, max_size=9
+).map(tuple)
+placed = st.dictionaries(st.sampled_from(TOPICS), placements, min_size=1).map(
+    lambda found: {name: TopicMetadata(IDS[name], len(racks), racks) for name, racks in found.items()}
+)
+in_racks = st.dictionaries(
+    names,
+    st.builds(
+        MemberSubscription,
+        st.just(frozenset(TOPICS)),
+        partitions,
+        instances,
+        st.none() | st.sampled_from(RACKS),
+    ),
+    min_size=1,
+)
+
+
+def near(
+    shares: GroupAssignment, found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
+) -> int:
+    """How many partitions have a replica in their member's rack."""
+    racks_of = {each.topic_id: each.racks for each in numbers.values()}
+    return sum(
+        found[name].rack in racks_of[topic_id][index]
+        for name, share in shares.items()
+        for topic_id, indexes in share.items()
+        for index in indexes
+    )
+
+
+@given(in_racks, placed)
+def test_uniform_brings_partitions_near_their_members_and_stays_balanced(
+    found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
+):
+    """Sizes come first; near replicas second, as far as one exchange or move helps; what members had last."""
+    shares = assign_uniform(found, numbers)
+    assert readers(shares) == Counter(
+        (each.topic_id, index) for each in numbers.values() for index in range(each.partitions)
+    )
+    sizes = {name: count(share) for name, share in shares.items()}
+    assert max(sizes.values()) - min(sizes.values()) <= 1
+    plain = assign_uniform(found, {name: each._replace(racks=()) for name, each in numbers.items()})
+    assert near(shares, found, numbers) >= near(plain, found, numbers)
+    racks_of = {each.topic_id: each.racks for each in numbers.values()}
+    held = [
+        (name, racks_of[topic_id][index])
+        for name, share in shares.items()
+        for topic_id, indexes in share.items()
+        for index in indexes
+    ]
+    for name, racks in held:
+        rack = found[name].rack
+        if rack in racks or len({other for each in racks_of.values() for other in each}) == 1:
+            continue
+        for other, size in sizes.items():
+            assert found[other].rack not in racks or size >= sizes[name], "it could move there"
+        for other, others in held:
+            if found[other].rack in racks:
+                assert found[other].rack in others and rack not in others, "they could be exchanged"
+
+
+@given(in_racks, placed)
+def test_uniform_with_racks_moves_nothing_that_is_near_already(
+    found: dict[str, MemberSubscription], numbers: dict[str, TopicMetadata]
+):
+    """Assigning again changes nothing."""
+    shares = assign_uniform(found, numbers)
+    again = {name: each._replace(before=shares[name]) for name, each in found.items()}
+    assert assign_uniform(again, numbers) == shares
+
+
+def test_members_in_three_racks_read_their_own_replicas():
+    """Nine partitions with one replica each: nobody reads from another rack, whoever had what before."""
+    racks = tuple(frozenset({RACKS[index // 3]}) for index in range(9))
+    numbers = {"A": TopicMetadata(A, 9, racks)}
+    before = {A: frozenset(range(9))}
+    found = {
+        "a": MemberSubscription(frozenset("A"), rack="r2"),
+        "b": MemberSubscription(frozenset("A"), before, rack="r3"),
+        "c": MemberSubscription(frozenset("A"), rack="r1"),
+    }
+    shares = assign_uniform(found, numbers)
+    assert {name: sorted(share[A]) for name, share in shares.items()} == {
+        "a": [3, 4, 5],
+        "b": [6, 7, 8],
+        "c": [0, 1, 2],
+    }
+
+
+def test_racks_that_all_partitions_share_move_nothing():
+    """Then no member is nearer to one partition than to another."""
+    everywhere = frozenset(RACKS)
+    found = {each: MemberSubscription(frozenset("A"), {A: frozenset({0})}, rack=each) for each in RACKS}
+    found["r2"] = found["r2"]._replace(before={A: frozenset({1, 2})})
+    plain, racked = (
+        assign_uniform(found, {"A": TopicMetadata(A, 5, racks)}) for racks in ((), (everywhere,) * 5)
+    )
+    assert plain == racked
+
+
+def test_exchanges_have_a_limit():
+    """Thousands of partitions in racks that all differ: a heartbeat does not wait for the best of all shares."""
+    racks = tuple(frozenset({f"r{index % 100}", f"r{index * 7 % 101}"}) for index in range(5_000))
+    numbers = {"A": TopicMetadata(A, 5_000, racks)}
+    found = {f"m{each:03}": MemberSubscription(frozenset("A"), rack=f"r{each % 103}") for each in range(500)}
+    plain = {name: each._replace(rack=None) for name, each in found.items()}
+    steps, least = (steps_of(lambda case=case: assign_uniform(case, numbers)) for case in (found, plain))  # type: ignore[misc]
+    assert steps < least + 20 * assignors.MAX_EXCHANGES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -36,6 +37,7 @@ from raftlog.coordinator.consumer.heartbeat_requests import (
 from raftlog.coordinator.group import CommittedOffset
 from raftlog.coordinator.group_requests import CommitOffsets, DeleteGroup, MemberRef, OffsetCommit
 from raftlog.coordinator.groups import GroupCapacity
+from raftlog.metadata.image import BrokerState, MetadataImage, PartitionState
 from tests.coordinator.group_coordinator_setup import (
     Answers,
     GroupCoordinatorSetup,
@@ -509,6 +511,62 @@ def test_topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat():
     assert heard == ConsumerGroupHeartbeatResult("a", 3), "a topic that nobody reads is no news"
     made.image = image_of({"u": 2})
     assert made.consumer_group_heartbeat("a", 3).assignment == {}
+
+
+def racked(*replicas: tuple[int, ...]) -> MetadataImage:
+    """Topic t with these replicas, on brokers 1 and 2 in rack "east", 3 and 4 in rack "west"."""
+    image = image_of({"t": 1})
+    states = tuple(PartitionState(each, each, each[0]) for each in replicas)
+    return msgspec.structs.replace(
+        image,
+        topics={"t": msgspec.structs.replace(image.topics["t"], partitions=states)},
+        brokers={
+            each: BrokerState(each, 1, UUID(int=each), (), "east" if each < 3 else "west")
+            for each in range(1, 5)
+        },
+    )
+
+
+def test_members_with_racks_read_near_replicas_and_move_with_them():
+    """KIP-1101: a reassignment to other racks begins an epoch, one within a rack does not. No assignor of Kafka's does
+    that, though its members send their racks.
+    """
+    made = bench()
+    made.image = racked((1,), (3,), (1,), (3,))
+    made.consumer_group_heartbeat("a", 0, rack_id="west")
+    made.consumer_group_heartbeat("b", 0, rack_id="east")
+    assert settled(made, "a", "b") == {"a": {1, 3}, "b": {0, 2}}
+    epoch = group(made).epoch
+    made.image = racked((2,), (4,), (1,), (3,))
+    assert settled(made, "a", "b") == {"a": {1, 3}, "b": {0, 2}}
+    assert group(made).epoch == epoch
+    made.image = racked((4,), (2,), (1,), (3,))
+    assert settled(made, "a", "b") == {"a": {0, 3}, "b": {1, 2}}
+    assert group(made).epoch == epoch + 1
+
+
+def test_a_member_that_comes_back_in_another_rack_gets_other_partitions():
+    """A static member may start again anywhere."""
+    made = bench()
+    made.image = racked((1,), (3,))
+    made.consumer_group_heartbeat("a", 0, rack_id="west", instance_id="i")
+    made.consumer_group_heartbeat("b", 0, rack_id="east")
+    assert settled(made, "a", "b") == {"a": {1}, "b": {0}}
+    made.consumer_group_heartbeat("b", group(made).current_assignment_of("b").epoch, rack_id="west")
+    made.consumer_group_heartbeat("a", group(made).current_assignment_of("a").epoch, rack_id="east")
+    assert settled(made, "a", "b") == {"a": {0}, "b": {1}}
+
+
+def test_racks_of_brokers_are_nothing_to_members_without_a_rack():
+    """Their partitions stay, wherever the replicas go."""
+    made = bench()
+    made.image = racked((1,), (3,))
+    for each in "ab":
+        made.consumer_group_heartbeat(each, 0)
+    before, epoch = settled(made, "a", "b"), group(made).epoch
+    made.image = racked((3,), (1,))
+    assert settled(made, "a", "b") == before
+    assert group(made).epoch == epoch
 
 
 def test_a_subscription_that_changes_moves_partitions():

@@ -77,6 +77,23 @@ def test_topics_offset_moves_with_topics_alone() -> None:
     assert replay(ConfigChanged("topic", "a", "k", "v"), TopicDeleted(OTHER), image=image).topics_offset == 10
 
 
+def test_topics_offset_moves_with_the_racks_of_replicas() -> None:
+    """Groups with racks look at their topics then; not when replicas move within a rack, or brokers start again."""
+
+    def registered(broker_id: int, rack: str | None) -> BrokerRegistered:
+        return BrokerRegistered(broker_id, UUID(int=broker_id), (), rack, ())
+
+    plain = replay(registered(1, None), registered(2, None), image=two_topics())
+    assert plain.topics_offset == 5
+    image = replay(*(registered(each, "ab"[each // 3]) for each in (1, 2, 3)), image=two_topics())
+    assert image.topics_offset == 8
+    image = replay(registered(1, "a"), PartitionChanged(OTHER, 0, replicas=(1, 2)), image=image)
+    assert (image.offset, image.topics_offset) == (10, 8)
+    image = replay(PartitionChanged(OTHER, 0, replicas=(1, 3)), image=image)
+    assert image.topics_offset == 11
+    assert replay(registered(3, "a"), image=image).topics_offset == 12
+
+
 def test_broker_epoch_is_the_offset_of_its_registration() -> None:
     """A registration's own metadata offset is the broker epoch; it starts fenced (KIP-631)."""
     image = replay(ClusterNamed("c"), TopicCreated("a", TOPIC), REGISTERED)

@@ -17,6 +17,7 @@ from raftlog.base.types import EpochEnd
 from raftlog.protocol import codec
 from raftlog.protocol.fetch import (
     MERGE_BELOW_BYTES,
+    NOT_SUPPORTED,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -66,6 +67,12 @@ def fields_of(message: Any) -> dict[str, Any]:
             (topic_of(topic), topic.partitions) for topic in getattr(message, "forgotten_topics_data", ())
         ],
         "rack_id": getattr(message, "rack_id", ""),
+        "high_watermarks": {
+            (topic_of(topic), each.partition): each.high_watermark
+            for topic in message.topics
+            for each in topic.partitions
+            if getattr(each, "high_watermark", NOT_SUPPORTED) != NOT_SUPPORTED
+        },
     }
 
 
@@ -259,12 +266,32 @@ def test_a_followers_request_is_read_back(version: int, wanted: dict[str, Any]) 
         setattr(request, name, value)
     if version < 15:
         request.replica_epoch = -1
+    if version >= 18:
+        request.high_watermarks = {
+            (topic, each.partition): each.fetch_offset
+            for topic, partitions in request.topics
+            for each in partitions
+            if each.partition % 2
+        }
     frame = memoryview(encode_fetch_request(version, 11, request))
     assert int.from_bytes(frame[:4]) == len(frame) - 4
     header, position = codec.decode_header(frame[4:])
     assert header == (1, version, 11, "raftlog")
     assert as_fields(decode_fetch(frame[4:], position, version)) == as_fields(request)
     kio_decode(message_type(1, version, "request"), bytes(frame[4 + position :]))
+
+
+@pytest.mark.parametrize("version", [17, 18])
+def test_a_high_watermark_counts_from_version_18_on(version: int) -> None:
+    """KIP-1166: before it the tagged field of this number is one that nobody knows."""
+    topic, request = UUID(int=7), FetchRequest()
+    request.topics = [(topic, [FetchPartition(3, 0, 5, 0, 0, 100)])]
+    request.high_watermarks = {(topic, 3): 4}
+    frame = memoryview(encode_fetch_request(18, 11, request))[4:]
+    _, position = codec.decode_header(frame)
+    read = decode_fetch(frame, position, version)
+    assert read.topics == request.topics
+    assert read.high_watermarks == ({(topic, 3): 4} if version == 18 else {})
 
 
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)

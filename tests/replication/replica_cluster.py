@@ -57,6 +57,8 @@ class FakeHost:
         self.events: list[tuple[str, dict[str, object]]] = []
         self.errors: list[OSError] = []
         self.deleted: set[str] = set()
+        self.heard_at = 0.0
+        self.asked: list[Partition] = []
 
     def now(self) -> float:
         return self.clock
@@ -81,6 +83,12 @@ class FakeHost:
 
     def wake_waiters(self, partition: Partition) -> None:
         self.told.append(partition)
+
+    def heard_of_leader_at(self, partition: Partition) -> float:
+        return self.heard_at
+
+    def fetch_soon(self, partition: Partition) -> None:
+        self.asked.append(partition)
 
     def submit_isr_change(self, partition: Partition) -> None:
         self.due.append(partition)

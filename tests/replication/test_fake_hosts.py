@@ -26,7 +26,7 @@ def test_a_host_answers_every_question(host: type[Any]) -> None:
         name: each for name, each in vars(ReplicaHost).items() if inspect.isfunction(each) and name[0] != "_"
     }
     given = {"now", "latest_ms", "broker_epoch", "brokers", "was_deleted"}
-    assert len(asked) == 12
+    assert len(asked) == 14
     for name, method in asked.items():
         if host is Replicas and name in given:
             continue  # the functions that it was given

@@ -220,3 +220,44 @@ def test_a_deposed_leader_goes_on_with_what_it_knew_to_be_committed() -> None:
     read = consume(cluster[1], 0)
     assert (values_in(read.records), read.high_watermark) == (["a"], 1)
     assert consume(cluster[1], 1).records == b""
+
+
+def test_a_follower_that_has_not_heard_of_its_leader_sends_its_readers_back() -> None:
+    """It may be cut off, and learn neither of records nor of leaders. Kafka's serves on, up to five minutes."""
+    cluster = ReplicaCluster()
+    cluster[1].produce("a")
+    cluster.catch_up(1, 2, 3)
+    host = cluster[2].host
+    host.clock += host.replica_lag_time_max
+    assert values_in(consume(cluster[2], 0).records) == ["a"]
+    host.clock += 0.1
+    assert cluster[2].partition.has_lost_leader()
+    assert consume(cluster[2], 0).error_code == NotLeaderOrFollower.code
+    host.heard_at = host.clock
+    assert not cluster[2].partition.has_lost_leader()
+    assert values_in(consume(cluster[2], 0).records) == ["a"]
+    cluster[1].host.clock += 1_000
+    assert not cluster[1].partition.has_lost_leader()
+
+
+def test_a_new_leader_has_the_whole_time_to_be_heard_of() -> None:
+    """The metadata that named it is news, too; likewise if there is no leader."""
+    cluster = ReplicaCluster()
+    host = cluster[2].host
+    host.clock += 1_000
+    for leader in (3, -1):
+        assert consume(cluster[2], 0).error_code == NotLeaderOrFollower.code
+        cluster.elect(leader, tell=(2,))
+        assert consume(cluster[2], 0).error_code == 0
+        host.clock += host.replica_lag_time_max + 1
+
+
+def test_the_first_reader_has_the_follower_ask_its_leader_again() -> None:
+    """So that the leader knows that each new high watermark is wanted at once; not with each read."""
+    cluster = ReplicaCluster()
+    partition, host = cluster[2].partition, cluster[2].host
+    for seconds, asked in ((0, 1), (1, 1), (9, 1), (11, 2)):
+        host.clock += seconds
+        host.heard_at = host.clock
+        consume(cluster[2], 0)
+        assert host.asked == [partition] * asked

@@ -27,6 +27,7 @@ from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone, exactly_once_groups
 from raftlog_chaos.scenarios.fetch_sessions import fetch_sessions
 from raftlog_chaos.scenarios.first_batches import first_batches
+from raftlog_chaos.scenarios.follower_reads import follower_reads
 from raftlog_chaos.scenarios.full_disk import full_disk
 from raftlog_chaos.scenarios.group_churn import group_churn
 from raftlog_chaos.scenarios.group_ends import group_ends
@@ -100,6 +101,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "exactly-once-groups": exactly_once_groups,
     "fetch-sessions": fetch_sessions,
     "first-batches": first_batches,
+    "follower-reads": follower_reads,
     "full-disk": full_disk,
     "group-churn": group_churn,
     "group-ends": group_ends,

@@ -8,11 +8,9 @@ from typing import Any, Final
 from raftlog.records.batch import iter_records, read_end_marker
 from raftlog.records.header import iter_headers
 from raftlog_chaos.workloads.observations import TopicIndex
-from raftlog_chaos.workloads.raw_client import AWAY, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, FETCH, OFFSET_OUT_OF_RANGE, Client, shapes
 
-FETCH: Final = 1
 READ_COMMITTED: Final = 1
-OFFSET_OUT_OF_RANGE: Final = 1
 PAUSE_S: Final = 0.005
 
 
@@ -64,9 +62,10 @@ class CommittedReader:
             max_bytes=1 << 20,
             session_epoch=-1,
             isolation_level=READ_COMMITTED,
+            rack_id=self.client.rack,
             topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
         )
-        response = await self.client.ask_leader(topic, index, FETCH, request)
+        response = await self.client.fetch(topic, index, request)
         result = response.responses[0].partitions[0]
         code = int(result.error_code)
         if code == 0:

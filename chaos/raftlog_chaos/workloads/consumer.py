@@ -12,9 +12,8 @@ from raftlog.records.header import check_crc, iter_headers
 from raftlog_chaos.workloads.last_read import LastRead
 from raftlog_chaos.workloads.observations import Observations
 from raftlog_chaos.workloads.producer import RETRIABLE
-from raftlog_chaos.workloads.raw_client import AWAY, LIST_OFFSETS, Client, shapes
+from raftlog_chaos.workloads.raw_client import AWAY, FETCH, LIST_OFFSETS, Client, shapes
 
-FETCH: Final = 1
 BACKOFF_S: Final = 0.05
 OFFSET_NOT_AVAILABLE: Final = OffsetNotAvailable.code
 LATEST: Final = -1
@@ -83,7 +82,7 @@ class Consumer:
         leader_epoch = (
             self.client.leaders[self.where].leader_epoch if self.where in self.client.leaders else -1
         )
-        response = await self.client.ask_leader(topic, index, FETCH, self._fetch_request())
+        response = await self.client.fetch(topic, index, self._fetch_request())
         result = response.responses[0].partitions[0]
         code = int(result.error_code)
         if code == 0:
@@ -110,6 +109,7 @@ class Consumer:
             min_bytes=1,
             max_bytes=1 << 20,
             session_epoch=-1,
+            rack_id=self.client.rack,
             topics=(make.FetchTopic(topic=topic, partitions=(partition,)),),
         )
 

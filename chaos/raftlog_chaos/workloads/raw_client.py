@@ -55,6 +55,10 @@ VERSIONS: Final = {
 }
 """The version used of each API: flexible, and topics by name."""
 
+LEASE_S: Final = 1.0
+"""How long a client stays with a replica that the leader named, virtual seconds. Stock clients stay five minutes."""
+OFFSET_OUT_OF_RANGE: Final = 1
+
 T = TypeVar("T")
 
 
@@ -101,9 +105,17 @@ class Client:
     away.
     """
 
-    def __init__(self, name: str, bootstrap: Sequence[tuple[str, int]], *, timeout_s: float = 1.5) -> None:
+    def __init__(
+        self, name: str, bootstrap: Sequence[tuple[str, int]], *, timeout_s: float = 1.5, rack: str = ""
+    ) -> None:
         self.name = name
         self.timeout_s = timeout_s
+        self.rack = rack
+        """client.rack: `fetch` follows the leader's choice of a replica there (KIP-392)."""
+        self.read_from_followers = 0
+        """How many fetches brought records from a follower."""
+        self._preferred: dict[tuple[str, int], tuple[int, float]] = {}
+        """The replica that the leader named, and until when the client stays with it."""
         self._bootstrap = list(bootstrap)
         self._turn = sum(name.encode())
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -198,6 +210,27 @@ class Client:
     ) -> Any:
         wire, _ = await self.leader_wire(topic, index)
         return await self.answer(wire, wire.send(api_key, message, version))
+
+    async def fetch(self, topic: str, index: int, message: Any) -> Any:
+        """Fetch one partition from the replica that the leader named, or else from the leader, as librdkafka does."""
+        where, now = (topic, index), asyncio.get_running_loop().time()
+        preferred, until = self._preferred.pop(where, (-1, 0.0))
+        if preferred not in self._brokers or now > until:
+            answer = await self.ask_leader(topic, index, FETCH, message)
+            result = answer.responses[0].partitions[0]
+            if result.preferred_read_replica >= 0:
+                self._preferred[where] = (result.preferred_read_replica, now + LEASE_S)
+            return answer
+        answer = await self.ask(self._brokers[preferred], FETCH, message)
+        result = answer.responses[0].partitions[0]
+        if int(result.error_code) == 0:
+            self._preferred[where] = (preferred, until)
+            self.read_from_followers += bool(result.records)
+        elif int(result.error_code) == OFFSET_OUT_OF_RANGE:
+            offset = message.topics[0].partitions[0].fetch_offset
+            if offset > result.high_watermark:  # otherwise it would reset by auto.offset.reset
+                raise LookupError(f"{self.name}: follower {preferred} does not have offset {offset}")
+        return answer
 
     def close(self) -> None:
         for dialled in self._dialled.values():

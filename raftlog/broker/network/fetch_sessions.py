@@ -10,7 +10,7 @@ session is a session that lives for one request.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol
@@ -48,7 +48,8 @@ ENTRY_BYTES: Final = 640
 
 HIGH_WATERMARKS_S: Final = 0.1
 """The shortest interval between high watermark updates to a follower, for partitions without new records. It needs
-them for little but to lead later, and then its own followers bring it up to date."""
+them for little but to lead later, and then its own followers bring it up to date. One with readers gets each at once.
+"""
 
 MAX_SHARE: Final = 4
 """A session may have at most this part, a fourth, of the partitions of all sessions."""
@@ -80,6 +81,7 @@ class SessionPartition:
         "sent_high_watermark",
         "sent_log_start_offset",
         "topic",
+        "wants_high_watermark",
     )
 
     def __init__(self, topic: TopicKey, wanted: FetchPartition) -> None:
@@ -105,6 +107,8 @@ class SessionPartition:
         self.seen_role: object = None
         self.sent_high_watermark = -1
         self.sent_log_start_offset = -1
+        self.wants_high_watermark = False
+        """Whether this follower has readers, and so wants each new high watermark at once (KIP-1166)."""
 
     def update(self, wanted: FetchPartition) -> None:
         """Set the client's new position."""
@@ -228,7 +232,16 @@ class FetchSession(Guard):
                     entry.update(wanted)
                     if self.replica:  # with two fetches in flight it may have dropped a response
                         entry.sent_high_watermark = -1
+                        entry.wants_high_watermark = False
                 ready[entry] = None
+        if self.replica and request.high_watermarks:
+            self._want_high_watermarks(request.high_watermarks)
+
+    def _want_high_watermarks(self, known: Mapping[EntryKey, int]) -> None:
+        for key, high_watermark in known.items():
+            entry = self.entries.get(key)
+            if entry is not None:
+                entry.sent_high_watermark, entry.wants_high_watermark = high_watermark, True
 
     def forget(self, forgotten: Iterable[tuple[TopicKey, Iterable[int]]]) -> None:
         """Drop partitions. A request that begins a session drops none, as in Kafka."""
@@ -296,13 +309,22 @@ class FetchSession(Guard):
             self.crash("wake")
 
     def high_watermark_moved(self, partition: Partition) -> None:
-        """Note a new high watermark. A follower gets it with the partition's next records, or with all other changed
-        high watermarks.
+        """Note a new high watermark.
+
+        A follower with readers gets it at once. Others get it with the partition's next records, or with all other
+        changed high watermarks.
         """
         try:
             entry = self.by_partition.get(partition)
-            if entry is not None:
+            if entry is None:
+                return
+            if not entry.wants_high_watermark:
                 self.changed_high_watermarks[entry] = None
+                return
+            entry.dry = False
+            self.ready[entry] = None
+            if self.fetch is not None:
+                self.fetch.wake_soon()
         except Exception:
             self.crash("high_watermark_moved")
 

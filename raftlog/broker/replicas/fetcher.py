@@ -29,14 +29,15 @@ from raftlog.base.log import get_logger
 from raftlog.broker.replicas.replication_quota import ReplicationQuota, is_listed
 from raftlog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 from raftlog.protocol.fetch_client import FetchResponse, decode_fetch_response, encode_fetch_request
-from raftlog.replication.follower_role import FollowerRole
+from raftlog.replication.follower_progress import NEVER
+from raftlog.replication.follower_role import READERS_S, FollowerRole
 
 if TYPE_CHECKING:
     from raftlog.base.config import NodeConfig
     from raftlog.broker.links.peer_channel import PeerChannel
     from raftlog.replication.partition import Partition
 
-FETCH_VERSION = 17
+FETCH_VERSION = 18
 MIN_BACKOFF = 0.02
 """Seconds before the first retry, of a connection or of one partition; doubles up to replica.fetch.backoff.ms."""
 REFUSALS_SAID_FROM = 0.1
@@ -82,6 +83,7 @@ class FollowedPartition:
         "asked_in",
         "asked_offset",
         "backoff",
+        "heard_at",
         "in_session",
         "key",
         "partition",
@@ -94,6 +96,8 @@ class FollowedPartition:
         self.asked_offset = -1
         self.asked_epoch = -1
         self.asked_in = 0
+        self.heard_at = NEVER
+        """When the leader last served it, except by the answers that had no news of it."""
         self.in_session = False
         self.paused: asyncio.TimerHandle | None = None
         self.backoff = MIN_BACKOFF
@@ -135,6 +139,8 @@ class LeaderFetcher:
         self._hung_up = False
         self._event: asyncio.Future[None] | None = None
         self._answered_at = 0.0
+        self._heard_at, self._answered = NEVER, 0
+        """When the last answer came, and the number of its request."""
         # A response is due after the wait. A connection that was cut may stay silent long after the network has
         # recovered.
         due_ms = config.replica_fetch_wait_max_ms + config.broker_session_timeout_ms
@@ -168,6 +174,23 @@ class LeaderFetcher:
             followed.paused.cancel()
         self._hurry()
 
+    def fetch_soon(self, partition: Partition) -> None:
+        """Fetch a partition once more; no effect if it is not followed, or is paused."""
+        followed = self._followed.get((partition.topic_id, partition.index))
+        if followed is not None and followed.paused is None:
+            self._ask_again(followed)
+            self._hurry()
+
+    def heard_at(self, partition: Partition) -> float:
+        """Return when the leader last served a partition: by records, or by an answer without news of it."""
+        followed = self._followed.get((partition.topic_id, partition.index))
+        return NEVER if followed is None else self._note_heard(followed)
+
+    def _note_heard(self, followed: FollowedPartition) -> float:
+        if followed.in_session and followed.asked_in <= self._answered:
+            followed.heard_at = self._heard_at
+        return followed.heard_at
+
     def leader_changed(self) -> None:
         """Retry now, since the leader's registration changed (it is back, or moved)."""
         self._signal()
@@ -195,6 +218,7 @@ class LeaderFetcher:
     def _leave_session(self, followed: FollowedPartition) -> None:
         self._changed.pop(followed, None)
         if followed.in_session:
+            self._note_heard(followed)
             followed.in_session = False
             self._forgotten[followed.key] = None
 
@@ -236,6 +260,10 @@ class LeaderFetcher:
         if followed.paused is not None:
             followed.paused.cancel()
             followed.paused = None
+        self._ask_again(followed)
+
+    def _ask_again(self, followed: FollowedPartition) -> None:
+        self._note_heard(followed)  # before it counts only with the next answer
         self._changed[followed] = None
 
     # -- the connection -----------------------------------------------------------------------------------------
@@ -278,6 +306,7 @@ class LeaderFetcher:
         self._under_way.clear()
         self._forgotten.clear()
         for followed in self._followed.values():
+            self._note_heard(followed)
             followed.in_session = False
             if followed.paused is None:
                 self._changed[followed] = None
@@ -361,7 +390,7 @@ class LeaderFetcher:
             return
         self._last_request += 1
         request = FetchRequest()
-        request.topics = self._questions()
+        request.topics = self._questions(request.high_watermarks)
         request.forgotten = self._take_forgotten()
         if not session.session_id and not request.topics:
             return
@@ -379,15 +408,21 @@ class LeaderFetcher:
         self.fetches += 1
         channel.send(encode_fetch_request(FETCH_VERSION, self._last_request, request))
 
-    def _questions(self) -> list[tuple[str | UUID, list[FetchPartition]]]:
+    def _questions(
+        self, high_watermarks: dict[tuple[str | UUID, int], int]
+    ) -> list[tuple[str | UUID, list[FetchPartition]]]:
+        """Return the partitions that changed. Where consumers read here, add the high watermark that they see."""
         changed, self._changed = self._changed, {}
         by_topic: dict[str | UUID, list[FetchPartition]] = {}
+        has_readers_since = self._loop.time() - READERS_S
         most = self._config.replica_fetch_max_bytes
         for followed in changed:
             role = followed.partition.role
             if type(role) is not FollowerRole:
                 continue  # the metadata has not arrived yet
             topic_id, index = followed.key
+            if role.read_at > has_readers_since or followed.partition.waiting_consumers:
+                high_watermarks[followed.key] = followed.partition.high_watermark
             offset, last_epoch, log_start = role.fetch_position()
             followed.asked_in = self._last_request
             followed.asked_epoch, followed.asked_offset = role.leader_epoch, offset
@@ -437,6 +472,7 @@ class LeaderFetcher:
                 followed = self._followed.get((topic_id, fetched.partition))
                 if followed is not None and followed.in_session and followed.asked_in <= request:
                     self._take(followed, fetched)
+        self._heard_at, self._answered = self._answered_at, request
         if not response.session_id:
             self._sessionless = True
             self._begin_session()  # a leader without a session for us gets a full fetch each time
@@ -448,10 +484,11 @@ class LeaderFetcher:
         if type(role) is not FollowerRole:
             return
         if role.leader_epoch != followed.asked_epoch or partition.log.log_end_offset != followed.asked_offset:
-            self._changed[followed] = None  # requested with the previous position
+            self._ask_again(followed)  # requested with the previous position
             return
         try:
             self._apply(followed, role, fetched)
+            followed.heard_at = self._answered_at
         except OSError as error:
             partition.storage_failed(error)
             self._pause(followed)

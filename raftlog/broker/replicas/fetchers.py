@@ -15,6 +15,7 @@ from raftlog.broker.links.peer_channel import PeerChannel
 from raftlog.broker.replicas.fetcher import LeaderFetcher
 from raftlog.broker.replicas.replication_quota import ReplicationQuota
 from raftlog.metadata.image import Endpoint, MetadataImage
+from raftlog.replication.follower_progress import NEVER
 from raftlog.replication.replica_host import ReplicaId
 
 if TYPE_CHECKING:
@@ -86,6 +87,17 @@ class LeaderFetchers:
         if leader not in self._fetchers:
             self._fetchers[leader] = LeaderFetcher(leader, peers=self, config=self._config, loop=self._loop)
         self._fetchers[leader].follow(partition)
+
+    def heard_of_leader_at(self, partition: Partition) -> float:
+        """Return when the leader last answered a fetch of this partition (loop seconds), or -inf."""
+        fetcher = self._fetchers.get(self._leaders.get(partition, NO_BROKER))
+        return NEVER if fetcher is None else fetcher.heard_at(partition)
+
+    def fetch_soon(self, partition: Partition) -> None:
+        """Fetch a partition once more, if it is followed and not paused."""
+        fetcher = self._fetchers.get(self._leaders.get(partition, NO_BROKER))
+        if fetcher is not None:
+            fetcher.fetch_soon(partition)
 
     def broker_changed(self, broker_id: int) -> None:
         """Retry a broker that registered, moved or was unfenced, without a pause."""

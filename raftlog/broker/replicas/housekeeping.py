@@ -103,8 +103,12 @@ class Housekeeping:
         def each_ms(setting: str) -> Callable[[], float]:
             return lambda: getattr(self._replicas.config_in_force, setting) / 1000
 
+        def of_lag_time() -> float:
+            return self._replicas.replica_lag_time_max / LAG_CHECKS_PER_LAG_TIME
+
         chores: list[tuple[Callable[[], float], Chore]] = [
-            (lambda: self._replicas.replica_lag_time_max / LAG_CHECKS_PER_LAG_TIME, self.shrink_isrs),
+            (of_lag_time, self.shrink_isrs),
+            (of_lag_time, self.send_readers_back),
             (each_ms("replica_high_watermark_checkpoint_interval_ms"), self.checkpoint_high_watermarks),
             (each_ms("log_flush_offset_checkpoint_interval_ms"), self.checkpoint_logs),
             (lambda: RECOVERY_POINT_INTERVAL, self.update_recovery_points),
@@ -130,6 +134,12 @@ class Housekeeping:
         await self._visit(
             self._replicas.unsettled_isrs, "isr_shrinking", _shrink_laggards, _has_followers_behind
         )
+
+    async def send_readers_back(self) -> None:
+        """Wake the consumers that wait at followers without a leader, so that they go on at another replica."""
+        for partition in tuple(self._replicas.partitions.values()):
+            if partition.waiting_consumers and partition.has_lost_leader():
+                partition.high_watermark_moved()
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint where a high watermark moved."""

@@ -523,6 +523,12 @@ class Replicas:
         for partition in partitions:
             partition.wake_parked()
 
+    def heard_of_leader_at(self, partition: Partition) -> float:
+        return self.peers.heard_of_leader_at(partition)
+
+    def fetch_soon(self, partition: Partition) -> None:
+        self.peers.fetch_soon(partition)
+
     def submit_isr_change(self, partition: Partition) -> None:
         self.touch(partition)
         self._isr_changes.add(partition)

@@ -1,7 +1,8 @@
 """The server-side assignors of KIP-848, as functions of values: the target partitions of each member.
 
 Laws: every partition of a subscribed topic has exactly one member, a subscriber. `uniform` balances (with equal
-subscriptions, members differ by one partition at most) and moves no more than that takes. `range` gives each member the
+subscriptions, members differ by one partition at most) and moves no more than that takes. Among balanced shares it
+prefers partitions with a replica in the member's rack, which no assignor of Kafka's does. `range` gives each member the
 same range of every topic, so that topics of equally many partitions are joined side by side.
 """
 
@@ -23,23 +24,31 @@ MAX_ROUNDS: Final = 100
 MAX_TOPIC_VISITS: Final = 100_000
 """Topics that are visited in all rounds; there are always two rounds."""
 
+MAX_EXCHANGES: Final = 20_000
+"""Pairs of partitions that are tried for an exchange between members in different racks, a few µs each."""
+
 MIN_IMBALANCE: Final = 2
 """A partition moves only if a member has this many more than another."""
 
 
 class MemberSubscription(NamedTuple):
-    """An assignor's view of a member: the names of its topics, its present target, its static id."""
+    """An assignor's view of a member: the names of its topics, its present target, its static id, its rack."""
 
     topics: frozenset[str]
     before: Partitions = NO_PARTITIONS
     instance_id: str | None = None
+    rack: str | None = None
 
 
 class TopicMetadata(NamedTuple):
-    """An assignor's view of a topic: its id, and its number of partitions."""
+    """An assignor's view of a topic: its id, its number of partitions, and the racks with replicas of each.
+
+    `racks` is empty if no member is to prefer any of them.
+    """
 
     topic_id: UUID
     partitions: int
+    racks: tuple[frozenset[str], ...] = ()
 
 
 Members = Mapping[str, MemberSubscription]
@@ -51,6 +60,8 @@ Assignor = Callable[[Members, TopicsByName], GroupAssignment]
 
 _IdAndIndex = tuple[UUID, int]
 _Heap = list[tuple[int, int]]
+_Held = tuple[str, _IdAndIndex]
+"""A member, and a partition that it has."""
 
 
 class _Topic:
@@ -62,7 +73,7 @@ class _Topic:
         self.name = name
         self.readers = readers
         """The bits of its readers."""
-        self.topic_id, self.count = offered
+        self.topic_id, self.count, _ = offered
         self.taken: set[int] = set()
 
     def free(self) -> list[_IdAndIndex]:
@@ -76,6 +87,7 @@ def assign_uniform(members: Members, topics: TopicsByName) -> GroupAssignment:
     shares = _kept(members, {each.topic_id: each for each in read})
     if readers.are_alike:
         _even_out(shares, [tp for each in read for tp in each.free()])
+        _bring_near(shares, members, topics)
     else:
         sizes = _Sizes([count(shares[each]) for each in readers.order])
         _spread(shares, read, readers, sizes)
@@ -233,6 +245,122 @@ def _even_out(shares: GroupAssignment, free: list[_IdAndIndex]) -> None:
             shares[name] = union(shares[name], _share(free[:missing]))
             del free[:missing]
     assert not free, "partitions were left over"
+
+
+def _bring_near(shares: GroupAssignment, members: Members, topics: TopicsByName) -> None:
+    """Exchange partitions between members so that more have a replica in their member's rack; sizes stay as they are.
+
+    Only where that differs: if all partitions have replicas in the same racks, no exchange helps.
+    """
+    racks_of = {each.topic_id: each.racks for each in topics.values() if each.racks}
+    if len({racks for each in racks_of.values() for racks in each}) > 1:
+        _Neighbours(shares, members, racks_of).exchange()
+
+
+class _Neighbours:
+    """The partitions of all members, by the rack of the member and the racks of the partition's replicas."""
+
+    def __init__(
+        self, shares: GroupAssignment, members: Members, racks_of: Mapping[UUID, tuple[frozenset[str], ...]]
+    ) -> None:
+        self._shares = shares
+        self._rack_of = {name: member.rack for name, member in members.items()}
+        self._held: dict[str | None, dict[frozenset[str], list[_Held]]] = {
+            rack: {} for rack in self._rack_of.values()
+        }
+        self._begun_at: dict[_IdAndIndex, str] = {}
+        self._now_at: dict[_IdAndIndex, str] = {}
+        """The members that have the exchanged partitions: at first, and now."""
+        self._left = MAX_EXCHANGES
+        for name in sorted(shares):
+            for topic_id, indexes in shares[name].items():
+                for index in sorted(indexes) if topic_id in racks_of else ():
+                    self._hold(name, (topic_id, index), racks_of[topic_id][index])
+        self._sizes = {name: count(share) for name, share in shares.items()}
+        self._least = min(self._sizes.values())
+        self._small: dict[str | None, list[str]] = {rack: [] for rack in self._held}
+        """The members that have one partition less than others, by rack."""
+        for name in sorted(name for name, size in self._sizes.items() if size == self._least):
+            self._small[self._rack_of[name]].append(name)
+
+    def _hold(self, name: str, tp: _IdAndIndex, racks: frozenset[str]) -> None:
+        self._held[self._rack_of[name]].setdefault(racks, []).append((name, tp))
+
+    def exchange(self) -> None:
+        """Exchange as long as one of two partitions comes near and the other is no farther than before."""
+        moved = True
+        while moved and self._left > 0:
+            moved = False
+            for rack, racks in self._far():
+                moved |= self._bring(rack, racks)
+        lost: dict[str, set[_IdAndIndex]] = defaultdict(set)
+        got: dict[str, set[_IdAndIndex]] = defaultdict(set)
+        for tp, name in self._now_at.items():
+            before = self._begun_at[tp]
+            if before != name:
+                lost[before].add(tp)
+                got[name].add(tp)
+        for name in lost.keys() | got.keys():
+            kept = set(_topic_partitions(self._shares[name])) - lost[name]
+            self._shares[name] = _share(kept | got[name])
+
+    def _far(self) -> list[tuple[str | None, frozenset[str]]]:
+        """Return the racks of members, and of the replicas of partitions that these members have from other racks."""
+        self._left -= sum(map(len, self._held.values()))
+        return [
+            (rack, racks)
+            for rack, held in self._held.items()
+            for racks, partitions in held.items()
+            if rack not in racks and partitions
+        ]
+
+    def _bring(self, rack: str | None, racks: frozenset[str]) -> bool:
+        """Bring such partitions to members near their replicas. Return whether any was moved."""
+        moved = False
+        for near in sorted(racks & self._held.keys()):
+            moved |= self._give(rack, racks, near)
+            for others in list(self._held[near]):
+                if not self._held[rack][racks] or self._left <= 0:
+                    return moved
+                self._left -= 1
+                if near not in others or rack in others:
+                    moved |= self._swap(rack, racks, near, others)
+        return moved
+
+    def _give(self, rack: str | None, racks: frozenset[str], near: str) -> bool:
+        """Move partitions of members with one more than others to members in the rack `near` with one less."""
+        mine, small = self._held[rack][racks], self._small[near]
+        if not small:
+            return False
+        self._left -= len(mine)
+        staying: list[_Held] = []
+        for name, tp in mine:
+            if not small or self._sizes[name] == self._least:
+                staying.append((name, tp))
+                continue
+            taker = small.pop()
+            self._small[rack].append(name)
+            self._sizes[name] -= 1
+            self._sizes[taker] += 1
+            self._move(name, taker, tp, racks)
+        self._held[rack][racks] = staying
+        return len(staying) < len(mine)
+
+    def _swap(self, rack: str | None, racks: frozenset[str], near: str, others: frozenset[str]) -> bool:
+        mine, theirs = self._held[rack][racks], self._held[near][others]
+        moved = False
+        while mine and theirs and self._left > 0:
+            self._left -= 1
+            (name, tp), (other_name, other_tp) = mine.pop(), theirs.pop()
+            self._move(name, other_name, tp, racks)
+            self._move(other_name, name, other_tp, others)
+            moved = True
+        return moved
+
+    def _move(self, name: str, taker: str, tp: _IdAndIndex, racks: frozenset[str]) -> None:
+        self._begun_at.setdefault(tp, name)
+        self._now_at[tp] = taker
+        self._hold(taker, tp, racks)
 
 
 def _spread(shares: GroupAssignment, topics: list[_Topic], readers: _Readers, sizes: _Sizes) -> None:

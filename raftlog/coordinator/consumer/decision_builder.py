@@ -34,7 +34,7 @@ from raftlog.coordinator.consumer.consumer_membership import (
 )
 from raftlog.coordinator.consumer.reconcile import count, next_assignment
 from raftlog.coordinator.consumer.topic_regex_resolver import Sight, TopicRegexResolver, Viewer, Wanted
-from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.image import BrokerState, MetadataImage, TopicState
 
 NO_GROUP: Final = ConsumerMembership()
 
@@ -174,7 +174,10 @@ class DecisionBuilder:
                     f"members of a group have {MAX_REGEXES} different expressions at most"
                 )
         self.put(MemberChanged(self.group_id, member_id, subscriber))
-        return before is None or (before.topics, before.regex) != (subscriber.topics, subscriber.regex)
+        return before is None or (
+            (before.topics, before.regex, before.rack_id)
+            != (subscriber.topics, subscriber.regex, subscriber.rack_id)
+        )
 
     # -- what follows --------------------------------------------------------------------------------------
 
@@ -190,7 +193,7 @@ class DecisionBuilder:
             _, read = self._read()
             if len(read) > MAX_SUBSCRIBED_TOPICS:
                 raise TooManySubscribedTopics
-            metadata_hash = _hash(read, self.context.image)
+            metadata_hash = self._hash(read)
             if changed or self.has_resolved or metadata_hash != self.state.metadata_hash:
                 self.put(GroupEpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
         self.before_targets = len(self.records)
@@ -204,7 +207,7 @@ class DecisionBuilder:
         So this record is always small: leaving must always be possible.
         """
         self._forget_regexes()
-        metadata_hash = _hash(self._read()[1], self.context.image)
+        metadata_hash = self._hash(self._read()[1])
         self.put(GroupEpochChanged(self.group_id, self.state.epoch + 1, metadata_hash))
 
     def _resolve(self, viewer: Viewer | None) -> None:
@@ -277,12 +280,37 @@ class DecisionBuilder:
         subscriptions, read = self._read()
         members = {
             member_id: MemberSubscription(
-                subscriptions[it.topics, it.regex], state.target_assignment_of(member_id), it.instance_id
+                subscriptions[it.topics, it.regex],
+                state.target_assignment_of(member_id),
+                it.instance_id,
+                it.rack_id,
             )
             for member_id, it in state.members.items()
         }
         offered = (topics[each] for each in read & topics.keys())
-        return members, {each.name: TopicMetadata(each.topic_id, len(each.partitions)) for each in offered}
+        racks = self._partition_racks()
+        return members, {
+            each.name: TopicMetadata(each.topic_id, len(each.partitions), racks.of(each)) for each in offered
+        }
+
+    def _partition_racks(self) -> PartitionRacks:
+        """The racks of partitions; empty ones if no member has a rack that they could be near to."""
+        is_wanted = any(each.rack_id for each in self.state.members.values())
+        return PartitionRacks(self.context.image.brokers if is_wanted else {})
+
+    def _hash(self, names: frozenset[str]) -> int:
+        """Return a number that changes with the existence, id or partition count of any of these topics; 0 if none
+        exists.
+
+        It changes with the racks of their replicas as well, if a member has a rack (KIP-1101).
+        """
+        digest, image, racks = blake2b(digest_size=8), self.context.image, self._partition_racks()
+        found = [image.topics[name] for name in sorted(names) if name in image.topics]
+        for topic in found:
+            digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
+            for each in racks.of(topic):
+                digest.update("\0".join(sorted(each)).encode() + b"\1")
+        return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
 
     def _read(self) -> tuple[Subscriptions, frozenset[str]]:
         """Return the topics that members read. It is computed once: there may be hundreds of thousands of names."""
@@ -343,12 +371,23 @@ def preferred_assignor(state: ConsumerMembership, offered: Sequence[str]) -> str
     return max(offered, key=lambda each: votes[each])
 
 
-def _hash(names: frozenset[str], image: MetadataImage) -> int:
-    """Return a number that changes with the existence, id or partition count of any of these topics; 0 if none
-    exists.
-    """
-    digest = blake2b(digest_size=8)
-    found = [image.topics[name] for name in sorted(names) if name in image.topics]
-    for topic in found:
-        digest.update(topic.topic_id.bytes + len(topic.partitions).to_bytes(4, "big"))
-    return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
+class PartitionRacks:
+    """The racks of partitions' replicas, in sync or not."""
+
+    def __init__(self, brokers: Mapping[int, BrokerState]) -> None:
+        self._rack_of = {broker_id: each.rack for broker_id, each in brokers.items() if each.rack}
+        self._has_racks = len(set(self._rack_of.values())) > 1
+        self._known: dict[tuple[int, ...], frozenset[str]] = {}
+
+    def of(self, topic: TopicState) -> tuple[frozenset[str], ...]:
+        """Return the racks of each partition; nothing if the brokers are not in several racks."""
+        if not self._has_racks:
+            return ()
+        return tuple(self._of(each.replicas) for each in topic.partitions)
+
+    def _of(self, replicas: tuple[int, ...]) -> frozenset[str]:
+        racks = self._known.get(replicas)
+        if racks is None:
+            racks = frozenset(self._rack_of[each] for each in replicas if each in self._rack_of)
+            self._known[replicas] = racks
+        return racks

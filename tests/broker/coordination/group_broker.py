@@ -84,6 +84,12 @@ class LoopHost:
     def wake_waiters(self, partition: Partition) -> None:
         self._loop.call_soon(partition.wake_parked)
 
+    def heard_of_leader_at(self, partition: Partition) -> float:
+        return self._loop.time()
+
+    def fetch_soon(self, partition: Partition) -> None:
+        raise AssertionError("no consumer reads from a coordinator's follower here")
+
     def submit_isr_change(self, partition: Partition) -> None:
         raise AssertionError("a single replica has no ISR to change")
 

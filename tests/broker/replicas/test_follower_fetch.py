@@ -168,6 +168,88 @@ def test_a_follower_whose_log_a_reader_finds_damaged_fetches_it_again() -> None:
     run_scenario(scenario, log_segment_bytes="600")
 
 
+# -- news of the leader -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+def test_a_reader_at_a_follower_gets_a_record_as_soon_as_it_is_committed(sessions: bool) -> None:
+    """A follower with readers asks for each high watermark (KIP-1166), and so waits for no other record."""
+
+    async def scenario(cluster: BrokerCluster) -> tuple[float, float]:
+        await led_by_1(cluster)
+        reader = Reader(cluster)
+        late = []
+        for number in range(8):
+            if not sessions:
+                reader.sessions.clear()
+            waiting = reader.host.start(reader.fetch(2, number, wait_ms=LATER))
+            await cluster.pass_time(1.0 if number != 6 else 25.0)
+            began_at = cluster.loop.time()
+            await produce(cluster, f"{number}")
+            committed_at = cluster.loop.time()
+            assert values_in((await waiting).records) == [f"{number}"]
+            late.append((cluster.loop.time() - committed_at) / (committed_at - began_at))
+        return max(late), cluster[2].replicas.traffic["t"].follower_fetches
+
+    late, follower_fetches = run_scenario(scenario).result
+    assert late < 2.0, "a round of the follower takes about as long as the commit"
+    assert follower_fetches == 8
+
+
+def test_a_follower_without_readers_does_not_hear_of_each_high_watermark() -> None:
+    """It gets them with the next records, or with the end of its wait."""
+
+    async def scenario(cluster: BrokerCluster) -> int:
+        await led_by_1(cluster)
+        await cluster.pass_time(1.0)
+        (fetcher,) = cluster[2].replicas.peers.fetchers.values()
+        before = fetcher.answers
+        for number in range(10):
+            await produce(cluster, f"{number}")
+        return fetcher.answers - before
+
+    assert run_scenario(scenario).result <= 11
+
+
+def test_a_follower_that_lost_its_leader_sends_waiting_readers_back() -> None:
+    """Also a session in which nothing moved, once replica.lag.time.max.ms is over; they are served again later."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        await led_by_1(cluster, "a")
+        reader = Reader(cluster)
+        assert values_in((await reader.fetch(2, 0)).records) == ["a"]
+        await cluster.pass_time(60.0)
+        began_at = cluster.loop.time()
+        waiting = reader.host.start(reader.fetch(2, 1, wait_ms=LATER))
+        await cluster.pass_time(0.1)
+        cluster.loop.cut(cluster[1].host, cluster[2].host)
+        found = await waiting
+        assert (int(found.error_code), found.current_leader.leader_id) == (NotLeaderOrFollower.code, 1)
+        assert 5.0 <= cluster.loop.time() - began_at < 9.0
+        assert int((await reader.fetch(2, None)).error_code) == NotLeaderOrFollower.code
+        cluster.loop.heal()
+        await until(lambda: not cluster[2].partition().has_lost_leader(), within=60.0)
+        assert values_in((await Reader(cluster).fetch(2, 0)).records) == ["a"]
+
+    run_scenario(scenario, replica_lag_time_max_ms="5000")
+
+
+def test_a_leader_that_refuses_a_partition_is_not_heard_of() -> None:
+    """It answers, but does not lead any more: this follower is cut off from the metadata that says who does."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create("other")
+        await led_by_1(cluster, "a")
+        await cluster.pass_time(1.0)
+        began_at = cluster.loop.time()
+        cluster[1].host.call(cluster[1].partition().go_offline, NotLeaderOrFollower)
+        await until(cluster[2].partition().has_lost_leader, within=60.0)
+        assert 4.0 < cluster.loop.time() - began_at < 7.0
+        assert not cluster[2].partition("other").has_lost_leader()
+
+    run_scenario(scenario, replica_lag_time_max_ms="5000")
+
+
 # -- the leader's choice ------------------------------------------------------------------------------------------
 
 RACKS = {"broker_rack": "rack{id}", "replica_selector_class": RACK_AWARE_SELECTOR}

@@ -27,7 +27,7 @@ KNOWN: Final = (
     ),
     Known(
         "not built",
-        "tiered storage, fetching from followers, moving replicas between log directories",
+        "tiered storage, moving replicas between log directories",
         "features/versions-in/*",
         path="answer.34",
         raftlog="(default)",

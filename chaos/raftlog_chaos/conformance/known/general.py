@@ -8,7 +8,7 @@ from raftlog_chaos.conformance.differences import Known
 
 KNOWN: Final = (
     Known("not built", "logins by Kerberos"),
-    Known("not built", "tiered storage, fetching from followers, moving replicas between log directories"),
+    Known("not built", "tiered storage, moving replicas between log directories"),
     Known(
         "not built",
         "share groups and streams groups, two-phase commit (KIP-939), eligible leader replicas (KIP-966's ELR)",
@@ -23,6 +23,18 @@ KNOWN: Final = (
         "by design",
         "**Failures are noticed faster**: a broken connection is probed at once, and session timeouts are shorter. "
         "[The settings that differ](../howto/machines.md#configuration) are listed.",
+    ),
+    Known(
+        "by design",
+        "**Readers at a follower** (KIP-392) hear of each commit at once; Kafka's may wait for "
+        "`replica.fetch.wait.max.ms`. A follower that has not heard of its leader for `replica.lag.time.max.ms` sends "
+        "them back to it. Kafka's keeps them, without new records, until they ask the leader again after up to five "
+        "minutes. `replica.selector.class` takes Kafka's two classes alone.",
+    ),
+    Known(
+        "by design",
+        "**The assignor `uniform`** gives members partitions with a replica in their rack where all shares stay even. "
+        "Kafka's takes their racks and does not use them.",
     ),
     Known("by design", "**Limits** exist where Kafka has none: [limits](limits.md)."),
     Known(

@@ -136,6 +136,7 @@ class FetchReader:
                 urgent = True  # an error, a point to truncate to, or a replica to fetch from
             elif entry.offset >= self.end_of(entry, read):
                 self._note_dry(entry, read)
+                urgent |= entry.wants_high_watermark and entry.differs(read)
             elif is_short:
                 withheld = True
             else:
@@ -157,7 +158,7 @@ class FetchReader:
             session.park(entry)
         if self.full or not entry.differs(read):
             del session.ready[entry]
-        elif not self.has_high_watermarks:
+        elif not self.has_high_watermarks and not entry.wants_high_watermark:
             del session.ready[entry]
             session.changed_high_watermarks[entry] = None
 

@@ -22,6 +22,7 @@ from raftlog.protocol.fetch import (
     encode_throttled,
 )
 from raftlog.protocol.primitives import Endpoint
+from raftlog.replication.follower_role import FollowerRole
 
 if TYPE_CHECKING:
     from raftlog.broker.network.connection import Connection
@@ -85,6 +86,8 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
             elif records:
                 traffic.messages_out += end_offset - entry.offset
                 traffic.bytes_out += len(records)
+                if type(entry.partition.role) is FollowerRole:
+                    traffic.follower_fetches += 1
         leader = None
         if error_code in MOVED and version >= FIRST_LEADER_HINT_VERSION:
             leader = current_leader(connection.server.broker, entry.topic, entry.index)

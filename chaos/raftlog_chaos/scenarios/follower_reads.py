@@ -1,0 +1,120 @@
+"""Consumers read at the replicas in their racks (KIP-392) while leaders and followers die or are cut off.
+
+A consumer at any replica sees a prefix of the committed log: no gap, no record that a later leader lacks, and with
+`read_committed` no record of a transaction that is open or aborted. In the end each has read all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Final
+
+from raftlog.base.config.broker import RACK_AWARE_SELECTOR
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
+from raftlog_chaos.scenarios.endurance import TOPIC
+from raftlog_chaos.scenarios.report import Report
+from raftlog_chaos.simulator.cluster import NODE_ID
+from raftlog_chaos.simulator.loop import SimLoop
+from raftlog_chaos.workloads.consumer import Consumer
+from raftlog_chaos.workloads.ledger import Ledger, LedgerReader
+from raftlog_chaos.workloads.raw_client import Client, create_topic
+
+LEDGER: Final = "ledger"
+SETTINGS: Final = {
+    "broker.rack": f"rack{NODE_ID}",
+    "replica.selector.class": RACK_AWARE_SELECTOR,
+    "log.flush.offset.checkpoint.interval.ms": "100",
+}
+
+
+async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
+    """Write and read for some virtual seconds of faults. Raises AssertionError."""
+    scene = Choreography(loop, settings=SETTINGS)
+    await scene.begin()
+    admin = Client("books", scene.cluster.bootstrap)
+    await loop.host("admin").start(create_topic(admin, LEDGER, partitions=1))
+    ledger = Ledger(loop.stream("ledger"))
+    consumers = [_employ_consumer(scene, node_id) for node_id in scene.cluster.nodes]
+    readers = [_employ_reader(scene, ledger, node_id) for node_id in scene.cluster.nodes]
+    end, struck = loop.time() + seconds, dict[str, int]()
+    while loop.time() < end:
+        await asyncio.sleep(scene.a_while(0.005, 0.02))
+        scene.cluster.check()
+        _write(scene, ledger)
+        if scene.chance.random() < 0.02:
+            fault = _strike(scene)
+            struck[fault] = struck.get(fault, 0) + 1
+    loop.heal()
+    await scene.whole()
+    await _read_all(scene, consumers, readers)
+    for each in readers:
+        each.stopping = True
+    read = sum(each.client.read_from_followers for each in (*consumers, *readers))
+    assert read, "no follower served a reader"
+    report = await scene.end()
+    return replace(report, faults={**report.faults, **struck, "read from a follower": read})
+
+
+def _write(scene: Choreography, ledger: Ledger) -> None:
+    """Have the ledger's leader write."""
+    state = scene.cluster.state(LEDGER, 0)
+    if state is None or state.leader < 0:
+        return
+    replica = scene.cluster.replica(state.leader, LEDGER, 0)
+    if replica is not None:
+        scene.cluster.nodes[state.leader].host.call(ledger.step, replica)
+
+
+def _strike(scene: Choreography) -> str:
+    """Crash a node, or cut it off from the others but not from clients. It is back after a while."""
+    loop, cluster, chance = scene.loop, scene.cluster, scene.chance
+    node_id = chance.choice(tuple(cluster.nodes))
+    if chance.random() < 0.5:
+        cluster.crash(node_id, power_loss=scene.power())
+        loop.call_later(scene.a_while(0.0, 0.3), cluster.start, node_id)
+        return "crash"
+    for each, sim_node in cluster.nodes.items():
+        if each != node_id:
+            loop.cut(cluster.nodes[node_id].host, sim_node.host)
+    loop.call_later(scene.a_while(0.05, 0.5, 2.0), loop.heal)
+    return "cut"
+
+
+async def _read_all(scene: Choreography, consumers: list[Consumer], readers: list[LedgerReader]) -> None:
+    """Wait until every consumer has read what is committed by now."""
+    due = _end(scene, TOPIC, scene.partition)
+    due_stable = _end(scene, LEDGER, 0)
+    for each in consumers:
+        each.rewinds = False
+
+    def is_read() -> bool:
+        return (
+            min(each.offset for each in consumers) >= due
+            and min(each.offset for each in readers) >= due_stable
+        )
+
+    await scene.cluster.until(is_read, SERVED_S, "every consumer has read all")
+
+
+def _end(scene: Choreography, topic: str, index: int) -> int:
+    replicas = (scene.cluster.replica(node_id, topic, index) for node_id in scene.cluster.nodes)
+    return max(each.last_stable_offset for each in replicas if each is not None)
+
+
+def _employ_consumer(scene: Choreography, node_id: int) -> Consumer:
+    name = f"neighbour{node_id}"
+    client = Client(name, scene.cluster.bootstrap, rack=f"rack{node_id}")
+    chance = scene.loop.stream(f"client/{name}")
+    consumer = Consumer(client, TOPIC, scene.partition, history=scene.history, chance=chance)
+    scene.others.append(consumer)
+    scene.loop.host(name).start(consumer.run())
+    return consumer
+
+
+def _employ_reader(scene: Choreography, ledger: Ledger, node_id: int) -> LedgerReader:
+    name = f"reader{node_id}"
+    client = Client(name, scene.cluster.bootstrap, rack=f"rack{node_id}")
+    reader = LedgerReader(client, (LEDGER, 0), ledger, history=scene.history)
+    scene.loop.host(name).start(reader.run())
+    return reader
