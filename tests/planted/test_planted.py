@@ -48,11 +48,16 @@ def test_a_planted_bug_is_found(name: str) -> None:
     assert catch.seed is not None and catch.seen
 
 
-@pytest.mark.parametrize("name", all_plants())
-def test_a_plant_fits_the_code(name: str) -> None:
+def test_every_plant_fits_the_code() -> None:
     """The replaced name must be there: a plant for a dropped name would go unnoticed."""
-    with pytest.MonkeyPatch.context() as patch:
-        all_plants()[name].plant(patch)
+    misfits = {}
+    for name, each in all_plants().items():
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                each.plant(patch)
+            except Exception as error:
+                misfits[name] = repr(error)
+    assert not misfits
 
 
 @pytest.mark.nightly
