@@ -163,7 +163,7 @@ def test_a_closed_pipe_ends_it_without_a_traceback(raftlog: CommandLine, name: s
     assert (ran.stdout, ran.stderr) == ("line\n", "")
 
 
-def test_no_colour_and_no_progress_where_nobody_looks(raftlog: CommandLine, name: str, tmp_path) -> None:
+def test_no_colour_and_no_progress_without_a_terminal(raftlog: CommandLine, name: str, tmp_path) -> None:
     """Neither of them belongs into a file."""
     raftlog("topic", "create", name)
     (tmp_path / "lines").write_bytes(b"x\n" * 1000)

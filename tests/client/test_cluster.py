@@ -105,7 +105,7 @@ def test_a_leader_that_stops_answering_is_looked_for_again(monkeypatch: pytest.M
         assert broker.asked == [ApiKey.LIST_OFFSETS] * 2
 
 
-def test_no_server_at_all_is_told_with_the_last_reason() -> None:
+def test_no_server_at_all_is_an_error_with_the_last_reason() -> None:
     """Within the timeout."""
     with (
         Cluster([("127.0.0.1", closed_port())], Dialer(), timeout_s=0.2) as cluster,

@@ -102,7 +102,7 @@ def test_what_no_scenario_notices_is_not_found() -> None:
     assert hunt(plant, range(3), budget_s=0.0)[:2] == (None, 1)
 
 
-def test_a_find_by_the_limit_is_told_from_a_judges() -> None:
+def test_a_find_by_the_limit_is_distinguished_from_a_judges() -> None:
     """A run that never comes to its judges is a find too, but no judge saw a broken promise."""
 
     def never_end(patch: pytest.MonkeyPatch) -> None:
