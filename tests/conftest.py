@@ -13,6 +13,7 @@ from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
 from tests.kit.coroutines import Coroutines
 from tests.kit.garbage import Spared
+from tests.kit.marks import note_selection
 from tests.kit.order import LongestFirst
 
 import_without("rich", "structlog")
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LongestFirst())
     config.pluginmanager.register(Spared())
     stretch_timeout(config)
+    note_selection(config)
     for each, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, default)
