@@ -13,6 +13,7 @@ from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
 from tests.kit.coroutines import Coroutines
 from tests.kit.garbage import Spared
+from tests.kit.light_reports import LightReports
 from tests.kit.marks import note_selection
 from tests.kit.order import LongestFirst
 
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Again())
     config.pluginmanager.register(Coroutines())
     config.pluginmanager.register(LongestFirst())
+    config.pluginmanager.register(LightReports())
     config.pluginmanager.register(Spared())
     stretch_timeout(config)
     note_selection(config)
