@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
 from tests.kit.coroutines import Coroutines
+from tests.kit.examples import leave_constants_out
 from tests.kit.garbage import Spared
 from tests.kit.light_reports import LightReports
 from tests.kit.marks import note_selection
@@ -41,6 +42,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(LongestFirst())
     config.pluginmanager.register(LightReports())
     config.pluginmanager.register(Spared())
+    if config.getoption("--hypothesis-profile", None) is None:
+        leave_constants_out()
     stretch_timeout(config)
     note_selection(config)
     for each, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
