@@ -12,7 +12,10 @@ from hypothesis import HealthCheck, settings
 from raftlog.base import import_without
 from tests.kit.again import Again, stretch_timeout
 from tests.kit.coroutines import Coroutines
+from tests.kit.examples import leave_constants_out
 from tests.kit.garbage import Spared
+from tests.kit.light_reports import LightReports
+from tests.kit.marks import note_selection
 from tests.kit.order import LongestFirst
 
 import_without("rich", "structlog")
@@ -37,8 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Again())
     config.pluginmanager.register(Coroutines())
     config.pluginmanager.register(LongestFirst())
+    config.pluginmanager.register(LightReports())
     config.pluginmanager.register(Spared())
+    if config.getoption("--hypothesis-profile", None) is None:
+        leave_constants_out()
     stretch_timeout(config)
+    note_selection(config)
     for each, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(each) is signal.SIG_IGN:
             signal.signal(each, default)

@@ -133,7 +133,7 @@ def test_beyond_loopback_the_api_needs_tokens(address: str, tmp_path: Path) -> N
     )
 
 
-def test_beyond_loopback_tokens_need_tls_unless_somebody_says_otherwise(tmp_path: Path) -> None:
+def test_beyond_loopback_tokens_need_tls_by_default(tmp_path: Path) -> None:
     """A token that crosses a network in the clear is everybody's. A client that knows the path says so, and is
     warned.
     """

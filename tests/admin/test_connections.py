@@ -42,7 +42,7 @@ def test_api_speaks_https_with_its_certificate_and_nothing_else(
         assert ready.main() == exits.OK
 
 
-def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
+def test_slow_client_delays_no_other(cluster: AdminCluster) -> None:
     """Half a request is waited for, not with: others are answered meanwhile."""
     host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as slow:
@@ -51,7 +51,7 @@ def test_slow_client_holds_up_nobody(cluster: AdminCluster) -> None:
             assert answer.status == 200
 
 
-def test_health_is_told_while_clients_have_all_places() -> None:
+def test_health_is_answered_while_clients_have_all_places() -> None:
     """The API asks its own brokers: as a node of the cluster, not as one more client. And why they have them all."""
     memory = {"raftlog.memory.max.bytes": str(8 * 2 * CONNECTION_BYTES)}
     with AdminCluster(1, settings=memory) as cluster:

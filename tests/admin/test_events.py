@@ -134,7 +134,7 @@ def told(scenario: Callable[[World], Awaitable[Any]], limits: Limits = CALM) -> 
     asyncio.run(run())
 
 
-def test_metadata_is_told_at_once_and_whenever_it_changes() -> None:
+def test_metadata_is_sent_at_once_and_whenever_it_changes() -> None:
     """As its newest offset, however often it changed meanwhile; with the type that browsers know."""
 
     async def scenario(world: World) -> None:
@@ -171,7 +171,7 @@ def test_stream_goes_on_after_the_last_event_that_its_reader_has() -> None:
     told(scenario)
 
 
-def test_reader_that_comes_from_a_node_with_a_later_clock_is_told_all_samples() -> None:
+def test_reader_that_comes_from_a_node_with_a_later_clock_gets_all_samples() -> None:
     """A client of a node that set its clock back gets all samples, too."""
 
     async def scenario(world: World) -> None:

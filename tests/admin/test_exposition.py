@@ -173,7 +173,7 @@ async def test_thousands_of_partitions_are_gathered_in_slices() -> None:
     assert SLICE < PARTITIONS
 
 
-async def test_thousands_of_partitions_are_told_in_slices() -> None:
+async def test_thousands_of_partitions_are_exported_in_slices() -> None:
     """No piece has more samples than SLICE_STEPS, plus a few fixed samples; skipped samples count too."""
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
@@ -188,7 +188,7 @@ async def test_thousands_of_partitions_are_told_in_slices() -> None:
     assert told["kafka_server_replicamanager_underreplicatedpartitions"].samples[0].value == PARTITIONS / 2
 
 
-async def test_lag_is_told_where_the_end_is_known() -> None:
+async def test_lag_is_exported_where_the_end_is_known() -> None:
     """A position beyond the end is no lag. The lag of a partition of another broker is not guessed."""
     node = Node()
     found = await scraping.gather(view(node), node, LoopLag())
@@ -259,7 +259,7 @@ async def test_what_clients_pushed_is_text_that_prometheus_reads() -> None:
     }
 
 
-async def test_names_end_as_prometheus_has_it_but_for_those_that_dashboards_query() -> None:
+async def test_names_end_as_prometheus_has_it_except_names_that_dashboards_query() -> None:
     """Counters end in _total. No other metric ends so, or in a suffix of histograms (promtool check metrics)."""
     node = Node()
     scrape = await scraping.gather(view(node), node, LoopLag())
@@ -285,7 +285,7 @@ async def test_names_end_as_prometheus_has_it_but_for_those_that_dashboards_quer
         ("gzip;q=x", False),
     ],
 )
-def test_only_who_asks_for_gzip_gets_it(header: str, taken: bool) -> None:
+def test_only_clients_that_ask_for_gzip_get_it(header: str, taken: bool) -> None:
     """RFC 9110: a weight of zero is a no."""
     assert accepts_gzip(header) == taken
 

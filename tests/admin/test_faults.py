@@ -53,7 +53,7 @@ def test_a_fault_is_injected_listed_felt_and_healed(hurt: Api) -> None:
     assert hurt.ask("DELETE", "/v1/faults/clock-jump").body["active"] == []
 
 
-def test_a_clock_that_jumped_is_told_until_an_operator_accepts_it(hurt: Api) -> None:
+def test_a_clock_that_jumped_is_reported_until_an_operator_accepts_it(hurt: Api) -> None:
     """Deletion by age waits for that, or for the clock to be set back; metrics say how far it jumped."""
     assert hurt.get("/v1/clock").body["jump_ms"] == 0
     hurt.ask("POST", "/v1/faults", {"fault": "clock-jump", "offset_ms": 86_400_000})
@@ -117,7 +117,7 @@ def test_a_node_passes_on_what_is_about_another(pair: AdminCluster) -> None:
     assert first.ask("DELETE", "/v1/faults/slow-disk?node_id=2").body["active"] == []
 
 
-def test_another_node_that_is_not_there_is_told(pair: AdminCluster, sound: Api) -> None:
+def test_another_node_that_does_not_answer_is_an_error(pair: AdminCluster, sound: Api) -> None:
     """An unknown id, a dead node, and a node without the flag, which forwards to no node."""
     first = Api(pair.admin_url(1))
     assert first.get("/v1/faults?node_id=9").status == 404

@@ -125,7 +125,7 @@ def test_generation_is_explained_by_what_came_before_it() -> None:
     assert reason(events, 0) == ""
 
 
-def test_reason_of_a_client_and_of_an_administrator_are_told() -> None:
+def test_reasons_of_a_client_and_of_an_administrator_are_shown() -> None:
     """KIP-800, and the principal of a request."""
     left = GroupEvent("member_left", 0, "m", client_id="c", detail="consumer poll timeout has expired.")
     assert (sentence(left), reason([left], 0)) == (
@@ -249,7 +249,7 @@ def kinds(told: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("consumer", ["classic", "consumer"], indirect=True)
-def test_every_node_tells_who_joined_and_why_the_coordinator_moved(
+def test_every_node_reports_the_joins_and_why_the_coordinator_moved(
     cluster: AdminCluster, consumer: Consumer, request: pytest.FixtureRequest
 ) -> None:
     """All nodes report joins and assignments alike. After the coordinator is killed, the next reports the reason."""
@@ -288,7 +288,7 @@ def test_every_node_tells_who_joined_and_why_the_coordinator_moved(
     cluster.wait_until(lambda: api_of(cluster, victim).get("/v1/ready").status == 200, "it is back")
 
 
-def test_group_that_nobody_knows_has_no_why(cluster: AdminCluster) -> None:
+def test_unknown_group_has_no_why(cluster: AdminCluster) -> None:
     """404 from each node."""
     for each in sorted(cluster.running_ids()):
         assert story(api_of(cluster, each), "nobody")["status"] == 404

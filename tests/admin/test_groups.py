@@ -86,7 +86,7 @@ def call(brokers: Brokers, **path: Any) -> Call:
     return Call(view, asker, "http://h", names, Page(), nothing, nothing, "id", Limits(), NOBODY)
 
 
-def test_lag_that_nobody_tells_is_counted_and_not_taken_for_none() -> None:
+def test_unknown_lag_is_counted_and_not_taken_for_none() -> None:
     """A sum that silently leaves a partition out looks like good news. A deleted topic is no lag at all."""
     asked = call(Brokers([("t", 0), ("t", 1), ("gone", 0)]))
     summary = asyncio.run(get_lag_summary(asked))
@@ -96,7 +96,7 @@ def test_lag_that_nobody_tells_is_counted_and_not_taken_for_none() -> None:
     assert (only.partition_id, only.lag, only.consumer_id) == (0, 6, "m")
 
 
-def test_partitions_that_nobody_committed_are_counted_beside_the_lag() -> None:
+def test_uncommitted_partitions_are_counted_beside_the_lag() -> None:
     """The partitions are unread, or a member reads them and has committed no offset: the sum leaves them out."""
     assert asyncio.run(get_lag_summary(call(Brokers([("t", 0)])))).uncommitted_partitions == 1
     both = asyncio.run(get_lag_summary(call(Brokers([("t", 0), ("t", 1), ("gone", 0)]))))
@@ -155,7 +155,7 @@ class ConsumerBrokers(Brokers):
         return Answer(groups=(group,))
 
 
-def test_consumer_groups_are_told_as_classic_ones_are() -> None:
+def test_consumer_groups_are_reported_like_classic_groups() -> None:
     """Of KIP-848, described by an API of their own: state, assignor, members, what they read and how far."""
     brokers = ConsumerBrokers([("t", 0)])
     found = asyncio.run(get_group(call(brokers)))

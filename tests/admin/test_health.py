@@ -67,7 +67,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("state", get_args(State))
-def test_several_brokers_are_told_of_in_the_plural(state: State) -> None:
+def test_several_brokers_are_reported_in_the_plural(state: State) -> None:
     """Verbs and pronouns with them."""
     one, several = (
         next((each.message for each in _of_brokers(BrokerHealth(id, state, []) for id in ids)), "")
@@ -148,7 +148,7 @@ def test_directories_without_room_are_named() -> None:
     assert reason.brokers == [7] and "no room in /data/1, /data/2" in reason.message
 
 
-def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -> None:
+def test_every_node_reports_a_whole_cluster_as_green(cluster: AdminCluster) -> None:
     """All agree on the controller and on the brokers in service."""
     create(cluster, "whole")
     told = [api_of(cluster, each).get("/v1/health").body for each in (1, 2, 3)]
@@ -159,7 +159,7 @@ def test_every_node_tells_that_a_whole_cluster_is_green(cluster: AdminCluster) -
     assert [each["state"] for each in told[0]["brokers"]] == ["in_service"] * 3
 
 
-def test_quorum_is_told_with_its_lag_by_every_node(cluster: AdminCluster) -> None:
+def test_every_node_reports_the_quorum_with_its_lag(cluster: AdminCluster) -> None:
     """Each node reports the leader's state of the quorum."""
     told = [api_of(cluster, each).get("/v1/quorum").body for each in (1, 2, 3)]
     assert len({decode_uuid(each["directory_id"]) for each in told[0]["voters"]}) == 3
@@ -171,7 +171,7 @@ def test_quorum_is_told_with_its_lag_by_every_node(cluster: AdminCluster) -> Non
         assert all(voter["port"] for voter in each["voters"])
 
 
-def test_health_says_who_is_down_and_what_that_costs_until_it_is_back(cluster: AdminCluster) -> None:
+def test_health_names_the_broker_that_is_down_and_the_effects_until_it_is_back(cluster: AdminCluster) -> None:
     """Yellow: everything is served. Red: acks=all is refused where two of three replicas are not enough."""
     create(cluster, "careful", configs=[{"name": "min.insync.replicas", "value": "3"}])
     controller = cluster.controller_id()

@@ -205,7 +205,7 @@ def test_a_token_that_is_no_jwt_means_what_it_did(door: Door) -> None:
     assert door.refused()["unknown_token"] == before + 1
 
 
-def test_the_audit_log_tells_a_login_once_for_each_token(door: Door) -> None:
+def test_the_audit_log_has_one_login_for_each_token(door: Door) -> None:
     """However often it is sent: a monitor asks every few seconds."""
     for token in (door.provider.token("carol"), door.provider.token("carol", jti="another")):
         assert {door.principal(token) for _ in range(3)} == {"User:carol"}

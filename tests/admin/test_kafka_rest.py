@@ -240,7 +240,7 @@ def test_a_timestamp_is_a_text_or_milliseconds(api: Api, node: Api) -> None:
     assert [each["timestamp"] for each in read["records"]] == [1767225600123, 1767225600000, 1767225600000]
 
 
-def test_batch_tells_by_id_what_was_written(api: Api) -> None:
+def test_batch_reports_by_id_what_was_written(api: Api) -> None:
     """207, with successes and failures."""
     create(api, "batch", partitions_count=1)
     entries = [{"id": "a", "value": {"data": 1}}, {"id": "b", "partition_id": 5}]
@@ -321,7 +321,7 @@ def test_partition_moves_and_its_move_is_shown_until_it_is_done(api: Api) -> Non
     assert (results.status, [each["error_code"] for each in results.body["data"]]) == (207, [0, 3])
 
 
-def test_election_tells_of_each_partition_and_an_unclean_one_wants_consent(api: Api, node: Api) -> None:
+def test_election_reports_each_partition_and_an_unclean_election_needs_consent(api: Api, node: Api) -> None:
     """ElectLeaders by HTTP; records are not lost by a default."""
     create(api, "elected", replicas_assignments=[{"partition_id": 0, "broker_ids": [2, 1]}])
     connections = [{"topic_name": "elected", "partition_id": 0}, {"topic_name": "elected", "partition_id": 8}]

@@ -115,7 +115,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "ROUTES", (*server.ROUTES, *more))
 
 
-def test_crowd_of_idle_connections_is_bounded_and_shuts_nobody_out() -> None:
+def test_crowd_of_idle_connections_is_bounded_and_shuts_no_client_out() -> None:
     """Each takes a file that a log may need; the sweep comes too late for a flood."""
 
     async def scenario(api: AdminServer) -> None:
@@ -262,7 +262,7 @@ def test_bodies_that_arrive_at_once_are_bounded_together() -> None:
 
 
 @pytest.mark.usefixtures("routes")
-def test_stream_that_stops_is_told_why_and_cut() -> None:
+def test_stalled_stream_gets_the_reason_and_is_cut() -> None:
     """Requests before it are answered; then one line says that the rest did not arrive."""
     limits = Limits(chunk_s=SOON_S, idle_s=SOON_S, sweep_s=SOON_S)
     text = served(lambda api: sent(api, POST % (b"/v1/stream", 99) + b'{"a": 1} {"b"'), limits)
@@ -441,7 +441,7 @@ def test_address_with_wrong_tokens_is_not_listened_to(tmp_path: Path) -> None:
 
 
 @needs_openssl
-def test_silent_connections_keep_nobody_from_https(tmp_path: Path) -> None:
+def test_silent_connections_keep_no_client_from_https(tmp_path: Path) -> None:
     """A connection without a handshake keeps its place until a newer connection needs it."""
     certificate = make_certificate(tmp_path)
 

@@ -88,7 +88,7 @@ def test_the_first_request_is_answered_by_the_api_that_it_brings() -> None:
     told(scenario)
 
 
-def test_samples_begin_though_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_begin_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """And without the API, which takes a quarter of a node's memory."""
     monkeypatch.setattr(listener, "SETTLED_S", 0.0)
     views: list[NodeView] = []
@@ -215,7 +215,7 @@ def test_tokens_are_read_at_the_start(tmp_path: Path) -> None:
     told(scenario, raftlog_admin_tokens_file=str(tmp_path / "tokens"))
 
 
-def test_a_port_that_is_taken_is_told_at_the_start() -> None:
+def test_a_port_that_is_taken_is_reported_at_the_start() -> None:
     """The message names the port and its setting."""
 
     async def scenario(door: AdminListener) -> None:

@@ -98,7 +98,7 @@ def test_sums_over_all_nodes_count_everything_once(cluster: AdminCluster) -> Non
     assert total(cluster, "kafka_server_replicamanager_leadercount") == PARTITIONS
 
 
-def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluster) -> None:
+def test_a_node_exports_its_requests_disks_quorum_and_process(cluster: AdminCluster) -> None:
     """raftlog's own family: counts grow with what was done, latencies and syncs have buckets."""
     found = scrape(cluster, 1)
     assert found["raftlog_requests"][("Produce",)] >= 1
@@ -121,7 +121,7 @@ def test_a_node_tells_its_requests_disks_quorum_and_process(cluster: AdminCluste
     assert found["process_resident_memory_bytes"][()] > 10_000_000
 
 
-def test_a_node_tells_what_others_make_it_hold(cluster: AdminCluster) -> None:
+def test_a_node_exports_what_others_make_it_hold(cluster: AdminCluster) -> None:
     """The memory budget by purpose, and the connected clients."""
     found = scrape(cluster, 1)
     accounts = {
@@ -155,7 +155,7 @@ def test_one_family_of_names_may_be_asked_for(cluster: AdminCluster) -> None:
     assert not [each for each in compatible if each.startswith("raftlog_")]
 
 
-def test_a_scrape_is_compressed_for_who_takes_gzip(cluster: AdminCluster) -> None:
+def test_a_scrape_is_compressed_for_clients_that_take_gzip(cluster: AdminCluster) -> None:
     """Prometheus does. The text is the same, but for numbers that grew meanwhile, and a tenth of the size."""
     host, _, port = cluster.admin_url(1).removeprefix("http://").rpartition(":")
     sizes = {}
@@ -186,7 +186,7 @@ def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: Ad
         assert {line.split()[0] for line in said} <= NAMES_OF_OTHERS, said
 
 
-def test_what_groups_take_in_memory_is_told(cluster: AdminCluster) -> None:
+def test_the_memory_of_groups_is_exported(cluster: AdminCluster) -> None:
     """By the node that coordinates them. The last test here: it brings about a topic more."""
     assert total(cluster, "raftlog_group_memory_bytes") == 0
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "told"})

@@ -82,7 +82,7 @@ def plain(expression: str) -> str:
 
 
 @pytest.mark.clients
-def test_every_metric_that_is_asked_for_is_told(cluster, dashboard, alerts):
+def test_every_metric_that_is_queried_is_exported(cluster, dashboard, alerts):
     """A renamed metric would leave a panel empty, and an alert silent."""
     told = set()
     for node_id in cluster.nodes:

@@ -204,7 +204,7 @@ async def test_the_restart_of_an_unknown_node_is_not_judged() -> None:
     assert raised.value.status == 404
 
 
-async def test_all_who_ask_at_once_get_one_judgement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_requests_share_one_judgement(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anyone may ask as often as they like. Another broker or margin is another question, and old answers go."""
     node = view(image_of(PartitionState(ALL, ALL, 1)))
     found = await asyncio.gather(*(judged(node, 1) for _ in range(20)))
@@ -277,7 +277,7 @@ async def test_names_of_partitions_are_for_callers_with_a_right() -> None:
     assert counted == {"under_min_isr": (1, []), "leads": (1, [])}
 
 
-async def test_a_node_that_has_not_caught_up_is_unready_for_those_who_ask_for_that() -> None:
+async def test_a_node_that_has_not_caught_up_is_unready_on_request() -> None:
     """A rollout waits for it; clients of a node that copies yet need not."""
     node = view(image_of(PartitionState(ALL, (2, 3), 2)))
     usual: Any = SimpleNamespace(node=node, query=WhichReadiness())

@@ -132,7 +132,7 @@ async def test_partitions_are_counted_by_what_changed(world: World) -> None:
         )
 
 
-async def test_sample_of_a_node_that_nobody_asks_costs_the_same_however_large_the_cluster(
+async def test_sample_of_an_idle_node_costs_the_same_however_large_the_cluster(
     world: World,
 ) -> None:
     """In Python calls: neither partitions nor groups are walked while they do not change."""
@@ -180,7 +180,7 @@ async def test_clock_that_was_set_back_begins_the_samples_anew(world: World) -> 
     assert [each.at_ms for each in world.samples.asked(-(2**53))] == [int(world.now * 1000) - 3_600_000]
 
 
-async def test_lag_that_nobody_can_tell_is_null(world: World) -> None:
+async def test_unknown_lag_is_null(world: World) -> None:
     """While the groups are away, and where there are too many offsets to add up."""
     world.samples.asked(0)
     await world.take()

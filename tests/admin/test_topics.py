@@ -43,7 +43,7 @@ def test_list_has_a_line_for_each_topic(node: Api, topic: str) -> None:
     }
 
 
-def test_grid_tells_where_replicas_are_and_measures_when_asked(node: Api, topic: str) -> None:
+def test_grid_shows_where_replicas_are_and_measures_on_request(node: Api, topic: str) -> None:
     """Without `measure` no broker is asked."""
     plain = node.get(f"/v1/topics/{topic}/replicas").body
     assert (plain["partitions"], [each["partition_id"] for each in plain["data"]]) == (2, [0, 1])
@@ -81,7 +81,7 @@ def test_trimming_deletes_records_below_an_offset(node: Api, topic: str) -> None
     assert node.ask("POST", at, {"before_offset": -2}).status == 422
 
 
-def test_caller_is_told_what_it_may_do(node: Api) -> None:
+def test_response_has_the_rights_of_the_caller(node: Api) -> None:
     """Everything, where there are no rules; of a topic only when asked."""
     me = node.get("/v1/whoami").body
     assert (me["role"], me["changes"], me["topic"], me["faults_enabled"]) == ("operator", True, None, False)
@@ -89,7 +89,7 @@ def test_caller_is_told_what_it_may_do(node: Api) -> None:
     assert "DELETE" in node.get("/v1/whoami?topic=orders&group=g").body["topic"]
 
 
-def test_stream_of_events_tells_that_the_metadata_has_changed(node: Api, api: Api) -> None:
+def test_stream_of_events_reports_changed_metadata(node: Api, api: Api) -> None:
     """On a node that did not decide the change, and no later than the change is seen there."""
     connection = http.client.HTTPConnection(node.host, node.port, timeout=PATIENCE_S)
     name = f"new-{uuid.uuid4().hex[:8]}"
@@ -112,7 +112,7 @@ def next_offset(stream: http.client.HTTPResponse) -> int:
     raise AssertionError("the stream has ended")
 
 
-def test_samples_are_told_from_a_time_on(node: Api) -> None:
+def test_samples_are_returned_from_a_time_on(node: Api) -> None:
     """A node keeps them from its start; the lag comes a few seconds after the first question."""
     until(lambda: any(each["lag"] is not None for each in node.get("/v1/samples").body["samples"]), "a lag")
     found = node.get("/v1/samples").body

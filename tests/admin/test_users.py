@@ -179,7 +179,7 @@ def test_script_that_asks_gets_no_form_of_the_browser(doors: Doors) -> None:
     assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
 
 
-def test_caller_is_told_what_rules_let_it_do(doors: Doors) -> None:
+def test_caller_sees_the_rights_that_acls_give_it(doors: Doors) -> None:
     """Its rights on the requested topic, whether or not the topic exists. A reader's token may not change it."""
     doors.allow("DESCRIBE", "TOPIC", "orders")
     try:
@@ -322,7 +322,7 @@ def test_rules_are_created_listed_and_deleted_as_in_rest_v3(doors: Doors) -> Non
     assert len(doors.take_back("bob")) == 2
 
 
-def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> None:
+def test_audit_has_denials_and_failed_logins_without_secrets(doors: Doors) -> None:
     """Lines have the user, the request and the address; /metrics counts them."""
     doors.ask("GET", "/v3/clusters", user=("alice", "a wrong guess"))
     doors.ask("DELETE", f"{doors.at}/topics/orders", user=("carol", "singing"))
@@ -343,7 +343,7 @@ def test_audit_tells_denials_and_failed_logins_without_secrets(doors: Doors) -> 
     assert 'raftlog_denials_total{door="http",operation="delete_topic"}' in metrics
 
 
-def test_history_says_who_asked(doors: Doors) -> None:
+def test_history_has_the_principal(doors: Doors) -> None:
     """The principal of the caller travels with the request to the controller."""
     why = doors.as_root("GET", "/v1/topics/orders/partitions/0/why").body
     assert any("User:root created the topic" in each["because"] for each in why["events"])

@@ -75,7 +75,7 @@ def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -
     cluster.restart(victim)
 
 
-def test_a_fenced_broker_is_told_with_its_cause_and_its_return(cluster: AdminCluster) -> None:
+def test_a_fencing_has_its_cause_and_its_end(cluster: AdminCluster) -> None:
     """Fenced, because its port refused; started anew; in service, because it caught up."""
     victim = follower_of_quorum(cluster)
     asked = api_of(cluster, next(iter(cluster.running_ids() - {victim})))
@@ -107,7 +107,7 @@ def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster
     assert why(node)["complete"]
 
 
-def test_a_controlled_shutdown_is_told_as_what_it_is(cluster: AdminCluster) -> None:
+def test_a_controlled_shutdown_is_reported_as_what_it_is(cluster: AdminCluster) -> None:
     """A broker that was asked to stop was not taken for dead."""
     cluster.wait_until(lambda: len(why(api_of(cluster, 1))["isr"]) == 3, "the ISR is whole")
     victim = follower_of_quorum(cluster)
@@ -129,7 +129,7 @@ def test_explaining_a_resource_that_does_not_exist_is_404(cluster: AdminCluster)
     assert asked.get("/v1/brokers/99/why").status == 404
 
 
-def test_broker_that_left_the_isr_later_than_it_was_fenced_is_told_with_its_fencing() -> None:
+def test_broker_that_left_the_isr_later_than_it_was_fenced_has_its_fencing_as_the_cause() -> None:
     """While another broker was in doubt, the controller waited; that broker's return is half of the reason."""
     told = HistorySetup(History())
     told.begin()

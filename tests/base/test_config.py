@@ -145,7 +145,7 @@ def test_a_fault_says_where_the_setting_was_made():
         load_config({}, environment={"RAFTLOG_NUM_PARTITIONS": "x"})
 
 
-def test_several_bootstrap_servers_without_voters_are_told_what_to_add():
+def test_several_bootstrap_servers_without_voters_get_the_advice_what_to_add():
     """raftlog's quorum needs ids; Kafka 4 files name addresses only."""
     rule = faults_of({"node.id": "1", "controller.quorum.bootstrap.servers": "a:9093,b:9093"})[
         "controller.quorum.voters"
@@ -219,7 +219,7 @@ def test_an_even_number_of_voters_is_warned_about(voters, warned):
         ("PLAINTEXT://:9092", "PLAINTEXT://host:0", "port 0"),
     ],
 )
-def test_an_address_that_nobody_can_reach_is_warned_about(listener, advertised, reason):
+def test_an_unreachable_address_is_warned_about(listener, advertised, reason):
     """Advertising a wrong address is the commonest mistake with Kafka."""
     config = load_config({"listeners": f"{listener},CONTROLLER://:9093", "advertised.listeners": advertised})
     assert reason in str(warnings_of(config)["advertised_listener_unreachable"]["reason"])
@@ -240,7 +240,7 @@ def test_reachable_addresses_are_not_warned_about():
         assert "advertised_listener_unreachable" not in warnings_of(config)
 
 
-def test_a_listener_that_is_not_advertised_is_not_told_to_clients():
+def test_a_listener_that_is_not_advertised_is_hidden_from_clients():
     """Kafka: advertised.listeners, when set, is the whole list."""
     config = load_config(
         {

@@ -221,7 +221,7 @@ def test_a_setting_without_effect_is_shown_where_it_was_set_and_nowhere_else():
         "listener.name.external.ssl.client.auth",
     ],
 )
-def test_a_node_that_is_told_to_be_closed_does_not_start_open(name: str):
+def test_a_node_that_must_be_closed_does_not_start_open(name: str):
     """By rule, not by a list of names: what begins so is about security, and raftlog cannot carry it out."""
     rule = rule_of(name, "anything")
     assert rule is not None and "security" in rule
@@ -363,9 +363,7 @@ def test_no_password_of_a_listener_is_shown():
         ),
     ],
 )
-def test_a_login_that_nobody_could_make_keeps_a_node_from_starting(
-    changes: dict[str, str], name: str, says: str
-):
+def test_an_impossible_login_keeps_a_node_from_starting(changes: dict[str, str], name: str, says: str):
     """A mistake is reported by the setting's name, and without any password."""
     with pytest.raises(ConfigFaults) as refused:
         load_config(SASL_NODE | changes)

@@ -150,7 +150,7 @@ def test_the_jaas_line_says_which_authority_the_providers_certificate_is_of() ->
         ),
     ],
 )
-def test_a_node_that_cannot_tell_good_tokens_does_not_start(
+def test_a_node_that_cannot_verify_tokens_does_not_start(
     settings: dict[str, str], blamed: str, says: str
 ) -> None:
     """The fault names the setting, and what to write; a JAAS line is never repeated."""
@@ -159,7 +159,7 @@ def test_a_node_that_cannot_tell_good_tokens_does_not_start(
     assert "hush" not in str(faults)
 
 
-def test_settings_of_tokens_that_nobody_takes_are_refused() -> None:
+def test_settings_of_tokens_without_a_listener_for_them_are_refused() -> None:
     """A setting about security that would have no effect: the operator meant something by it."""
     assert "no listener offers OAUTHBEARER" in faults_of(FILE)["sasl.oauthbearer.jwks.endpoint.url"]
     assert not faults_of({"sasl.oauthbearer.scope.claim.name": "scope"})

@@ -70,7 +70,7 @@ def test_the_shipped_samples_of_a_single_node_are_taken_unchanged(text: str, rol
     assert "num.network.threads" in str(ignored.fields) and "log.dirs" not in str(ignored.fields)
 
 
-def test_the_shipped_sample_of_a_broker_is_told_what_to_add() -> None:
+def test_the_shipped_sample_of_a_broker_gets_the_advice_what_to_add() -> None:
     """It is for two nodes, and raftlog must know the voters' ids; with them it starts."""
     with pytest.raises(ConfigFaults) as refused:
         load_config(parse_file(BROKER, name="broker.properties"))

@@ -53,7 +53,7 @@ async def test_threads_are_started_when_needed_and_no_more_than_allowed() -> Non
     assert len(ran_in) <= 2
 
 
-async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
+async def test_a_cancelled_call_still_runs_without_a_result() -> None:
     """A write that was begun must not be half done."""
     offload, release, ended = ThreadOffload(1), threading.Event(), threading.Event()
 
@@ -68,7 +68,7 @@ async def test_a_cancelled_call_still_runs_but_nobody_hears_of_it() -> None:
     assert ended.is_set() and future.cancelled()
 
 
-async def test_a_drain_waits_for_every_call_and_for_those_who_hear_of_it() -> None:
+async def test_a_drain_waits_for_every_call_and_its_callbacks() -> None:
     """A file that is closed once its sync has ended is closed before the loop is."""
     offload, release, heard = ThreadOffload(2), threading.Event(), list[int]()
     for number in range(4):

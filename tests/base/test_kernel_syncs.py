@@ -51,7 +51,7 @@ async def test_a_sync_ends_on_the_loop_though_its_file_was_closed(tmp_path: Path
 
 
 @pytest.mark.usefixtures("needs_aio")
-async def test_many_syncs_end_and_those_beyond_the_limit_are_refused(tmp_path: Path) -> None:
+async def test_many_syncs_end_and_syncs_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     """Each that was taken has one end; a caller syncs the others itself."""
     syncs, path = KernelSyncs(), str(tmp_path / "file")
     fd = os.open(path, os.O_RDWR | os.O_CREAT)

@@ -116,7 +116,7 @@ def test_a_flood_of_one_event_is_a_few_lines_and_a_count():
     assert lines[-1]["left_out"] == 1_000 - LIMITED_LINES
 
 
-def test_the_end_of_a_flood_is_told_too():
+def test_the_end_of_a_flood_is_logged_too():
     """A flush says what no further line of that event will say, once."""
     clock = Clock()
     with structlog.testing.capture_logs() as lines:
@@ -132,7 +132,7 @@ def test_the_end_of_a_flood_is_told_too():
     ]
 
 
-def test_failures_of_different_work_are_told_apart():
+def test_failures_of_different_work_are_distinguished():
     """The traceback of a second bug is not left out because of a flood of the first."""
     with structlog.testing.capture_logs() as lines:
         limited = LimitedLog(get_logger(), Clock())

@@ -206,7 +206,7 @@ def test_clocks_that_were_all_wrong_and_are_right_again_are_believed() -> None:
     assert clocks.start(0, others=TWO_AGREE).judged_off_ms() == 0
 
 
-def test_a_clock_that_nobody_confirms_leaves_the_time_on_the_disk_and_the_uptime() -> None:
+def test_an_unconfirmed_clock_leaves_the_time_on_the_disk_and_the_uptime() -> None:
     """A controller without a broker stays so until it becomes active; its next start must not be in doubt."""
     clocks = Clocks(off_ms=LEAP_MS)
     clocks.ages.resume(clocks.true_ms(), most_ms=LEAP_MS)

@@ -46,7 +46,7 @@ CREATE_ACLS = Row(ApiKey.CREATE_ACLS, 3, ((ALTER, CLUSTER),), _acl)
 
 
 @pytest.mark.parametrize("row", CHANGING.values(), ids=CHANGING.keys())
-async def test_change_that_fails_is_told_with_who_and_what(row: Row) -> None:
+async def test_failed_change_is_logged_with_principal_and_resource(row: Row) -> None:
     """Without a controller the change fails."""
     broker = GuardedBroker(*(allow(*need) for need in row.needs))
     with capture_logs() as logs:
@@ -57,7 +57,7 @@ async def test_change_that_fails_is_told_with_who_and_what(row: Row) -> None:
     assert line["failed"]
 
 
-async def test_new_rule_is_told_as_it_is_written() -> None:
+async def test_new_acl_is_logged_as_it_is_written() -> None:
     """With its outcome; the controller gets the principal."""
     broker = GuardedBroker(allow(ALTER, CLUSTER))
 
@@ -96,7 +96,7 @@ def _requests(row: Row) -> Any:
     return request_builders(row.api_key, row.version)
 
 
-def test_deletion_tells_the_rules_that_went() -> None:
+def test_deletion_logs_the_deleted_acls() -> None:
     """The filter alone would not say."""
     make = response_builders(ApiKey.DELETE_ACLS, 3)
     gone = make.DeleteAclsMatchingAcl(
@@ -117,7 +117,7 @@ def test_deletion_tells_the_rules_that_went() -> None:
     assert list(change.outcomes(None, answer)) == [("DENY User:bob READ from * on TOPIC PREFIXED orders", 0)]
 
 
-def test_names_and_lines_are_bounded_for_each_who_causes_them() -> None:
+def test_names_and_lines_are_bounded_for_each_client() -> None:
     """A client that causes thousands hides neither the others' lines nor the number of its own."""
     clock = Clock()
     with capture_logs() as logs:

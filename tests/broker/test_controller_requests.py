@@ -81,7 +81,7 @@ async def test_parts_beyond_the_limit_of_a_request_are_refused(cluster: HandlerS
     assert isinstance(alone[1], TopicResults)
 
 
-async def test_parts_that_come_up_too_late_are_told_so(cluster: HandlerSetup) -> None:
+async def test_parts_that_come_up_too_late_get_an_error(cluster: HandlerSetup) -> None:
     """REQUEST_TIMED_OUT: the client does not wait for them any longer."""
     loop = asyncio.get_running_loop()
     now = 0.0

@@ -52,7 +52,7 @@ def cut() -> Cut:
     return cut
 
 
-def test_a_broker_that_nobody_answers_knows_that_it_is_cut_off_when_its_session_ends(cut: Cut) -> None:
+def test_a_broker_without_answers_knows_that_it_is_cut_off_when_its_session_ends(cut: Cut) -> None:
     """Not before broker.session.timeout.ms since the last heartbeat that was answered was sent."""
     assert cut.silent_after(SESSION_S - 0.1) == NOBODY
     assert cut.silent_after(0.2) == {2, 3}

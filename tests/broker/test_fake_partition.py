@@ -58,7 +58,7 @@ async def test_offsets_follow_each_other(stand: Stand) -> None:
     assert (stand.partition.log_end_offset, stand.partition.high_watermark) == (5, 0)
 
 
-async def test_a_producer_is_told_when_its_batch_is_committed(stand: Stand) -> None:
+async def test_a_producer_is_notified_when_its_batch_is_committed(stand: Stand) -> None:
     """At once if it is already, once, and without an error."""
     late, early = RecordingWaiter(), RecordingWaiter()
     _, end_offset = append(stand)

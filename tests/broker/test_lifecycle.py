@@ -234,7 +234,7 @@ def test_a_broker_asks_for_leave_until_it_may_go() -> None:
     run_scenario(scenario)
 
 
-def test_leave_is_waited_for_only_so_long_and_only_by_who_is_registered() -> None:
+def test_only_a_registered_broker_waits_for_leave_and_only_so_long() -> None:
     """Without a controller a node stops all the same."""
 
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:

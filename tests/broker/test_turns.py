@@ -182,7 +182,7 @@ async def test_parts_of_a_request_are_answered_in_their_order_and_in_turns() -> 
         assert turns >= 1_000 * size // at_once - 1
 
 
-async def test_steps_are_run_to_their_end_or_until_nobody_waits_for_it() -> None:
+async def test_steps_are_run_to_their_end_or_until_no_caller_waits() -> None:
     """With a turn of the loop after every so many of them."""
     done: list[int] = []
 

@@ -16,7 +16,7 @@ def chronicle() -> Chronicle:
     return Chronicle(lambda: float(next(seconds)))
 
 
-def test_a_failure_is_told_by_the_partition_and_the_offset_that_it_names() -> None:
+def test_a_failure_is_explained_by_the_partition_and_the_offset_that_it_names() -> None:
     """Both forms in which partitions are named; t-11 is not t-1."""
     scenario = chronicle()
     scenario.note("node1", "appended", "", where=HERE, offsets=(0, 5))
@@ -29,7 +29,7 @@ def test_a_failure_is_told_by_the_partition_and_the_offset_that_it_names() -> No
         assert told == [("node1", "appended"), ("node2", "high watermark"), ("node1", "role")]
 
 
-def test_a_failure_without_a_partition_is_told_by_leaders_and_faults() -> None:
+def test_a_failure_without_a_partition_is_explained_by_leaders_and_faults() -> None:
     """Of all topics but raftlog's own; the partition stands before each line."""
     scenario = chronicle()
     scenario.note("node1", "appended", "", where=HERE, offsets=(0, 5))

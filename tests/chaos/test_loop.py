@@ -451,7 +451,7 @@ def test_the_environment_belongs_to_its_host() -> None:
     simulate(program)
 
 
-def test_an_error_nobody_caught_fails_the_simulation_and_names_the_seed() -> None:
+def test_an_uncaught_error_fails_the_simulation_and_names_the_seed() -> None:
     """A callback that raises is a finding, and so is a failed task that was never awaited."""
     kept: list[object] = []
 

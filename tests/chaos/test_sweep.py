@@ -38,7 +38,7 @@ def test_a_failure_has_its_replay_and_its_events() -> None:
     assert [(each.node, each.text) for each in outcome.events] == [("node1", "crashed")]
 
 
-def test_a_sweep_stops_at_a_failure_unless_told_to_go_on() -> None:
+def test_a_sweep_stops_at_a_failure_by_default() -> None:
     """A developer wants one failure at a time; a nightly run wants them all."""
     assert [outcome.tale.seed for outcome in Sweep(tales(2, 9))] == [2, 3]
     sweep = Sweep(tales(2, 9), keep_going=True)

@@ -50,7 +50,7 @@ def test_a_partition_is_described_with_its_bytes_on_each_broker(raftlog: Command
     )
 
 
-def test_an_election_that_nobody_needs_is_no_failure(raftlog: CommandLine, ten: str) -> None:
+def test_a_needless_election_is_no_failure(raftlog: CommandLine, ten: str) -> None:
     """Every partition is led by its first replica already."""
     ran = raftlog("partition", "elect", f"{ten}:0,1")
     assert (ran.returncode, ran.stdout) == (
@@ -140,7 +140,7 @@ def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> Non
     assert raftlog("broker", "describe", "9").stderr == "raftlog: there is no broker 9, but 1, 2, 3\n"
 
 
-def test_the_quorum_tells_its_leader_and_how_far_each_voter_is(raftlog: CommandLine) -> None:
+def test_the_quorum_shows_its_leader_and_how_far_each_voter_is(raftlog: CommandLine) -> None:
     """kafka-metadata-quorum describe --status, --replication."""
     status = json.loads(raftlog("quorum", "status", "-J").stdout)
     assert status["leader"] in (1, 2, 3) and status["voters"] == [1, 2, 3] and status["observers"] == []

@@ -83,7 +83,7 @@ def test_the_last_words_of_a_node_are_its_error():
 
 
 @pytest.mark.nightly
-def test_a_run_of_the_fuzzer_tells_its_figures(tmp_path: Path):
+def test_a_run_of_the_fuzzer_prints_its_figures(tmp_path: Path):
     """As JSON; its findings are kept as files. .ci/run runs it, too."""
     options = ("--frames", "400", "--seed", "3", "--jobs", "1", "--json", "--out", str(tmp_path))
     code, out, _ = invoke("fuzz", *options)

@@ -315,7 +315,7 @@ def test_a_manifest_names_each_file_once_and_no_negative_size(copy):
 
 
 @pytest.mark.parametrize("what", ["folder", "file", "gone", "fifo"])
-def test_what_a_backup_cannot_have_is_told_before_anything_is_copied(node, tmp_path, what):
+def test_files_that_a_backup_cannot_have_are_reported_before_any_copy(node, tmp_path, what):
     """A node follows links, so a partition behind a link would be missing in the copy."""
     place = node.folders[1] / "payments-0"
     if what == "fifo":
@@ -328,7 +328,7 @@ def test_what_a_backup_cannot_have_is_told_before_anything_is_copied(node, tmp_p
     assert not (tmp_path / "backup").exists()
 
 
-def test_names_that_are_no_text_are_told_before_anything_is_copied(node, tmp_path):
+def test_names_that_are_no_text_are_reported_before_any_copy(node, tmp_path):
     """The manifest is text; names with line ends are."""
     (node.folders[1] / "a\nb").write_bytes(b"x")
     assert run("backup", "-c", node.config, tmp_path / "first")[0] == 0
@@ -345,7 +345,7 @@ def test_a_folder_that_cannot_be_read_is_no_empty_one(tmp_path):
         backup_files.files_below(tmp_path / "gone")
 
 
-def test_a_disk_that_cannot_read_a_file_is_told_with_the_files_name(tmp_path):
+def test_a_disk_that_cannot_read_a_file_is_reported_with_the_files_name(tmp_path):
     """The system names none. /proc/self/mem fails so at its beginning, which is no memory."""
     broken = Path("/proc/self/mem")
     with pytest.raises(OSError, match=str(broken)):
@@ -366,7 +366,7 @@ def test_two_backups_of_a_node_do_not_belong_together(copy, tmp_path):
     assert (code, "are both of node 1: keep one of them" in complaint) == (1, True)
 
 
-def test_a_broker_that_is_missing_in_a_backup_is_told(tmp_path):
+def test_a_broker_that_is_missing_in_a_backup_is_reported(tmp_path):
     """The metadata knows it; it may have been the last broker in sync."""
     epochs = {1: 3, 2: 4, 3: 5}
     for node_id in (1, 2):
@@ -519,7 +519,7 @@ def test_the_copy_of_a_cluster_of_level_0_keeps_its_id(tmp_path, other):
 
 
 @pytest.mark.parametrize("content", ["garbage", '{"version":0}', "[]", '{"brokerEpoch":"x"}'])
-def test_a_damaged_marker_of_the_clean_stop_is_told(node, tmp_path, content):
+def test_a_damaged_marker_of_the_clean_stop_is_reported(node, tmp_path, content):
     """The message says whether the node ran again since; no backup is written."""
     (node.folders[1] / ".kafka_cleanshutdown").write_text(content)
     code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
@@ -528,7 +528,7 @@ def test_a_damaged_marker_of_the_clean_stop_is_told(node, tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["meta.properties", f"{METADATA_FOLDER}/{NAME}"])
-def test_a_damaged_folder_is_told_before_anything_is_copied(node, tmp_path, name):
+def test_a_damaged_folder_is_reported_before_any_copy(node, tmp_path, name):
     """Otherwise an unfinished backup would stay behind."""
     (node.folders[0] / name).write_bytes(b"\xff\xfe")
     code, complaint = run("backup", "-c", node.config, tmp_path / "backup")
@@ -536,7 +536,7 @@ def test_a_damaged_folder_is_told_before_anything_is_copied(node, tmp_path, name
     assert not (tmp_path / "backup").exists()
 
 
-def test_a_full_disk_is_told_with_the_file_and_what_to_do(node, tmp_path, copy, other, monkeypatch):
+def test_a_full_disk_is_reported_with_the_file_and_what_to_do(node, tmp_path, copy, other, monkeypatch):
     """The system names no file; what is unfinished is neither a backup nor a node."""
 
     def refuse(descriptor: int) -> None:

@@ -52,7 +52,7 @@ def test_reasons_name_the_first_partitions(capsys: pytest.CaptureFixture[str]) -
     assert json.loads(capsys.readouterr().out) == {"status": "yellow", "reasons": ["1 partition moves: t-5"]}
 
 
-def test_watching_tells_changes_until_all_is_well(
+def test_watching_prints_changes_until_all_is_well(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A node that does not answer is reported; an unchanged state is not repeated."""

@@ -29,7 +29,7 @@ def forked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("option", "told"), [("only", "produce"), ("systems", "kafka-flush")])
-def test_an_unknown_name_is_an_error_that_tells_all_names(option, told):
+def test_an_unknown_name_is_an_error_that_lists_all_names(option, told):
     """Before anything is started."""
     with pytest.raises(exits.Failure, match=f"no such .*: speed .*{told}") as caught:
         run(CompareOptions(**{option: "speed"}))
@@ -45,7 +45,7 @@ def test_a_run_without_a_figure_of_raftlog_has_failed(tmp_path, capsys):
 
 
 @pytest.mark.skipif(file_system_of(Path("/dev/shm")) != "tmpfs", reason="no file system in memory here")
-def test_data_in_memory_is_told(capsys):
+def test_data_in_memory_is_reported(capsys):
     """Its syncs are free, which favours the system with the most syncs."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         run(CompareOptions(systems="machine", only="gaps", minutes=0.0001, out=Path(folder)))

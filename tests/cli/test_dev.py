@@ -196,7 +196,7 @@ def _printed_settings(said: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_console_is_at_the_address_that_it_tells_and_may_hurt_nodes_if_asked(tmp_path: Path) -> None:
+def test_console_is_at_the_printed_address_and_may_inject_faults_on_request(tmp_path: Path) -> None:
     """A folder that began with --enable-faults keeps them, and another folder cannot add them later."""
     data = tmp_path / "data"
     port = ("--port", str(free_port()))
@@ -217,7 +217,7 @@ def test_console_is_at_the_address_that_it_tells_and_may_hurt_nodes_if_asked(tmp
     assert (refused.returncode, "take another folder" in refused.stderr) == (2, True)
 
 
-def test_ports_that_are_taken_are_replaced_and_told(tmp_path: Path) -> None:
+def test_ports_that_are_taken_are_replaced_and_reported(tmp_path: Path) -> None:
     """Two of them side by side: the second says where it is."""
     held = HeldPorts(1)
     with socket.socket() as taken:
@@ -231,7 +231,7 @@ def test_ports_that_are_taken_are_replaced_and_told(tmp_path: Path) -> None:
     held.release()
 
 
-def test_what_it_tells_to_try_works(tmp_path: Path) -> None:
+def test_the_printed_commands_work(tmp_path: Path) -> None:
     """The three lines are typed as they stand."""
     with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
         lines = [line.strip() for line in running.said.splitlines() if "raftlog " in line]
@@ -264,14 +264,14 @@ def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
         (["--nodes", "10"], "--nodes"),
     ],
 )
-def test_what_no_node_could_start_with_is_told_before_any_does(arguments: list[str], said: str) -> None:
+def test_invalid_settings_are_reported_before_any_node_starts(arguments: list[str], said: str) -> None:
     """One line, not a node's log."""
     code, out, err = invoke("dev", *arguments)
     assert (code, out) == (2, "") and said in err and err.count("\n") == 1
 
 
 @pytest.mark.slow
-def test_nodes_that_do_not_start_are_told_with_their_logs_line_by_line(tmp_path: Path) -> None:
+def test_nodes_that_do_not_start_are_reported_with_their_logs_line_by_line(tmp_path: Path) -> None:
     """A reason is read by a person: no line of it ends in a backslash and an n."""
     (tmp_path / "node-1").mkdir()
     (tmp_path / "node-1" / "data").write_text("no folder")

@@ -311,7 +311,7 @@ def test_a_cluster_over_a_network_needs_a_secret(settings, ports):
     assert worst(check_secret(read(settings, controller_quorum_voters=voters))).level is Level.OK
 
 
-def test_secrets_that_others_may_read_are_told_without_the_secret(tmp_path, settings):
+def test_secrets_that_others_may_read_are_reported_without_the_secret(tmp_path, settings):
     """The file's mode counts only if there is a file."""
     settings["raftlog.cluster.secret"] = SECRET
     _, out = doctor(tmp_path, settings)

@@ -49,7 +49,7 @@ def test_sigterm_is_an_interrupt_and_a_hangup_that_nohup_ignores_stays_ignored()
 
 @pytest.mark.clients
 @pytest.mark.slow
-def test_a_group_knows_what_was_printed_before_sigterm_and_waits_for_nobody(
+def test_a_group_knows_what_was_printed_before_sigterm_and_does_not_wait(
     raftlog: CommandLine, name: str
 ) -> None:
     """`timeout 60 raftlog consume -G ...`: offsets committed, membership given up."""

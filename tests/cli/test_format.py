@@ -98,7 +98,7 @@ def test_a_folder_that_is_formatted_gets_no_users(format_: Format, tmp_path: Pat
     assert not (tmp_path / "metadata" / BOOTSTRAP).exists()
 
 
-def test_several_voters_have_to_be_told_their_clusters_name(format_: Format) -> None:
+def test_several_voters_need_their_clusters_id(format_: Format) -> None:
     """Each would invent a cluster id, and refuse the others."""
     user = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=hush]")
     voters = "1@localhost:9093,2@localhost:9094,3@localhost:9095"

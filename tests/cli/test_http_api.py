@@ -70,7 +70,7 @@ def test_a_broker_is_drained_and_leads_again_when_that_is_undone(
         ("http://localhost:abc", exits.USAGE),
     ],
 )
-def test_draining_where_nobody_answers_is_one_line(url: str, code: int) -> None:
+def test_draining_without_an_answer_is_one_line(url: str, code: int) -> None:
     """An invalid URL is reported earlier."""
     ran = invoke("broker", "drain", "1", "--http", url, "--timeout", "1")
     assert (ran[0], ran[1]) == (code, "") and ran[2].count("\n") == 1 and url in ran[2]

@@ -88,7 +88,7 @@ def test_binary_is_unpacked(letters: str, packed: bytes, printed: bytes) -> None
     ("letters", "packed", "said"),
     [("i", b"abc", "truncated, expected 4 bytes"), ("b$", b"ab", "1 bytes remaining")],
 )
-def test_binary_of_another_shape_is_told(letters: str, packed: bytes, said: str) -> None:
+def test_binary_of_another_shape_is_reported(letters: str, packed: bytes, said: str) -> None:
     """Rather than printed as nonsense."""
     with pytest.raises(Failure, match=said):
         unpack(letters, packed, "value")

@@ -127,7 +127,7 @@ def test_verify_goes_on_after_a_file_that_it_cannot_open(folder):
     assert (code, str(gone) in err) == (8, True)
 
 
-def test_folders_that_are_not_looked_into_are_told(folder, tmp_path_factory):
+def test_skipped_folders_are_reported(folder, tmp_path_factory):
     """A node follows links, so a partition that is silently left out would be called sound."""
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     write(elsewhere, 0, b"x" * 100)
@@ -167,7 +167,7 @@ def test_a_length_that_has_rotted_is_no_torn_end(folder):
     assert (code, f"sound batches follow at position {len(bad)}" in err) == (8, True)
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_told(tmp_path):
+def test_a_file_that_is_truncated_while_it_is_read_is_reported(tmp_path):
     """As a follower does. Of a mapped file, a read behind its end would kill the process."""
     big = [new_record(b"k", bytes(2 << 20), timestamp=7)]
     batches = [build_batch(big, base_offset=offset, leader_epoch=1) for offset in range(3)]

@@ -223,7 +223,7 @@ def test_records_are_lines_that_say_when_and_why(folder):
     assert rows[7]["credential"] == {"iterations": 4096}
 
 
-def test_what_may_not_be_committed_is_told(folder):
+def test_entries_that_may_not_be_committed_are_marked(folder):
     """A voter learns of a commit with the next entry, so the last entries are shown with a note."""
     write(folder, [(b"\x01", 1, 1), *entries(BATCHES)], commit_index=8)
     code, _, err = run(folder)

@@ -64,7 +64,7 @@ def writing(cluster: AdminCluster) -> Iterator[Counter[str]]:
 
     def write() -> None:
         number = 0
-        while not ended.wait(0.01):
+        while not ended.wait(0.04):
             number += 1
             producer.produce(
                 "rides",

@@ -207,7 +207,7 @@ def test_rules_about_tokens_and_users_are_added_listed_and_removed(as_: As) -> N
         ("produce", "-t", "orders"),
     ],
 )
-def test_a_command_without_settings_is_told_that_the_listener_speaks_tls(
+def test_a_command_without_settings_learns_that_the_listener_speaks_tls(
     cluster: SecureCluster, words: tuple[str, ...]
 ) -> None:
     """Not that no broker answers: the next thing to do is to name a file of settings."""
@@ -281,7 +281,7 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
     assert invoke("cluster", "health", *where, *authority, "--user", "admin")[0] == exits.USAGE
 
 
-def test_a_certificate_of_an_unknown_authority_is_told_by_address(
+def test_a_certificate_of_an_unknown_authority_is_reported_by_address(
     as_: As, cluster: SecureCluster, tmp_path: Path
 ) -> None:
     """Instead of OpenSSL's words; the address is the broker's, which may come from an advertised listener."""

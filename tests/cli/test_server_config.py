@@ -45,9 +45,7 @@ def test_every_fault_of_every_layer_is_printed_and_the_exit_code_is_2(tmp_path, 
     assert str(path) in printed
 
 
-def test_a_node_that_is_told_to_be_closed_does_not_start_and_says_which_settings(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_node_that_must_be_closed_does_not_start_and_names_the_settings(tmp_path, capsys, monkeypatch):
     """From a file, the environment and a flag: each is named, with what raftlog lacks."""
     monkeypatch.setenv("RAFTLOG_PRINCIPAL_BUILDER_CLASS", "org.example.Builder")
     path = tmp_path / "server.properties"

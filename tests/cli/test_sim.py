@@ -94,12 +94,12 @@ def test_a_long_sweep_in_which_a_fault_never_struck_fails(monkeypatch: pytest.Mo
     assert "these faults never struck: cut" in result.output
 
 
-def test_a_sweep_that_told_no_seed_is_not_run() -> None:
+def test_a_sweep_without_a_finished_seed_is_not_run() -> None:
     """A budget that is spent before the first seed is no success."""
     assert sim("--seeds", "1..2", "--budget", "0").exit_code == exits.NOT_RUN
 
 
-def test_what_cannot_be_told_is_refused() -> None:
+def test_impossible_sweeps_are_refused() -> None:
     """Exit code 2, as for every usage error."""
     assert CliRunner().invoke(app, ["sim", "--scenario", "nonsense"]).exit_code == 2
     assert sim("--seeds", "9..1").exit_code == 2
@@ -112,7 +112,7 @@ def test_the_stories_are_listed() -> None:
     assert "three          Fail at seed 3." in result.output and "endurance" in result.output
 
 
-def test_a_sweep_that_is_told_to_end_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_sweep_says_how_far_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGTERM ends it as Ctrl-C does: its processes would go on without it."""
 
     async def ends_us(loop: SimLoop, seconds: float) -> Report:

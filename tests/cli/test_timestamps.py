@@ -56,7 +56,7 @@ def test_nonsense_is_refused_with_an_example(text: str) -> None:
         (None, "-"),
     ],
 )
-def test_bytes_are_told_with_a_unit(count: int | None, text: str) -> None:
+def test_bytes_are_printed_with_a_unit(count: int | None, text: str) -> None:
     """Three digits are enough for people."""
     assert in_bytes(count) == text
 

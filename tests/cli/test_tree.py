@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
 
 from raftlog.cli import exits
+from raftlog.cli.app import app
 from raftlog.cli.cluster_command import COMPLETION_S
 from raftlog.cli.commands import COMMANDS
 from raftlog.cli.target import TIMEOUT_S
@@ -120,23 +122,24 @@ sys.stderr.write(",".join(name for name in others if name in sys.modules))
     assert "add-partitions" in ran.stdout and ran.stderr == ""
 
 
+def asked_by_bash(words: str) -> dict[str, str]:
+    """Return the environment in which bash asks for the completions of a line's last word."""
+    position = str(len(words.split()) - 1)
+    return {"_RAFTLOG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": position}
+
+
 def complete(words: str) -> list[str]:
-    """Return bash's completions for a line whose last word is being typed."""
-    environment = {
-        **os.environ,
-        "_RAFTLOG_COMPLETE": "complete_bash",
-        "COMP_WORDS": words,
-        "COMP_CWORD": str(len(words.split()) - 1),
-    }
-    command = [sys.executable, "-m", "raftlog"]
-    ran = run(command, text=True, env=environment)
+    """Return the completions of a line's last word."""
+    ran = CliRunner().invoke(app, env=asked_by_bash(words), prog_name="raftlog", catch_exceptions=False)
     assert ran.stderr == ""
     return ran.stdout.split()
 
 
 def test_commands_are_completed() -> None:
-    """Without asking anybody."""
-    assert complete("raftlog pa") == ["partition"]
+    """Without a request to a cluster; bash starts a process for it."""
+    environment = {**os.environ, **asked_by_bash("raftlog pa")}
+    ran = run([sys.executable, "-m", "raftlog"], text=True, env=environment)
+    assert (ran.stdout.split(), ran.stderr) == (["partition"], "")
     assert complete("raftlog topic al") == ["alter"]
 
 
@@ -163,7 +166,7 @@ def test_a_closed_pipe_ends_it_without_a_traceback(raftlog: CommandLine, name: s
     assert (ran.stdout, ran.stderr) == ("line\n", "")
 
 
-def test_no_colour_and_no_progress_where_nobody_looks(raftlog: CommandLine, name: str, tmp_path) -> None:
+def test_no_colour_and_no_progress_without_a_terminal(raftlog: CommandLine, name: str, tmp_path) -> None:
     """Neither of them belongs into a file."""
     raftlog("topic", "create", name)
     (tmp_path / "lines").write_bytes(b"x\n" * 1000)

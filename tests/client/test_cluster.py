@@ -123,7 +123,7 @@ def test_a_coordinator_that_stops_answering_is_looked_for_again(monkeypatch: pyt
         assert broker.asked == [ApiKey.FIND_COORDINATOR, ApiKey.DESCRIBE_GROUPS] * 2
 
 
-def test_no_server_at_all_is_told_with_the_last_reason() -> None:
+def test_no_server_at_all_is_an_error_with_the_last_reason() -> None:
     """Within the timeout."""
     with (
         Cluster([("127.0.0.1", closed_port())], Dialer(), timeout_s=0.2) as cluster,

@@ -44,7 +44,7 @@ def shown(cluster: AdminCluster) -> list[str]:
         return [line for line in answer.read().decode().splitlines() if line.startswith("kafka_client_")]
 
 
-def test_a_client_hears_nothing_of_client_metrics_while_nobody_asks_for_them(one: AdminCluster) -> None:
+def test_without_a_subscription_a_client_hears_nothing_of_client_metrics(one: AdminCluster) -> None:
     """librdkafka prints a line about subscriptions wherever a broker lists the API for them."""
     said: list[str] = []
 

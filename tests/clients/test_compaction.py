@@ -110,7 +110,7 @@ def test_a_record_without_a_key_is_refused(three: Cluster, topic: str) -> None:
     client.close()
 
 
-def test_a_record_without_a_key_is_told_apart_from_its_neighbours(three: Cluster, topic: str) -> None:
+def test_a_record_without_a_key_is_distinguished_from_its_neighbours(three: Cluster, topic: str) -> None:
     """Of a hundred in a batch ten have no key: those are at fault, the other ninety may come again (KIP-467)."""
     admin = Confluent(three.bootstrap_servers)
     admin.create_topic(topic, 1, 3, **CONFIGS)

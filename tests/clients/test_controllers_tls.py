@@ -196,7 +196,7 @@ def test_a_broker_that_cannot_secure_its_way_to_controllers_does_not_start(secur
     secured.cluster.wait_ready()
 
 
-def test_a_node_that_speaks_no_tls_to_controllers_is_told_what_to_mend(secured: Secured) -> None:
+def test_a_node_that_speaks_no_tls_to_controllers_learns_what_to_mend(secured: Secured) -> None:
     """As after a change of half of the nodes."""
     protocols = "listener.security.protocol.map"
     off = {protocols: "PLAINTEXT:PLAINTEXT,SSL:SSL,CONTROLLER:PLAINTEXT"}

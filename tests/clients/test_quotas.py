@@ -51,7 +51,7 @@ def client_settings(cluster: AdminCluster, client_id: str, events: list[Any]) ->
     }
 
 
-def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(one: AdminCluster) -> None:
+def test_a_producer_sees_that_it_is_throttled_and_loses_no_record(one: AdminCluster) -> None:
     """A producer without a quota is not throttled; how long it takes is not judged here."""
     limit(one, "greedy", f"producer_byte_rate={20 * len(RECORD)}")
     events: list[Any] = []
@@ -88,7 +88,7 @@ def test_a_producer_is_told_that_it_is_throttled_and_loses_nothing(one: AdminClu
     assert not modest_events
 
 
-def test_a_consumer_is_told_that_it_is_throttled_and_reads_all(one: AdminCluster) -> None:
+def test_a_consumer_sees_that_it_is_throttled_and_reads_all(one: AdminCluster) -> None:
     """Fetch responses are empty meanwhile, and no record is skipped or read twice."""
     producer = Producer({"bootstrap.servers": one.bootstrap_servers})
     for number in range(MANY):

@@ -211,7 +211,7 @@ def test_users_and_rules_outlive_the_nodes(closed: ClosedCluster) -> None:
     assert closed.take_back("alice") == 1
 
 
-def test_a_command_without_a_login_is_told_that_the_listener_wants_one(closed: ClosedCluster) -> None:
+def test_a_command_without_a_login_learns_that_the_listener_requires_it(closed: ClosedCluster) -> None:
     """By each of the ways in which commands ask."""
     for words in (("topic", "list"), ("quota", "list"), ("token", "list")):
         ran = CommandLine(closed.bootstrap_servers)(*words)

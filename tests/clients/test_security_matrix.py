@@ -116,7 +116,7 @@ def test_librdkafka_fetches_its_tokens_itself(here: FiveListeners, tmp_path: Pat
         assert errors[0].code() == KafkaError._AUTHENTICATION
 
 
-def test_tokens_that_nobody_signed_are_refused(here: FiveListeners) -> None:
+def test_unsigned_tokens_are_refused(here: FiveListeners) -> None:
     """Tokens that librdkafka makes itself, as Kafka accepts them by default."""
     unsigned = {
         "bootstrap.servers": here.bootstrap("LOGINS"),

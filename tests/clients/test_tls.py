@@ -212,7 +212,7 @@ def test_certificates_of_an_unknown_authority_are_refused_on_both_sides(secured:
     secured.wait_for_reason("tls_handshake_failed", "is not trusted", lambda: refusal(mallory, topic))
 
 
-def test_plaintext_at_tls_and_tls_at_plaintext_are_refused_and_told(secured: Secured, topic: str) -> None:
+def test_plaintext_at_tls_and_tls_at_plaintext_are_refused_and_logged(secured: Secured, topic: str) -> None:
     """The two commonest mistakes, each with a line that says what to mend."""
     plain = secured.client("PLAINTEXT", bootstrap_servers=f"{HOST}:{secured.port('SSL')}")
     to_mend = "set security.protocol to SSL"

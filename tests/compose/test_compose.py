@@ -55,7 +55,7 @@ def during(stream: ComposeProducer, deed: Callable[[], None]) -> None:
 
 
 @pytest.mark.taste
-def test_image_is_small_and_runs_as_nobody_on_a_file_system_it_cannot_write() -> None:
+def test_image_is_small_and_runs_without_rights_on_a_read_only_file_system() -> None:
     """A breach could do little, and pulling takes seconds: what stands on the base image has less than 80 MB.
 
     15 MB of that are `cryptography` and what it needs: certificates, and keys of identity providers.
@@ -195,7 +195,7 @@ def test_five_nodes_vote_and_a_sixth_only_holds_partitions() -> None:
         compose(*five, "down", "--volumes", "--timeout", "1")
 
 
-def test_secure_env_lets_in_who_belongs_and_nobody_else() -> None:
+def test_secure_env_admits_its_users_and_no_others() -> None:
     """deploy/secure.env, on fresh volumes: TLS, logins and rules, for clients on this machine and in containers."""
     compose("down", "--volumes", "--timeout", "5")
     secure = ("--env-file", "deploy/secure.env")

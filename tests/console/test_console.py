@@ -190,7 +190,7 @@ def test_hostile_names_are_shown_as_text(page: Any, cluster: AdminCluster, topic
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_story_of_a_group_is_told_on_its_screen_and_by_why(
+def test_story_of_a_group_is_on_its_screen_and_in_why(
     page: Any, cluster: AdminCluster, topic: str, protocol: str
 ) -> None:
     """Members that joined, as text whatever names there are; one way leads there from the group, another from Why."""

@@ -100,7 +100,7 @@ def test_replica_of_an_earlier_incarnation_does_not_come_in(cluster: ControllerC
     assert cluster.alter("t", (1, 2, 3), member_epochs={3: -1}).error_code == 0
 
 
-def test_unknown_partitions_are_told_apart(cluster: ControllerCluster) -> None:
+def test_unknown_partitions_have_their_own_errors(cluster: ControllerCluster) -> None:
     """Unknown id, unknown number, each on its own; the others of the request succeed."""
     broker = cluster.image.brokers[1]
     topic_id = cluster.image.topics["t"].topic_id

@@ -59,7 +59,7 @@ def test_a_broker_that_is_fenced_yet_is_compared_and_is_none_of_the_others() -> 
     assert told(clocks, 1, stand) == OtherClocks(1, 1, 1, 1)
 
 
-def test_a_broker_of_an_older_release_tells_no_clock_and_hears_of_none() -> None:
+def test_a_broker_of_an_older_release_sends_no_clock_and_gets_none() -> None:
     """The others do not wait for it either."""
     clocks, stand = BrokerClocks(), availability(1, 2, 3)
     clocks.note(1, WALL_MS, BELIEVED, 0.0)
@@ -69,7 +69,7 @@ def test_a_broker_of_an_older_release_tells_no_clock_and_hears_of_none() -> None
     assert clocks.added_to(REPLY, 3, stand) is REPLY
 
 
-def test_releases_that_tell_of_clocks_and_those_that_do_not_understand_each_other() -> None:
+def test_releases_with_clocks_in_heartbeats_and_without_understand_each_other() -> None:
     """Heartbeats and replies are maps, of which a reader passes over the fields that it does not know."""
 
     class OldBeat(msgspec.Struct, frozen=True, tag="heartbeat"):

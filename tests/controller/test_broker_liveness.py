@@ -51,7 +51,7 @@ def test_a_broker_whose_machine_takes_connections_is_not_dead(result: str, fence
     assert 1 in soft.brokers_to_fence(100.0 + SESSION_S), "then the session decides"
 
 
-def test_a_slow_controller_waits_longer_for_whom_it_has_yet_to_hear_of() -> None:
+def test_a_slow_controller_waits_longer_for_brokers_without_a_heartbeat_yet() -> None:
     """Every broker has to find it and connect first."""
     lateness = Lateness()
     make_slow(lateness, 1.0)

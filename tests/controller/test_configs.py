@@ -118,7 +118,7 @@ def test_faulty_operations_change_nothing(
         (("client", "c"), InvalidRequest),
     ],
 )
-def test_unknown_resources_are_told_apart(
+def test_unknown_resources_have_their_own_errors(
     cluster: ControllerCluster, resource: tuple[str, str], error: type[KafkaError]
 ) -> None:
     """Each kind of resource has its own code."""

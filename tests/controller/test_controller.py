@@ -107,7 +107,7 @@ def test_kept_tail_is_neither_lost_nor_done_twice() -> None:
     assert result.error_code == 36
 
 
-def test_later_epoch_ends_a_controller_that_was_not_told() -> None:
+def test_later_epoch_ends_a_controller_without_notice() -> None:
     """Seeing another's election committed is enough: later requests are not for this controller to decide."""
     cluster = ControllerCluster()
     cluster.start(1)
@@ -206,7 +206,7 @@ def test_paused_broker_is_fenced_by_the_session_timeout(cluster: ControllerClust
     assert not cluster.image.brokers[2].fenced
 
 
-def test_new_controller_probes_who_has_not_come_within_200_ms() -> None:
+def test_new_controller_probes_brokers_that_have_not_come_within_200_ms() -> None:
     """A dead broker is found at once, an absent broker by its session; a dead broker's partitions go to present
     brokers.
     """
@@ -251,7 +251,7 @@ def test_member_in_doubt_is_dropped_or_kept_when_the_doubt_ends() -> None:
     assert (cluster.partition("t").leader, cluster.partition("t").isr) == (3, (3,))
 
 
-def test_own_stall_fences_nobody(cluster: ControllerCluster) -> None:
+def test_own_stall_fences_no_broker(cluster: ControllerCluster) -> None:
     """A pause of the controller's own loop shifts all deadlines by its length (Architecture)."""
     cluster.advance(1.0, heartbeats=(1, 2, 3))
     cluster.now += 10

@@ -44,7 +44,7 @@ def test_preferred_leader_takes_over_once_in_sync(cluster: ControllerCluster) ->
     assert (cluster.partition("t").leader, cluster.partition("t").leader_epoch) == (1, epoch + 1)
 
 
-def test_asked_for_all_only_what_needed_it_is_told(cluster: ControllerCluster) -> None:
+def test_a_request_for_all_returns_only_what_needed_it(cluster: ControllerCluster) -> None:
     """partitions=None leaves out partitions that had no need (KIP-460)."""
     cluster.alter("t", (1, 2, 3))
     assert cluster.ask(ElectLeaders(PREFERRED)).results == (ElectionResult("t", 0),)

@@ -68,7 +68,7 @@ def test_members_that_are_gone_leave_while_one_is_alive(
     assert settled(isr, leader, alive=alive) == expected
 
 
-def test_isr_stands_still_while_nobody_is_alive() -> None:
+def test_isr_stands_still_while_no_member_is_alive() -> None:
     """All members have every committed record, so the first to come back may lead."""
     assert settled((1, 2, 3), 1) == (-1, (1, 2, 3), False)
     assert settled((1, 2, 3), -1) is None
@@ -82,7 +82,7 @@ def test_doubtful_members_are_neither_trusted_nor_dropped() -> None:
     assert settled((1, 2), 2, alive="3", doubtful="2") is None
 
 
-def test_leaving_broker_leads_on_where_nobody_else_can() -> None:
+def test_leaving_broker_leads_on_where_no_other_can() -> None:
     """Controlled shutdown hands over to live members, and keeps the partitions that it alone has (KIP-631)."""
     assert settled((1, 2, 3), 1, alive="23", leaving="1") == (2, (2, 3), False)
     assert settled((1, 2), 2, alive="23", leaving="1") == (2, (2,), False)

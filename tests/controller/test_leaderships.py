@@ -77,7 +77,7 @@ def test_drained_broker_leads_nothing(cluster: ControllerCluster) -> None:
     assert leaders(cluster) == [2, 2, 3]
 
 
-def test_drained_broker_leads_what_nobody_else_can_and_hands_over(cluster: ControllerCluster) -> None:
+def test_drained_broker_leads_what_no_other_can_and_hands_over(cluster: ControllerCluster) -> None:
     """Drain is a wish: availability comes first."""
     cluster.alter("t", (1,))
     assert cluster.ask(DrainBroker(1)) == BrokerDrain(1, True, 1)
@@ -110,7 +110,7 @@ def test_drain_outlives_controller_and_restart(cluster: ControllerCluster) -> No
     assert leaders(cluster) == [1, 2, 1]
 
 
-def test_drain_of_nobody_is_refused(cluster: ControllerCluster) -> None:
+def test_drain_of_an_unknown_broker_is_refused(cluster: ControllerCluster) -> None:
     """It would be forgotten."""
     assert cluster.ask(DrainBroker(9)).error_code == BrokerIdNotRegistered.code
 

@@ -83,7 +83,7 @@ def test_an_index_follows_any_images_in_any_order(history: list[MetadataImage]) 
 
 
 @given(images(), st.sets(st.sampled_from(BROKERS)))
-def test_partitions_are_found_by_whom_they_have_in_sync(image: MetadataImage, brokers: set[int]) -> None:
+def test_partitions_are_found_by_their_members_in_sync(image: MetadataImage, brokers: set[int]) -> None:
     """With any of these brokers, and with any other."""
     index = PartitionIndex().at(image)
     expected = look_at_all(image)["in sync"]

@@ -219,7 +219,7 @@ def test_another_replication_factor_only_if_it_may_change(cluster: ControllerClu
     assert refused(5, 6) == 0
 
 
-def test_list_tells_what_is_under_way(cluster: ControllerCluster) -> None:
+def test_list_returns_reassignments_under_way(cluster: ControllerCluster) -> None:
     """All of it, or of the partitions asked about; what is not there is passed over."""
     cluster.assign("u", (1, 2), (2, 1))
     move(cluster, 3, 1, topic="u", partition=1)

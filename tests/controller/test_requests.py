@@ -50,7 +50,7 @@ def test_requests_are_their_own_reasons() -> None:
     assert causes_of(AllocateProducerIds(1, 2)) == ()
 
 
-def test_cause_says_who_asked_if_that_is_known() -> None:
+def test_cause_has_the_principal_if_it_is_known() -> None:
     """And a cause that an older controller wrote, which did not know, is read as before."""
     (cause,) = causes_of(CreateTopics((), by="User:{alice}"))
     assert describe_cause(cause) == "User:{alice} created the topic"

@@ -185,7 +185,7 @@ def test_what_is_refused_today_is_passed_over_and_shown(kind: Resource) -> None:
             assert name == FORGOTTEN or kind.rows[name].sensitive or few[name] in shown, name
 
 
-def test_every_other_config_is_changed_beside_those_that_are_refused_today(kind: Resource) -> None:
+def test_every_other_config_is_changed_beside_configs_that_are_refused_today(kind: Resource) -> None:
     """Each is set to a sound value and deleted, with all others as an older version stored them."""
     stored = {**kind.refused(), FORGOTTEN: "1"}
     settable = kind.settable()

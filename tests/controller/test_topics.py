@@ -121,7 +121,7 @@ def test_impossible_topics_are_refused(
 
 
 @pytest.mark.parametrize(("existing", "name"), [("a.b", "a_b"), ("a_b", "a.b"), ("a.b_c", "a_b.c")])
-def test_a_name_that_metrics_could_not_tell_from_another_is_refused(
+def test_a_name_that_metrics_could_not_distinguish_is_refused(
     cluster: ControllerCluster, existing: str, name: str
 ) -> None:
     """INVALID_TOPIC_EXCEPTION, as Kafka's Topic.hasCollision; once the other is gone the name is free."""

@@ -131,7 +131,7 @@ def test_range_gives_a_member_the_same_range_of_each_topic():
     }
 
 
-def test_a_newcomer_gets_its_share_from_who_has_most():
+def test_a_newcomer_gets_its_share_from_the_members_with_most():
     """Three of six move to a second member, one each from two to a third."""
     read, numbers = frozenset("A"), {"A": TopicMetadata(A, 6)}
     before = {A: frozenset(range(6))}

@@ -96,7 +96,7 @@ def test_the_group_is_free_again_after_a_leave() -> None:
     assert bench.join(may_require_member_id=False).generation == generation + 2
 
 
-def test_strangers_and_the_past_are_told_so() -> None:
+def test_unknown_members_and_past_generations_get_errors() -> None:
     """UNKNOWN_MEMBER_ID for unknown ids, ILLEGAL_GENERATION for another generation."""
     bench = GroupCoordinatorSetup()
     assert isinstance(bench.join("invented"), UnknownMemberId)

@@ -100,7 +100,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing():
     assert len(made.batches) == batches
 
 
-def test_a_full_heartbeat_is_told_all_again():
+def test_a_full_heartbeat_gets_all_fields_again():
     """A member that lost a response asks so: every field is returned."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
@@ -184,7 +184,7 @@ def test_each_response_repeats_the_partitions_to_revoke_until_they_are_revoked()
     assert made.consumer_group_heartbeat("a", 2) == ConsumerGroupHeartbeatResult("a", 2)
 
 
-def test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it():
+def test_assigned_partitions_are_repeated_until_the_member_reports_them():
     """A member that lost that response would leave what others gave up for it unread, in this epoch."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
@@ -247,7 +247,7 @@ def test_what_cannot_be_meant_is_refused_and_writes_nothing(fields: dict[str, An
     assert not made.batches and not made.read().exists
 
 
-def test_strangers_are_told_so():
+def test_unknown_members_get_an_error():
     """UNKNOWN_MEMBER_ID in a group that is there."""
     made = bench()
     made.consumer_group_heartbeat("a", 0)
@@ -480,7 +480,7 @@ def test_a_heartbeat_that_cannot_be_recorded_changes_nothing():
     assert made.consumer_group_heartbeat("a", 0).epoch == 1
 
 
-def test_nothing_is_told_before_it_is_committed():
+def test_no_response_leaves_before_its_commit():
     """A heartbeat's answer rests on its records."""
     made = bench(autocommit=False)
     answers = Answers()

@@ -46,7 +46,9 @@ def setup() -> GroupCoordinatorSetup:
     return GroupCoordinatorSetup()
 
 
-def test_classic_group_is_told_from_its_first_member_to_its_last(setup: GroupCoordinatorSetup) -> None:
+def test_history_of_a_classic_group_goes_from_its_first_member_to_its_last(
+    setup: GroupCoordinatorSetup,
+) -> None:
     """Joined, a generation, its assignments, left with the client's reason (KIP-800), empty."""
     member_id = setup.join().member_id
     joined = setup.join(member_id, reason="it starts")
@@ -65,7 +67,7 @@ def test_classic_group_is_told_from_its_first_member_to_its_last(setup: GroupCoo
     assert left.at_ms == setup.now_ms
 
 
-def test_silent_member_is_told_with_its_session(setup: GroupCoordinatorSetup) -> None:
+def test_removal_of_a_silent_member_is_recorded_with_its_session(setup: GroupCoordinatorSetup) -> None:
     """Its session timed out; the others rebalance for it, in so long a time."""
     (first, second), generation = setup.stable_group(None, None)
     already = len(events(setup))
@@ -84,7 +86,7 @@ def test_silent_member_is_told_with_its_session(setup: GroupCoordinatorSetup) ->
     assert began.took_ms == began.at_ms - timed_out.at_ms > 0
 
 
-def test_member_that_misses_a_rebalance_is_told_as_that(setup: GroupCoordinatorSetup) -> None:
+def test_removal_of_a_member_that_misses_a_rebalance_has_that_reason(setup: GroupCoordinatorSetup) -> None:
     """It went on with its heartbeats, and did not join again in its rebalance timeout."""
     (first, second), generation = setup.stable_group(None, None, rebalance_timeout_ms=20_000)
     already = len(events(setup))
@@ -99,7 +101,7 @@ def test_member_that_misses_a_rebalance_is_told_as_that(setup: GroupCoordinatorS
     assert found[2].took_ms == 20_000
 
 
-def test_member_that_never_asks_for_its_assignment_is_told_as_that(setup: GroupCoordinatorSetup) -> None:
+def test_removal_of_a_member_that_never_syncs_has_that_reason(setup: GroupCoordinatorSetup) -> None:
     """It joined a generation and then stood still, with heartbeats."""
     member_id = setup.join().member_id
     generation = setup.join(member_id, rebalance_timeout_ms=5_000).generation
@@ -122,7 +124,9 @@ def test_static_member_that_comes_back_replaces_itself(setup: GroupCoordinatorSe
     )
 
 
-def test_other_topics_and_a_leader_that_joins_again_are_told_apart(setup: GroupCoordinatorSetup) -> None:
+def test_other_topics_and_a_leader_that_joins_again_are_different_reasons(
+    setup: GroupCoordinatorSetup,
+) -> None:
     """Only the topics count: members of some assignors also say what they own."""
     member_id = setup.join().member_id
     for topics, assigned in ((["a"], True), (["a"], True), (["a", "b"], True)):
@@ -137,7 +141,9 @@ def test_other_topics_and_a_leader_that_joins_again_are_told_apart(setup: GroupC
     assert found[1].topics == ("a", "b")
 
 
-def test_consumer_group_is_told_from_its_first_member_to_its_last(setup: GroupCoordinatorSetup) -> None:
+def test_history_of_a_consumer_group_goes_from_its_first_member_to_its_last(
+    setup: GroupCoordinatorSetup,
+) -> None:
     """KIP-848: joined, an epoch, assigned; other topics; more partitions; left, empty."""
     setup.image = image_of({"t": 1, "u": 1})
     one = setup.consumer_group_heartbeat("one", 0, client_id="c1", client_host="/127.0.0.1")
@@ -158,7 +164,7 @@ def test_consumer_group_is_told_from_its_first_member_to_its_last(setup: GroupCo
     assert (events(setup)[3].detail, events(setup)[3].topics) == ("t, u", ("t", "u"))
 
 
-def test_members_of_a_consumer_group_that_fall_silent_or_keep_partitions_are_told_apart(
+def test_silent_members_and_members_that_keep_partitions_are_removed_for_different_reasons(
     setup: GroupCoordinatorSetup,
 ) -> None:
     """One ended its session, the other did not give up what the newcomer was to get."""
@@ -202,7 +208,7 @@ def test_static_member_that_leaves_for_a_while_and_its_successor(setup: GroupCoo
     assert kinds(setup)[3:] == ["member_away", "static_member_replaced", "member_joined"]
 
 
-def test_group_that_changes_its_type_says_so_and_nobody_joins_twice() -> None:
+def test_group_that_changes_its_type_records_that_and_no_member_joins_twice() -> None:
     """A classic member stays what it is when a member of the consumer protocol comes, and when that goes."""
     setup = GroupCoordinatorSetup(group_consumer_migration_policy="bidirectional")
     setup.image = image_of({"t": 2})
@@ -217,7 +223,7 @@ def test_group_that_changes_its_type_says_so_and_nobody_joins_twice() -> None:
     assert [each.member_id for each in events(setup) if each.what == "member_joined"] == [member_id, "new"]
 
 
-def test_offsets_set_and_deleted_from_outside_are_told_with_whom_and_what(
+def test_offsets_set_and_deleted_from_outside_are_recorded_with_the_principal(
     setup: GroupCoordinatorSetup,
 ) -> None:
     """Commits of members are no events, nor are commits of consumers that assign partitions themselves."""

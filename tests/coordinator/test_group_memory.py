@@ -43,7 +43,7 @@ def fill(made: GroupCoordinatorSetup, member_id: str = "", generation: int = -1)
     raise AssertionError("there is no limit")
 
 
-def test_offsets_too_many_are_refused_and_those_that_are_there_go_on() -> None:
+def test_offsets_beyond_the_limit_are_refused_and_existing_offsets_go_on() -> None:
     """POLICY_VIOLATION for an offset of a new partition and for a new group; positions move as before."""
     made = bench()
     count = fill(made)

@@ -10,7 +10,7 @@ from raftlog.base.machine import Runner
 from tests.coordinator.group_coordinator_setup import Answers, GroupCoordinatorSetup
 
 
-def test_a_commit_looks_at_those_alone_that_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_visits_only_its_own_waiters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Very many may wait, and the high watermark moves very often."""
     made = GroupCoordinatorSetup(autocommit=False)
     for number in range(300):

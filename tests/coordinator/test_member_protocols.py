@@ -41,7 +41,7 @@ def test_the_sums_are_those_of_all_members(steps: list[tuple[str, Protocols | No
     assert offers.size_with(member("a"), new) == others + member_record_bytes(member("a"), new)
 
 
-def test_of_who_was_taken_over_only_the_chosen_is_known() -> None:
+def test_of_members_taken_over_only_the_chosen_protocol_is_known() -> None:
     """Its whole offer is known again once it has joined here."""
     offers = MemberProtocols()
     offers.put_recorded(member("a"), "range")

@@ -416,7 +416,7 @@ def test_a_static_member_that_came_back_in_a_rebalance_has_its_place_after_an_up
     assert isinstance(joined, JoinGroupResult) and ids[0] not in consumer(made).members
 
 
-def test_nothing_is_kept_of_the_classic_group_nor_of_topics_that_nobody_reads():
+def test_neither_the_classic_group_nor_unread_topics_are_kept():
     """Offers of a thousand members, and a map of all topics, for as long as the group has offsets."""
     made = bench()
     (old,), _ = assigned(made, None)

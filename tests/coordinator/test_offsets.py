@@ -108,7 +108,7 @@ def test_no_text_is_longer_than_a_record_can_hold() -> None:
     assert bench.commit_offset(0, commits=commits) == (0, OffsetMetadataTooLarge.code)
 
 
-def test_a_group_nobody_wrote_about_is_dead_and_not_remembered() -> None:
+def test_a_group_without_records_is_dead_and_not_remembered() -> None:
     """Reading an unknown group answers at once and leaves no state behind."""
     bench = GroupCoordinatorSetup()
     assert (bench.read("unknown").exists, bench.read("unknown").state) == (False, DEAD)
@@ -437,7 +437,7 @@ def test_long_names_make_more_batches() -> None:
     assert max(map(len, bench.batches[written:])) < 300_000
 
 
-def test_a_deletion_that_fails_half_way_is_told_so_and_can_be_repeated() -> None:
+def test_a_deletion_that_fails_half_way_gets_an_error_and_can_be_repeated() -> None:
     """Removed offsets are gone; the rest is a group as any."""
     bench = GroupCoordinatorSetup()
     committed_by(bench, "t", 3_000)

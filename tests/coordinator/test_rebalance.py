@@ -117,7 +117,7 @@ def test_no_assignment_leaves_before_it_is_committed() -> None:
     assert [type(each) for each in follower + leader] == [NotCoordinator] * 2
 
 
-def test_no_generation_is_told_before_it_is_committed() -> None:
+def test_no_generation_is_announced_before_its_commit() -> None:
     """Two coordinators never give out the same generation: it is recorded before any member hears of it."""
     bench = GroupCoordinatorSetup()
     ids, _ = bench.stable_group(None, None)
@@ -157,7 +157,7 @@ def test_a_rebalance_makes_waiting_followers_join_again() -> None:
     assert isinstance(bench.begin_sync(ids[0], generation + 1)[0], RebalanceInProgress)
 
 
-def test_a_stable_follower_that_asks_again_disturbs_nobody() -> None:
+def test_a_stable_follower_that_joins_again_causes_no_rebalance() -> None:
     """Only the leader's rejoin, or a changed subscription, is a reason for a rebalance."""
     bench = GroupCoordinatorSetup()
     ids, generation = bench.stable_group(None, None)
@@ -440,7 +440,7 @@ def test_a_static_member_that_changes_the_protocol_costs_a_rebalance() -> None:
 # -- limits ----------------------------------------------------------------------------------------------
 
 
-def test_places_in_a_rebalance_go_to_those_who_come_first() -> None:
+def test_places_in_a_rebalance_go_to_the_first_to_join() -> None:
     """group.max.size (KIP-389): a member that joins again too late is out, and the rebalance ends without it."""
     bench = GroupCoordinatorSetup(group_max_size=2)
     ids, _ = bench.stable_group(None, None)
@@ -571,7 +571,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(150), deadline=None)
 @given(STEPS, st.sampled_from([0, 3_000]))
-def test_every_request_is_answered_once_and_generations_are_told_once(
+def test_every_request_gets_one_response_and_every_generation_is_announced_once(
     steps: list[tuple[str, int, int]], delay_ms: int
 ) -> None:
     """Events in any order: no response twice, none forgotten, no generation with two leaders."""

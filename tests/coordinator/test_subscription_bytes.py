@@ -27,7 +27,7 @@ def test_the_sum_is_that_of_all_members():
         assert sums.total == sums.total_with(members) == expected
 
 
-def test_only_who_has_changed_is_weighed(monkeypatch: pytest.MonkeyPatch):
+def test_only_changed_members_are_weighed(monkeypatch: pytest.MonkeyPatch):
     """A thousand members are not weighed for the join of one more."""
     weighed: list[MemberMetadata] = []
 

@@ -176,7 +176,7 @@ def test_an_expression_matches_what_its_viewer_may_describe():
         assert matcher.resolve(".*", all_seeing) == ("a-log", "a-secret", "b-log")
 
 
-def test_a_rule_is_in_force_from_its_change_on_for_whom_it_is_about():
+def test_an_acl_is_in_force_for_its_principal_from_its_change_on():
     """Expressions of others are not looked at again; a rule about everybody is about each of them."""
     matcher = TopicMatcher({"a-log": 1, "b-log": 1}, rule("a-"), rule("b-", BOB))
     assert (matcher.resolve(".*", ALICE), matcher.resolve(".*", BOB)) == (("a-log",), ("b-log",))

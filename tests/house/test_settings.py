@@ -63,7 +63,7 @@ def test_no_setting_that_is_read_is_marked_as_without_effect() -> None:
     assert not read
 
 
-def test_the_mark_is_told_wherever_a_setting_is_documented() -> None:
+def test_the_mark_is_shown_wherever_a_setting_is_documented() -> None:
     """In the sentence itself, which DescribeConfigs, the command line and the reference page share."""
     for _, row in rows():
         assert row.meaning.endswith("(accepted, without effect)") != row.applied

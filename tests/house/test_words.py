@@ -148,7 +148,7 @@ def _own_privates(tree: ast.Module) -> set[str]:
     return own
 
 
-def test_ids_come_from_chance_that_nobody_can_predict():
+def test_ids_come_from_unpredictable_chance():
     """`Env.unguessable`: an id of a member, a session or a topic that can be guessed can be abused."""
     found = [
         f"{module.name}:{node.lineno} {ast.unparse(node)}"

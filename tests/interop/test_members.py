@@ -49,7 +49,7 @@ def test_with_an_eager_assignor_everybody_gives_up_everything(
         case(java_kind("consumer")),
     ],
 )
-def test_a_static_member_that_restarts_disturbs_nobody(
+def test_a_static_member_that_restarts_causes_no_rebalance(
     patient_cluster: Cluster, topic: str, kind: MemberKind
 ) -> None:
     """KIP-345: back within its session, it keeps its partitions, and the other gave up none.
@@ -200,7 +200,7 @@ def test_a_pattern_finds_topics_that_come_later(
             group.wait_read(orders.sent)
 
 
-def test_members_without_a_common_assignor_are_told_so(
+def test_members_without_a_common_assignor_get_an_error(
     cluster: Cluster, client: Confluent, topic: str
 ) -> None:
     """The second member gets INCONSISTENT_GROUP_PROTOCOL; the first is not disturbed."""

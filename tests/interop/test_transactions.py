@@ -92,7 +92,7 @@ def test_a_successor_fences_its_predecessor(
 
 
 @every_library
-def test_a_producer_that_took_too_long_is_told_so_and_may_begin_anew(
+def test_a_producer_that_took_too_long_gets_an_error_and_may_begin_anew(
     cluster: Cluster, client: Confluent, topic: str, library: TransactorKind
 ) -> None:
     """After transaction.timeout.ms its commit is refused as a fenced producer's; readers see the next transaction."""

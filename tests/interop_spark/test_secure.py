@@ -18,7 +18,7 @@ from tests.pipeline.secured import Secured
 VALUES = [b"%d" % number for number in range(50)]
 
 
-def test_a_stream_logs_in_as_a_user_who_may_read_and_writes_as_one_who_may_write(
+def test_a_stream_logs_in_as_a_reader_and_writes_as_a_writer(
     spark: Any, said: Said, secured: Secured, topic: str, checkpoint: str
 ) -> None:
     """SASL_SSL with SCRAM. Neither Spark's log nor its history nor the checkpoint has a password."""

@@ -22,6 +22,7 @@ from _pytest.runner import runtestprotocol
 
 from raftlog.testing.forked_process import ForkedProcess, ForkServer
 from raftlog.testing.progress import patient
+from tests.kit.light_reports import is_printed, is_start_printed
 
 FLAKY: Final = "flaky"
 NODES: Final = frozenset({"server", "dev", "demo", "chaos", "bench", "pipeline", "attack", "fuzz"})
@@ -76,14 +77,16 @@ class Again:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        if is_start_printed(item.config):
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         before = self._started
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
         failed = [each for each in reports if each.failed]
         if failed and failed[0].when != "teardown" and self._has_nodes(item, before):
             reports = self._again(item, nextitem, reports, failed[0])
         for each in reports:
-            item.ihook.pytest_runtest_logreport(report=each)
+            if is_printed(item.config, each):
+                item.ihook.pytest_runtest_logreport(report=each)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 

@@ -62,7 +62,7 @@ def test_sound(cluster):
     "workers",
     [pytest.param([], marks=pytest.mark.nightly, id="alone"), pytest.param(["-n", "1"], id="xdist")],
 )
-def test_only_tests_of_nodes_are_run_again_and_flaky_ones_are_told(
+def test_only_tests_of_nodes_are_run_again_and_flaky_tests_are_reported(
     tmp_path: Path, workers: list[str]
 ) -> None:
     """A test of nodes that fails twice fails, and is FLAKY if the second run passes. Other tests run once."""

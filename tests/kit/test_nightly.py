@@ -27,7 +27,9 @@ def test_the_table_names_each_part_its_outcome_and_its_time() -> None:
     ]
 
 
-def test_a_part_that_fails_is_told_and_kept_and_one_that_cannot_run_is_not_begun(tmp_path: Path) -> None:
+def test_a_part_that_fails_is_reported_and_kept_and_a_part_that_cannot_run_is_not_begun(
+    tmp_path: Path,
+) -> None:
     """The run goes on after it."""
     (tmp_path / "Makefile").write_text("fails:\n\t@echo $(WORD); exit 3\nworks:\n\t@echo well\n")
     missing = run(Part("works", needs=("no-such-program",)), tmp_path, tmp_path)

@@ -46,7 +46,7 @@ class HistorySetup:
         self.tell(TopicCreated("t", TOPIC), *created)
 
 
-def test_changes_are_told_with_moment_cause_and_both_sides() -> None:
+def test_changes_have_a_moment_a_cause_and_both_values() -> None:
     """One batch fences a broker and elects another: both events have the same moment."""
     told = HistorySetup(History())
     told.begin()
@@ -64,7 +64,7 @@ def test_changes_are_told_with_moment_cause_and_both_sides() -> None:
     assert fenced.new is not None and fenced.new.fenced
 
 
-def test_elections_and_isr_changes_are_counted_for_who_leads() -> None:
+def test_elections_and_isr_changes_are_counted_for_the_leader() -> None:
     """Sums over brokers are the cluster's."""
     told = HistorySetup(History())
     told.begin()

@@ -167,7 +167,7 @@ def test_a_node_takes_no_metadata_of_a_level_that_it_lacks() -> None:
     assert loader.image == at_level(0)
 
 
-def test_an_unknown_record_is_told_in_a_sentence() -> None:
+def test_an_unknown_record_is_reported_in_a_sentence() -> None:
     """A newer release's record, or a snapshot of another shape: not a library's error of its own."""
     body = msgspec.msgpack.encode([1, 0, [[99, "x"]]])
     with pytest.raises(

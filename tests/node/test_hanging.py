@@ -155,7 +155,7 @@ def test_a_transaction_that_hangs_is_found_and_ended() -> None:
     run_scenario(scenario)
 
 
-def test_a_transaction_that_somebody_coordinates_does_not_hang() -> None:
+def test_a_transaction_with_a_coordinator_does_not_hang() -> None:
     """To abort it in a partition behind its coordinator's back could take away what its producer hears is committed."""
 
     async def scenario(cluster: HangingTransactionCluster) -> None:

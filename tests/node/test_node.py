@@ -391,7 +391,7 @@ async def _refusal(node: Node, request: Request) -> str:
     return "answered"
 
 
-def test_a_node_that_finds_no_majority_says_whom_it_misses() -> None:
+def test_a_node_that_finds_no_majority_names_the_missing_voters() -> None:
     """The first of three that is started waits for others: once said, with addresses, and not when all is well."""
 
     async def script(cluster: SimCluster) -> list[list[Any]]:
@@ -464,7 +464,7 @@ async def _describe(address: tuple[str, int]) -> Any:
     return await Client("client", [address]).ask(address, DESCRIBE_CLUSTER, message, version=1)
 
 
-def test_a_controller_without_rules_serves_nobody_where_brokers_judge_by_rules() -> None:
+def test_a_controller_without_acls_serves_no_client_if_brokers_have_acls() -> None:
     """A stranger deleted topics and created users at a dedicated controller that did not know the brokers' settings."""
 
     async def script(cluster: SimCluster) -> None:

@@ -303,7 +303,9 @@ def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
         assert [each["event"] for each in logs] == ["data_folder_closed_to_others"] * (name == "old")
 
 
-def test_a_folder_that_stays_open_to_others_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_stays_open_to_others_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its owner is another user, as with a mounted volume."""
 
     def refuse(_path: str, _mode: int) -> None:

@@ -186,7 +186,7 @@ def test_records_that_are_gone_fail_a_batch_or_are_passed_over(
     assert offsets(found) == [(0, n) for n in range(6, 10)]
 
 
-def test_records_that_go_between_planning_and_reading_are_told_by_the_task(
+def test_the_task_reports_records_that_go_between_planning_and_reading(
     java: None, topics: Topics, topic: str, caplog: pytest.LogCaptureFixture
 ):
     """A plan may be old when its tasks run."""
@@ -212,13 +212,15 @@ def test_records_that_go_between_planning_and_reading_are_told_by_the_task(
         ({"subscribe": "a", "kafka.no.such.thing": "1"}, "No such configuration property"),
     ],
 )
-def test_bad_input_is_told_by_name(spark: SparkSession, topics: Topics, options: dict[str, str], what: str):
+def test_bad_input_is_reported_by_name(
+    spark: SparkSession, topics: Topics, options: dict[str, str], what: str
+):
     """Before anything is read."""
     with pytest.raises(Exception, match=what):
         table(spark, topics, **{"topic": options.pop("subscribe"), **options}).collect()
 
 
-def test_columns_that_do_not_fit_are_told_all_together(spark: SparkSession, topics: Topics):
+def test_columns_that_do_not_fit_are_reported_together(spark: SparkSession, topics: Topics):
     """Before anything is written."""
     rows = spark.createDataFrame([(1, 2)], "key int, partition bigint")
     with pytest.raises(Exception, match="column key: is int, must be string or binary") as found:

@@ -27,7 +27,7 @@ def test_a_flag_wins_over_the_file_and_what_neither_says_has_its_default():
     assert (options.max_records, options.every, options.topics) == (20, 0.0, ("t",))
 
 
-def test_all_faults_are_told_together():
+def test_all_faults_are_reported_together():
     """Missing, mistyped, too low, unknown, and what does not go together."""
     told = faults(ArchiveOptions, {"topic_pattern": 3, "every": -1, "max_recods": 5, "client": ["x"]})
     assert told == [
@@ -100,7 +100,7 @@ def test_a_mirror_refuses_a_spark_that_speculates(value: str):
     assert build(MirrorOptions, given | {"conf": ["spark.speculation=false"]})
 
 
-def test_readers_are_told_in_the_words_of_sparks_kafka_source():
+def test_readers_see_the_words_of_sparks_kafka_source():
     """The same for both connectors."""
     more = {"client": ["security.protocol=SSL"], "start": '{"t":{"0":5}}', "fail_on_data_loss": False}
     assert build(ArchiveOptions, GIVEN, more).reader_options() == {

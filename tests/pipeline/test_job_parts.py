@@ -26,7 +26,7 @@ def test_a_checkpoint_is_gone_on_with_by_its_own_job_only(tmp_path: Path):
         claim_checkpoint(checkpoint, "mirror", {"subscribe": "a"})
 
 
-def test_somebody_elses_checkpoint_is_left_alone(tmp_path: Path):
+def test_another_jobs_checkpoint_is_left_alone(tmp_path: Path):
     """Spark would go on from any offsets it finds."""
     (tmp_path / "offsets").mkdir()
     with pytest.raises(JobError, match="not empty and not a raftlog job's"):
@@ -80,7 +80,7 @@ MIRRORED = "raftlog.mirror.source"
         (None, None),
     ],
 )
-def test_a_copy_is_told_by_the_last_header_of_its_cluster(
+def test_a_copy_is_recognised_by_the_last_header_of_its_cluster(
     headers: list[tuple[str, bytes | None]] | None, offset: int | None
 ):
     """Other headers with that name come from other writers, and must neither stop a mirror nor have it leave records
@@ -196,7 +196,7 @@ def test_a_task_that_dies_leaves_nothing_to_a_reader(tmp_path: Path):
     assert not [*tmp_path.rglob("*.parquet")]
 
 
-def test_more_days_than_open_files_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_more_days_than_open_files_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The limit and what to do are in the message."""
     pytest.importorskip("pyarrow")
     from raftlog.pipeline.jobs import parquet

@@ -71,7 +71,7 @@ def test_a_batch_may_end_where_it_begins_and_at_the_latest_offset(start: str, en
     assert read_options({**READ, **given}, "batch").fail_on_data_loss
 
 
-def test_all_faults_are_told_together_by_name():
+def test_all_faults_are_reported_together_by_name():
     """Users do not want to mend a single option per attempt."""
     found = faults(
         {
@@ -100,7 +100,7 @@ def test_all_faults_are_told_together_by_name():
     assert len(found) == len(names)
 
 
-def test_a_misspelt_option_is_told_with_the_one_that_is_near():
+def test_a_misspelt_option_is_reported_with_the_nearest_option():
     """Kafka's source ignores startingOffset, and reads from elsewhere."""
     assert faults({**READ, "startingOffset": "earliest"}) == [
         "startingoffset: unknown option, startingOffsets is near"

@@ -249,7 +249,7 @@ PLANTS = [
         6.0,
         test=(
             "tests/coordinator/test_consumer_heartbeat.py"
-            "::test_what_a_member_may_read_now_is_told_until_it_says_that_it_has_it"
+            "::test_assigned_partitions_are_repeated_until_the_member_reports_them"
         ),
     ),
     Plant("consumer-sleepers-stay", "partitions that nobody reads", consumer_churn, sleepers_stay, 6.0),

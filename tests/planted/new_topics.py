@@ -55,7 +55,7 @@ PLANTS = [
         late_roles_wake_nobody,
         test=(
             "tests/broker/replicas/test_missing_replicas.py"
-            "::test_every_replica_that_is_made_late_is_told_to_those_who_wait_for_its_role"
+            "::test_every_replica_that_is_made_late_notifies_the_waiters_for_its_role"
         ),
     ),
 ]

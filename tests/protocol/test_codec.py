@@ -20,7 +20,7 @@ from raftlog.protocol.reader import BASE_OBJECT_BYTES, OBJECT_BYTES_PER_RECEIVED
 from raftlog.protocol.schema import message_type
 from raftlog.protocol.writer import entity_writer, incremental_entity_writer
 from tests.kit.examples import examples
-from tests.kit.marks import nightly, taste
+from tests.kit.marks import Selection, nightly, taste
 from tests.protocol.kio_messages import built_versions, every_version, kio_decode, kio_encode, messages, plain
 
 FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
@@ -29,9 +29,10 @@ FEW = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthC
 def ends(cases: list[tuple[int, int, str]]) -> list[Any]:
     """Return the cases of all versions; those between the oldest and the newest of an API are for the nightly tests."""
     spans = {key: [version for other, version, _ in cases if other == key] for key, _, _ in cases}
-    return [
-        each if each[1] in (min(spans[each[0]]), max(spans[each[0]])) else nightly(*each) for each in cases
-    ]
+    oldest_and_newest = [each for each in cases if each[1] in (min(spans[each[0]]), max(spans[each[0]]))]
+    if not Selection.has_nightly:
+        return oldest_and_newest
+    return [each if each in oldest_and_newest else nightly(*each) for each in cases]
 
 
 def encode(message: Any) -> bytes:

@@ -27,7 +27,7 @@ def fields_of(key: int, version: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("key", "version"), VERSIONS)
-def test_a_response_tells_of_the_wait(key: int, version: int) -> None:
+def test_a_response_has_the_throttle_time(key: int, version: int) -> None:
     """All other fields stay as they were; a longer wait that it contains already too."""
     frame = encode_response(key, version, 7, build_response(key, version))
     changed = with_throttle_time(frame, key, version, 1_234)

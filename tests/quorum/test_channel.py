@@ -113,7 +113,7 @@ async def refused(server: Server, identity: Identity, expect: int | None = 1) ->
     return str(told.value), server.refused[0]
 
 
-async def test_a_wrong_secret_is_refused_and_both_sides_are_told() -> None:
+async def test_a_wrong_secret_is_refused_and_both_sides_log_it() -> None:
     """The commonest mistake of a deployment must be in both logs."""
     async with serving(make_identity(1)) as server:
         here, there = await refused(server, make_identity(2, b"another secret"))
@@ -208,7 +208,7 @@ async def test_another_node_than_expected_is_refused() -> None:
         assert "expected node 3" in here and "expected node 3" in there
 
 
-async def test_a_peer_that_is_not_admitted_is_told_why() -> None:
+async def test_a_peer_that_is_not_admitted_gets_the_reason() -> None:
     """Authenticated but unwelcome, as a node that is not among the voters."""
     async with serving(make_identity(1), lambda hello: f"no {hello.kind} from {hello.node_id}") as server:
         here, there = await refused(server, make_identity(2))
@@ -488,7 +488,7 @@ async def test_a_node_that_lacks_the_clusters_level_is_refused_with_a_sentence(
     )
 
 
-async def test_levels_are_told_and_nobody_is_refused_before_they_are_known() -> None:
+async def test_levels_are_exchanged_and_no_node_is_refused_before_they_are_known() -> None:
     """Both ends know what the other supports; a node without metadata has no demands on others."""
     newer = replace(make_identity(1), levels=Levels(0, 1))
     async with serving(newer) as server:

@@ -149,9 +149,7 @@ async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-def test_a_node_without_tls_at_a_listener_with_it_is_told_what_to_mend(
-    run: Any, authority: Authority
-) -> None:
+def test_a_node_without_tls_at_a_listener_with_it_learns_what_to_mend(run: Any, authority: Authority) -> None:
     """Both sides name the setting."""
 
     async def main() -> None:
@@ -165,9 +163,7 @@ def test_a_node_without_tls_at_a_listener_with_it_is_told_what_to_mend(
     run(main())
 
 
-def test_a_node_with_tls_at_a_listener_without_it_is_told_what_to_mend(
-    run: Any, authority: Authority
-) -> None:
+def test_a_node_with_tls_at_a_listener_without_it_learns_what_to_mend(run: Any, authority: Authority) -> None:
     """Both sides name the setting, and no Kafka client was seen in it."""
 
     async def main() -> None:

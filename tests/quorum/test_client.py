@@ -99,7 +99,7 @@ def test_every_voter_reaches_the_active_controller() -> None:
     run_scenario(script)
 
 
-def test_an_observer_is_told_where_the_controller_is() -> None:
+def test_an_observer_learns_where_the_controller_is() -> None:
     """It asks any voter and follows the hint."""
 
     async def script(cluster: QuorumCluster) -> None:
@@ -307,7 +307,7 @@ def test_requests_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch)
     run_scenario(script)
 
 
-def test_a_connection_that_fails_after_its_asker_gave_up_disturbs_nobody() -> None:
+def test_a_connection_that_fails_after_its_caller_gave_up_has_no_effect() -> None:
     """Dialling is shared, so it goes on; a simulation counts an unread error as a failure."""
 
     async def script(cluster: QuorumCluster) -> None:

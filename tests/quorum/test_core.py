@@ -78,7 +78,7 @@ def test_a_heartbeats_answer_needs_no_tick_and_a_commit_does() -> None:
     assert not core.needs_tick
 
 
-def test_a_leader_of_whom_all_answered_sends_its_heartbeat_without_a_tick() -> None:
+def test_a_leader_with_all_answers_sends_its_heartbeat_without_a_tick() -> None:
     """A tick counts the voters that answered within the time after which it steps down, and has no other work."""
     leader = SingleVoter().elect()
     core, last = leader.core, leader.core.journal.last_index
@@ -232,7 +232,7 @@ def test_a_candidate_that_lost_power_does_not_stand_twice_in_one_term() -> None:
     assert again.step()[0][1] == RequestVote(2, 1, 0)
 
 
-def test_an_old_leader_is_told_that_its_term_is_over() -> None:
+def test_an_old_leader_learns_that_its_term_is_over() -> None:
     """PySyncObj ignores it in silence, and it would believe until its fallback time is over."""
     node = SingleVoter()
     node.step(3, append(7, 1, 0, []))

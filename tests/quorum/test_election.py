@@ -29,7 +29,7 @@ def test_a_slow_voter_waits_longer_before_it_stands() -> None:
         assert found.deadline == 100.5 + more_s
 
 
-def test_a_slow_voter_encourages_nobody_against_a_leader_that_it_may_yet_hear() -> None:
+def test_a_slow_voter_grants_no_pre_vote_against_a_leader_that_it_may_yet_hear() -> None:
     """A voter that hears no leader grants a pre-vote: a slow voter hears it later."""
     just_after = 100.0 + TIMING.election_min + 0.1
     assert [election(late_s).has_recent_leader(just_after) for late_s in (0.0, 0.9)] == [False, False]

@@ -63,7 +63,7 @@ def answer(incarnation: bytes = FIRST, *, denied: bool = False) -> LinkAnswer:
     return LinkAnswer(3, incarnation, denied)
 
 
-async def test_the_first_link_waits_for_nobody() -> None:
+async def test_the_first_link_does_not_wait() -> None:
     """No other voter is there to ask; so two of three voters elect while the third is down."""
     links, new = Links(), FakeChannel(3)
     links.ask(new)

@@ -105,7 +105,7 @@ def closed(sockets: list[socket.socket]) -> int:
     return sum(map(is_closed, sockets))
 
 
-async def test_strangers_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_strangers_shut_no_node_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """2,000 idle sockets locked brokers and voters out; now the newest comer always has a place, and for a moment."""
     monkeypatch.setattr(listeners, "MAX_UNAUTHENTICATED", 10)
     async with listening() as setup:

@@ -176,7 +176,7 @@ async def test_a_torn_tail_is_cut_and_the_voter_starts(tmp_path: Path) -> None:
     await cluster.stop()
 
 
-async def test_a_probe_tells_a_dead_process_from_a_live_one() -> None:
+async def test_a_probe_distinguishes_a_dead_process_from_a_live_process() -> None:
     """A closed port refuses; an open port is alive, whichever process listens."""
     sock = bound_socket()
     sock.listen()

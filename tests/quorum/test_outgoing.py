@@ -119,7 +119,7 @@ def test_an_older_snapshot_than_the_log_needs_is_not_sent() -> None:
     run_scenario(script)
 
 
-def test_a_snapshot_that_cannot_be_read_is_tried_again_and_harms_nobody() -> None:
+def test_a_snapshot_that_cannot_be_read_is_tried_again_without_harm() -> None:
     """EMFILE passes; it ended the voter that was to send the snapshot."""
 
     async def script(folder: SnapshotFolder) -> None:

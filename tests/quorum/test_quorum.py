@@ -337,7 +337,7 @@ def test_a_voter_that_withdrew_votes_but_is_elected_no_more(leads: bool) -> None
     run_scenario(script)
 
 
-def test_a_leader_that_nobody_can_follow_lays_the_lead_down() -> None:
+def test_a_leader_without_a_possible_successor_resigns() -> None:
     """No voter has all its entries, so none can take over: the others elect when they have caught up."""
 
     async def script(cluster: QuorumCluster) -> None:

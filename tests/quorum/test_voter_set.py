@@ -85,7 +85,7 @@ def test_a_request_names_the_directory_that_the_sender_has_recorded() -> None:
     assert voters(None).claim(2) == (b"", True)
 
 
-def test_a_vote_is_granted_to_who_names_this_directory_only() -> None:
+def test_a_vote_is_granted_only_to_a_candidate_that_names_this_directory() -> None:
     """Kafka: INVALID_VOTER_KEY."""
     for recorded in (RECORDED, {}, None):
         assert voters(recorded).may_grant(2, Asked(OWN.bytes), has_log=False)

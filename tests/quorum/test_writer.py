@@ -27,7 +27,7 @@ class HeavyJournal:
         self.closed += 1
 
 
-async def test_job_that_fails_after_the_stop_disturbs_nobody() -> None:
+async def test_job_that_fails_after_the_stop_has_no_effect() -> None:
     """The node ends anyway; an unread error would be logged as its own."""
     complaints: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: complaints.append(context))

@@ -42,7 +42,7 @@ def rotten_leader(size: int = 2) -> ReplicaCluster:
     return cluster
 
 
-def test_damaged_batch_is_never_served_and_the_broker_told() -> None:
+def test_damaged_batch_is_never_served_and_the_broker_is_notified() -> None:
     """What lies before it is; a reader of the rest gets a retriable error, not CORRUPT_MESSAGE nor an end."""
     cluster = rotten_leader()
     partition = cluster[1].partition

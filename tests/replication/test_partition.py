@@ -256,7 +256,7 @@ def test_below_min_isr_the_high_watermark_stands_still() -> None:
     assert cluster[1].partition.high_watermark == 0
 
 
-def test_producers_that_wait_are_told_at_once_when_the_isr_falls_below_the_minimum() -> None:
+def test_waiting_producers_get_an_error_at_once_when_the_isr_falls_below_the_minimum() -> None:
     """NOT_ENOUGH_REPLICAS_AFTER_APPEND, without waiting for the request's timeout."""
     cluster = ReplicaCluster(min_isr=2)
     producer = cluster[1].produce("a")
@@ -597,7 +597,7 @@ def test_a_new_leader_has_what_was_read_though_its_high_watermark_lags() -> None
     )
 
 
-def test_a_reader_whose_log_left_the_leaders_is_told_where() -> None:
+def test_a_reader_that_diverged_from_the_leader_learns_where() -> None:
     """KIP-595/KIP-320: the diverging epoch comes instead of records, and the fetch is no evidence."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
@@ -624,7 +624,7 @@ def test_a_deletion_is_woken_when_a_followers_log_start_moves_and_when_the_role_
     assert len(wakes) == 4
 
 
-def test_latest_offset_is_not_told_before_the_new_leader_committed_its_start() -> None:
+def test_latest_offset_is_not_returned_before_the_new_leader_committed_its_start() -> None:
     """KIP-207: else ListOffsets(latest) would go back after an election."""
     cluster = ReplicaCluster(size=2)
     cluster[1].produce("a")
@@ -700,7 +700,7 @@ def test_consumers_are_woken_once_however_often_the_high_watermark_moved() -> No
     assert cluster[1].host.told == []
 
 
-def test_losing_the_leadership_answers_all_who_wait() -> None:
+def test_losing_the_leadership_answers_all_waiters() -> None:
     """NOT_LEADER_OR_FOLLOWER to producers; fetches are woken and read the error."""
     cluster = ReplicaCluster()
     producer, consumer = cluster[1].produce("a"), RecordingWaiter()

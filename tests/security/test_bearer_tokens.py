@@ -144,7 +144,7 @@ def test_an_algorithm_of_another_type_of_key_is_refused() -> None:
     assert isinstance(refusal(token), UnknownKey)
 
 
-def test_an_unknown_key_is_told_apart_from_a_wrong_signature() -> None:
+def test_an_unknown_key_is_distinguished_from_a_wrong_signature() -> None:
     """Newer keys may have it, so the caller may look again."""
     assert isinstance(refusal(sign(make_key("ES256", "new"), "ES256", CLAIMS)), UnknownKey)
     wrong = refusal(sign(make_key("ES256", "es256"), "ES256", CLAIMS))

@@ -68,11 +68,11 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         "house/test_constant_time.py::test_secrets_are_compared_in_constant_time",
     ),
     "CVE-2024-31141, CVE-2025-27817, CVE-2023-25194 configs that read files, ask addresses or load code": (
-        "base/test_config_kafka.py::test_a_node_that_is_told_to_be_closed_does_not_start_open",
+        "base/test_config_kafka.py::test_a_node_that_must_be_closed_does_not_start_open",
     ),
     "CVE-2025-27818, CVE-2025-27819, CVE-2023-25194 login modules of somebody's choice": (
         "base/test_jaas.py::test_other_lines_are_refused_and_not_repeated",
-        "base/test_config_kafka.py::test_a_login_that_nobody_could_make_keeps_a_node_from_starting",
+        "base/test_config_kafka.py::test_an_impossible_login_keeps_a_node_from_starting",
     ),
     "CVE-2017-12610 somebody else's name": (
         "security/test_sasl_messages.py::test_a_login_cannot_name_another_user",
@@ -87,7 +87,7 @@ ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
     "CVE-2018-17196 Produce without the right": (
         "broker/handlers/test_rights.py::test_a_transactional_batch_needs_the_right_to_its_transactional_id",
         "broker/handlers/test_rights.py::test_a_topic_that_may_not_be_written_is_refused_whether_it_exists",
-        "broker/handlers/test_rights.py::test_a_right_that_is_missing_is_told_and_nothing_else",
+        "broker/handlers/test_rights.py::test_a_missing_right_is_an_error_that_reveals_no_more",
         "broker/handlers/test_rights.py::test_every_right_of_the_rows_is_tested",
     ),
     "CVE-2019-12399 secrets in answers": (

@@ -116,7 +116,7 @@ def test_decoy_credentials_are_cached_until_the_credentials_change() -> None:
 
 
 @pytest.mark.nightly
-def test_the_time_of_the_first_answer_does_not_tell_who_exists() -> None:
+def test_the_time_of_the_first_answer_does_not_reveal_users() -> None:
     """The best threshold for the time is hardly better than a coin. Three tries: the machine may be busy."""
 
     def seconds(work: Callable[[], Any]) -> float:

@@ -46,7 +46,7 @@ def kind_of(name: str) -> str:
 @pytest.mark.parametrize(
     ("seed", "count"), [(1, TASTE), *(nightly(seed, ALL, id=f"{seed}-all") for seed in range(1, 11))]
 )
-def test_a_flipped_bit_is_found_or_misleads_nobody(seed: int, count: int) -> None:
+def test_a_flipped_bit_is_found_or_misleads_no_reader(seed: int, count: int) -> None:
     """In segments, all indexes, producer snapshots, small files, and checksums: 10,000 flips at night."""
     chance = Random(seed)
     files = fill(chance)

@@ -130,7 +130,7 @@ def test_a_tombstone_stays_while_a_replica_is_away() -> None:
         assert (b"k" in {each.key for each in records_of(log)}) is not may_forget
 
 
-def test_records_of_aborted_transactions_go_and_those_committed_stay(log: Log) -> None:
+def test_records_of_aborted_transactions_go_and_committed_records_stay(log: Log) -> None:
     """An aborted value neither shows nor hides an older value."""
     put(log, (b"k", b"old"), (b"gone", b"old"))
     put(log, (b"k", b"aborted"), (b"new", b"aborted"), producer=(7, 0, 0), transactional=True)

@@ -216,7 +216,7 @@ def test_a_hole_that_nothing_bears_out_is_left_until_the_leader_insists() -> Non
     assert follower.active_segment.may_have_gaps
 
 
-def test_a_batch_that_rotted_to_reach_into_the_one_before_is_found_by_who_goes_on_there() -> None:
+def test_a_batch_that_rotted_to_reach_into_its_predecessor_is_found_by_a_read_there() -> None:
     """It seems to begin before the requested offset, as batches do for a fetch from their middle."""
     log = cleaned()
     three = [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")]

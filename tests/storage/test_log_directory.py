@@ -175,7 +175,7 @@ def test_a_garbled_checkpoint_is_a_value_error(garbage: bytes) -> None:
 DELETED = f"t-1.{255:032x}-delete"
 
 
-def test_partition_folders_are_told_from_others(open_directory: Callable[..., LogDirectory]) -> None:
+def test_partition_folders_are_distinguished_from_others(open_directory: Callable[..., LogDirectory]) -> None:
     """`topic-partition`, where a topic may hold dashes; not deleted folders and files."""
     directory = open_directory()
     disk = open_directory.disk  # type: ignore[attr-defined]

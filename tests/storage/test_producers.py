@@ -384,7 +384,7 @@ def take_in(state: ProducerState, offset: int, entry: Entry) -> None:
         write(state, producer_id, offset, sequence=sequence, attributes=attributes)
 
 
-def test_what_a_refused_batchs_successor_is_told_is_why_that_was_refused() -> None:
+def test_the_successor_of_a_refused_batch_gets_the_same_error() -> None:
     """Not that the disk is broken, where a transaction could not be verified: clients then asked for metadata."""
     state = state_of(header_of(0))
     state.refused_batches.note(header_of(1), NotEnoughReplicas("the transaction could not be verified"))

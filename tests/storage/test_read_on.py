@@ -68,7 +68,7 @@ def test_a_read_without_room_for_the_next_records_still_gets_on(log: Log) -> Non
     assert found is not None and found[-1] == (end - 1, 0) and 0 < end < 3
 
 
-def test_the_end_is_told_by_a_batch_without_records_as_in_kafka(log: Log) -> None:
+def test_a_batch_without_records_shows_the_end_as_in_kafka(log: Log) -> None:
     """No batch follows: the reader gets on to the end of the log."""
     put(log, (b"k", b"old"))
     close_segment(log)

@@ -35,7 +35,7 @@ def faults(segment: bytes, base_offset: int = 5) -> list[SegmentFault]:
     return [each for each in check_segment(InMemory(segment), base_offset) if isinstance(each, SegmentFault)]
 
 
-def test_a_sound_segment_is_told_whole():
+def test_a_sound_segment_is_reported_whole():
     """Every batch with its position; gaps between offsets are compaction's."""
     found = [each for each in check_segment(InMemory(SOUND), 5) if isinstance(each, CheckedBatch)]
     assert [each.header.base_offset for each in found] == [5, 8, 20]

@@ -151,7 +151,7 @@ def test_the_index_forgets_an_abort_whose_marker_was_lost_with_a_torn_tail() -> 
     assert aborted(sim_log(disk)) == []
 
 
-def test_a_reader_is_told_of_what_was_aborted_in_what_it_read_and_no_more() -> None:
+def test_a_read_returns_the_aborted_transactions_in_its_range_and_no_more() -> None:
     """Else each answer to a reader at the start of a log carries all that ever was aborted in it."""
     log = sim_log(SimDisk(1))
     for sequence in range(50):

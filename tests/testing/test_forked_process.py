@@ -179,7 +179,7 @@ def test_a_fork_that_its_starter_cannot_take_never_becomes_a_node(
     assert own_server.ask({"wait": fork.pid}) == {"status": 0}
 
 
-def test_an_answer_that_was_not_awaited_is_nobody_elses(own_server: ForkServer, cluster: Cluster) -> None:
+def test_an_unawaited_answer_goes_to_no_other_request(own_server: ForkServer, cluster: Cluster) -> None:
     """Ctrl-C, or a test's time limit, while the fork server is asked: it is ended, and nodes go on."""
     cluster.start()
     process = process_of(cluster)
@@ -223,7 +223,7 @@ def unread_bytes(server: ForkServer) -> int:
     return found
 
 
-def test_a_fork_server_that_stands_still_holds_up_nobody_for_ever(
+def test_a_stopped_fork_server_holds_up_no_start_for_ever(
     own_server: ForkServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SIGSTOP: after the longest time for an answer it counts as gone."""

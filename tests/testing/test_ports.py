@@ -22,7 +22,7 @@ def test_held_ports_are_listened_on_by_a_node_and_by_no_one_else():
         held.release()
 
 
-def test_a_port_where_nobody_listens_refuses():
+def test_a_port_without_a_listener_refuses():
     """A held port does not listen: a dead node must look dead."""
     held = HeldPorts(1)
     try:

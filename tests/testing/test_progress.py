@@ -132,7 +132,7 @@ def test_patience_multiplies_every_limit(processes: FakeProcesses, monkeypatch: 
             patient(1.0)
 
 
-def test_looking_leaves_the_machine_to_those_who_are_waited_for(
+def test_looking_leaves_the_machine_to_the_processes_waited_for(
     processes: FakeProcesses, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that costs much CPU is followed by a long pause, and no pause is longer than a second."""
@@ -165,7 +165,7 @@ def test_wait_without_any_process_ends_soon(monkeypatch: pytest.MonkeyPatch) -> 
         wait_until(lambda: False, "a miracle", seen=lambda: None, signs=progress.no_signs)
 
 
-def test_signs_tell_who_lives_who_stands_still_and_what_was_printed(
+def test_signs_show_live_and_stopped_processes_and_what_was_printed(
     monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     """Of children and their children; CPU time is summed up; young processes do not count, as they may be requests."""

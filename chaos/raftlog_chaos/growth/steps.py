@@ -23,7 +23,8 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.steps: Counter[str] = Counter()
-        self._names: dict[CodeType, str | None] = {}
+        self._lines: dict[CodeType, _Trace | None] = {}
+        """What counts the lines of a function; None for code that is not raftlog's."""
 
     @property
     def total(self) -> int:
@@ -42,30 +43,27 @@ class StepCounter:
         finally:
             sys.settrace(before)
 
-    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _called(self, frame: FrameType, event: str, argument: Any) -> _Trace | None:
         code = frame.f_code
-        name = self._names.get(code, "")
-        if name == "":
-            here = code.co_filename.startswith(ROOT)
-            name = self._names[code] = f"{Path(code.co_filename).stem}.{code.co_qualname}" if here else None
-        if name is None:
-            return None
-        return _Function(self.steps, name).ran
+        if code not in self._lines:
+            is_ours = code.co_filename.startswith(ROOT)
+            name = f"{Path(code.co_filename).stem}.{code.co_qualname}"
+            self._lines[code] = _counted(self.steps, name) if is_ours else None
+        return self._lines[code]
 
 
-class _Function:
-    """A call that is being counted."""
+_Trace = Callable[[FrameType, str, Any], Any]
 
-    __slots__ = ("_name", "_steps")
 
-    def __init__(self, steps: Counter[str], name: str) -> None:
-        self._steps = steps
-        self._name = name
+def _counted(steps: Counter[str], name: str) -> _Trace:
+    """Return a local trace function that counts the lines of a function."""
 
-    def ran(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def ran(frame: FrameType, event: str, argument: Any) -> _Trace:
         if event == "line":
-            self._steps[self._name] += 1
-        return self.ran
+            steps[name] += 1
+        return ran
+
+    return ran
 
 
 def count_steps(call: Callable[[], object]) -> Counter[str]:

@@ -250,7 +250,7 @@ def test_a_replica_that_fails_ends_the_shard_before_the_metadata_does() -> None:
     run_scenario(scenario)
 
 
-def test_without_the_topic_nobody_coordinates() -> None:
+def test_without_the_topic_there_is_no_coordinator() -> None:
     """NOT_COORDINATOR before the offsets topic exists; COORDINATOR_NOT_AVAILABLE for a partition without leader."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -373,7 +373,7 @@ def test_all_partitions_together_are_swept_in_slices() -> None:
     run_scenario(scenario, offsets_retention_check_interval_ms=60_000)
 
 
-def test_too_much_that_waits_for_commit_is_told_as_a_coordinator_that_is_away() -> None:
+def test_too_many_pending_commits_are_coordinator_not_available() -> None:
     """REQUEST_TIMED_OUT is fatal to a consumer that beats; COORDINATOR_NOT_AVAILABLE is not."""
 
     async def scenario(node: GroupBroker) -> None:

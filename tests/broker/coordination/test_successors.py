@@ -31,7 +31,7 @@ async def take_over(node: GroupBroker, topics: dict[str, TopicState]) -> None:
 
 
 @pytest.mark.parametrize("found", [NEW, NONE])
-def test_offsets_of_a_topic_that_was_deleted_while_nobody_coordinated_go(found: Any) -> None:
+def test_offsets_of_a_topic_that_was_deleted_without_a_coordinator_go(found: Any) -> None:
     """Its successor is read from its beginning, also where that is made only later; what goes has its tombstones."""
 
     async def scenario(node: GroupBroker) -> None:

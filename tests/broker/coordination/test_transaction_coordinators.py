@@ -73,7 +73,7 @@ def led_by(leader: int) -> dict[str, TopicState]:
     return {**TOPICS, "t": TopicState("t", TOPIC_ID, (PartitionState((1, 2), (1, 2), leader),) * 3)}
 
 
-def test_each_leader_is_told_once_for_all_its_partitions_and_the_transaction_is_complete() -> None:
+def test_each_leader_gets_one_request_for_all_its_partitions_and_the_transaction_is_complete() -> None:
     """One request to each leader; `__consumer_offsets` is a partition like others."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -115,7 +115,7 @@ def test_a_marker_that_was_not_written_is_sent_again(answer: int | KafkaError) -
     run_scenario(scenario)
 
 
-def test_the_markers_of_very_many_partitions_are_told_piece_by_piece() -> None:
+def test_the_markers_of_very_many_partitions_are_sent_piece_by_piece() -> None:
     """One request holds so many, whether they are of one transaction or of several."""
     count = 2 * MAX_PARTITIONS_PER_REQUEST + 100
     wide = TopicState("t", TOPIC_ID, (PartitionState((1,), (1,), 1),) * count)
@@ -265,7 +265,7 @@ def test_a_leader_that_is_away_holds_up_only_its_own_partitions() -> None:
     run_scenario(scenario)
 
 
-def test_an_outcome_is_told_by_the_next_coordinator() -> None:
+def test_the_next_coordinator_sends_an_outcome() -> None:
     """The former one stops when its shard is over, and what it had decided goes on with the new epoch."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -499,7 +499,7 @@ def test_a_broker_starts_with_as_many_ids_as_it_may_coordinate() -> None:
     simulate(program)
 
 
-def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
+def test_outcomes_of_a_lost_leadership_are_not_sent_any_more() -> None:
     """The next coordinator announces them, and its epoch has fenced this coordinator."""
 
     async def scenario(node: TransactionBroker) -> None:
@@ -515,7 +515,7 @@ def test_outcomes_of_a_lost_leadership_are_not_told_any_more() -> None:
     run_scenario(scenario)
 
 
-def test_a_leader_that_is_back_is_told_without_a_long_pause_when_it_goes_again() -> None:
+def test_a_leader_that_is_back_gets_markers_without_a_long_pause_when_it_goes_again() -> None:
     """The pause between attempts grows while it is away, and begins anew."""
 
     async def scenario(node: TransactionBroker) -> None:

@@ -144,7 +144,7 @@ async def test_validation_changes_nothing() -> None:
     assert (answer.entries[0].error_code, len(setup.image.quotas)) == (0, 0)
 
 
-async def test_a_controller_that_is_away_is_told_for_each_entity() -> None:
+async def test_a_controller_that_is_away_is_an_error_for_each_entity() -> None:
     """The client asks again."""
     world = QuotaWorld({})
 
@@ -285,7 +285,7 @@ async def test_older_clients_are_only_made_to_wait() -> None:
     assert not client.transport.reading
 
 
-async def test_within_the_quota_nobody_waits_and_nobody_else_is_asked() -> None:
+async def test_within_the_quota_no_request_waits_and_the_controller_is_not_asked() -> None:
     """A user without such a quota costs no question."""
     world = MutationWorld()
     client = world.connect()

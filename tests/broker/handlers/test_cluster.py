@@ -49,7 +49,7 @@ async def test_the_cluster_is_described(version: int) -> None:
     assert response.cluster_authorized_operations == 0b1111110100000
 
 
-async def test_fenced_brokers_are_told_when_asked_for() -> None:
+async def test_fenced_brokers_are_returned_on_request() -> None:
     """include_fenced_brokers from version 2 on (KIP-1073)."""
     response = await HandlerSetup().call(CLUSTER, 2, include_fenced_brokers=True)
     assert [(each.broker_id, each.is_fenced) for each in response.brokers] == [
@@ -61,7 +61,7 @@ async def test_fenced_brokers_are_told_when_asked_for() -> None:
 
 
 @pytest.mark.parametrize("endpoint_type,code", [(2, 114), (3, 115)])
-async def test_a_brokers_listener_tells_of_brokers_only(endpoint_type: int, code: int) -> None:
+async def test_a_brokers_listener_returns_brokers_only(endpoint_type: int, code: int) -> None:
     """Controllers are asked for on their own listener (KIP-919)."""
     response = await HandlerSetup().call(CLUSTER, 1, endpoint_type=endpoint_type)
     assert response.error_code == code and response.error_message
@@ -71,7 +71,7 @@ VOTERS = {1: ("voter1", 9093), 4: ("voter4", 9094)}
 
 
 @pytest.mark.parametrize("version", (1, 2))
-async def test_the_controllers_listener_tells_of_controllers(version: int) -> None:
+async def test_the_controllers_listener_returns_controllers(version: int) -> None:
     """Endpoint type 2 (KIP-919): all voters, whether they are brokers or not, and the id of the active controller."""
     cluster = HandlerSetup(msgspec.structs.replace(cluster_image(), controller_id=4), voters=VOTERS)
     response = await cluster.call(CLUSTER, version, to_controller=True, endpoint_type=2)
@@ -91,7 +91,7 @@ async def test_a_controller_names_itself_while_the_active_one_is_out_of_reach() 
 
 
 @pytest.mark.parametrize("endpoint_type,code", [(1, 114), (3, 115)])
-async def test_the_controllers_listener_tells_of_no_brokers(endpoint_type: int, code: int) -> None:
+async def test_the_controllers_listener_returns_no_brokers(endpoint_type: int, code: int) -> None:
     """Brokers are asked for on their own listeners (KIP-919)."""
     response = await HandlerSetup(voters=VOTERS).call(
         CLUSTER, 1, to_controller=True, endpoint_type=endpoint_type
@@ -139,7 +139,7 @@ async def test_topic_partitions_are_described() -> None:
     assert response.next_cursor is None
 
 
-async def test_unknown_and_illegal_topics_are_told_apart() -> None:
+async def test_unknown_and_illegal_topics_have_different_errors() -> None:
     """UNKNOWN_TOPIC_OR_PARTITION and INVALID_TOPIC_EXCEPTION; no topic is created."""
     cluster = HandlerSetup()
     response = await describe_partitions(cluster, "nope", "no/pe", "a")
@@ -330,7 +330,7 @@ async def test_all_leaders_are_elected_at_once() -> None:
     assert cluster.asked == [ElectLeaders(0, None)]
 
 
-async def test_a_failed_election_is_told_for_each_partition() -> None:
+async def test_a_failed_election_is_an_error_for_each_partition() -> None:
     """Version 0 has no error of the whole request."""
     cluster = HandlerSetup()
     cluster.answers[ElectLeaders] = RequestTimedOut()

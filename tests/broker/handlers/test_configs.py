@@ -95,7 +95,7 @@ async def test_all_group_configs_are_described_of_any_name(version: int) -> None
         assert all(each.documentation and each.config_type == 3 for each in documented.configs)
 
 
-async def test_sources_and_synonyms_are_told_nearest_first() -> None:
+async def test_sources_and_synonyms_come_nearest_first() -> None:
     """topic > broker > cluster default > file > default (KIP-226)."""
     configs = {
         ("topic", "a"): {"retention.ms": "1"},
@@ -123,7 +123,7 @@ async def test_no_names_mean_all_configs() -> None:
     assert len(response.results[0].configs) == len(settings_of(TopicConfig))
 
 
-async def test_documentation_is_told_when_asked_for() -> None:
+async def test_documentation_is_returned_on_request() -> None:
     """include_documentation from version 3 on (KIP-569)."""
     result = await describe(HandlerSetup(), 4, TOPIC, "a", include_documentation=True)
     assert all(each.documentation for each in result.configs)

@@ -155,7 +155,7 @@ FIELDS: dict[int, dict[str, Any]] = {
 
 @pytest.mark.parametrize("api_key", FIELDS)
 @pytest.mark.parametrize(("principal", "token_id"), [(ANONYMOUS, None), (ALICE, "id"), (ADMIN_API, None)])
-async def test_only_who_logged_in_without_a_token_has_to_do_with_tokens(
+async def test_only_logins_without_a_token_may_manage_tokens(
     api_key: int, principal: str, token_id: str | None
 ) -> None:
     """DELEGATION_TOKEN_REQUEST_NOT_ALLOWED to strangers, clients of a token and nodes, whatever the rules say."""
@@ -210,7 +210,7 @@ async def test_what_proves_no_token_is_not_found(proof: bytes) -> None:
     assert len(setup.asked) == asked
 
 
-async def test_tokens_are_shown_to_whom_they_concern_and_to_who_may_see_them() -> None:
+async def test_tokens_are_shown_to_their_users_and_to_callers_with_a_right() -> None:
     """Owner, requester and renewers; DESCRIBE of the token; DESCRIBE_TOKENS of the owner. Source: KIP-48, KIP-373."""
     setup = TokenSetup(
         allow(Operation.CREATE_TOKENS, ResourceType.USER, ALICE),

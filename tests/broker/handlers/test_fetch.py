@@ -58,7 +58,7 @@ async def test_every_version_reads_the_same_records(version: int) -> None:
     assert result.high_watermark == 3
 
 
-async def test_an_unknown_topic_id_is_told_as_such() -> None:
+async def test_an_unknown_topic_id_has_its_own_error() -> None:
     """KIP-516: UNKNOWN_TOPIC_ID makes clients refresh their ids."""
     pipe = FakePartitionServer(filled()).connect()
     pipe.send(fetch(1, (0, 0), version=13, topic=type(TOPIC_ID)(int=99)))
@@ -103,7 +103,7 @@ async def test_too_little_waits_until_there_is_something() -> None:
     assert len(fake.server.deadlines) == 0
 
 
-async def test_a_record_that_is_not_committed_wakes_nobody() -> None:
+async def test_an_uncommitted_record_wakes_no_fetch() -> None:
     """Between high watermark and log end the answer is empty, never OFFSET_OUT_OF_RANGE."""
     fake = FakePartitionServer()
     fake.partition.auto_commit = False
@@ -171,7 +171,7 @@ async def test_min_bytes_below_what_there_is_is_met_at_the_deadline() -> None:
     assert len(told(pipe)[0].records) == 300
 
 
-async def test_an_error_is_told_at_once_with_a_hint_at_the_leader() -> None:
+async def test_an_error_is_returned_at_once_with_a_hint_at_the_leader() -> None:
     """KIP-951: leader from version 12, its address from 16."""
     fake = FakePartitionServer(filled(), elsewhere=[1])
     pipe = fake.connect()
@@ -209,7 +209,7 @@ async def test_a_bug_in_a_waiting_fetch_ends_the_connection() -> None:
     assert [line["event"] for line in logs] == ["request_crashed"]
 
 
-async def test_a_diverging_reader_is_told_where_to_truncate() -> None:
+async def test_a_diverging_reader_learns_where_to_truncate() -> None:
     """KIP-595: diverging_epoch in version 12 and later, at once."""
     fake = FakePartitionServer(filled())
     fake.partition.diverging = EpochEnd(2, 1)
@@ -274,7 +274,7 @@ async def test_what_wakes_a_session_during_a_cold_read_is_not_forgotten() -> Non
 
 
 @pytest.mark.parametrize(("number", "reports"), [(errno.EIO, 1), (errno.ENOENT, 0)])
-async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: int, reports: int) -> None:
+async def test_a_failed_cold_read_is_an_error_and_a_bad_disk_is_reported(number: int, reports: int) -> None:
     """KAFKA_STORAGE_ERROR makes clients look for another leader; EIO takes the log directory offline."""
     cold = filled(0)
     cold.cold = True
@@ -289,7 +289,7 @@ async def test_a_cold_read_that_fails_is_told_and_a_bad_disk_reported(number: in
 
 
 @pytest.mark.parametrize("change", ["role", "truncation"])
-async def test_what_was_read_while_the_role_or_the_log_changed_is_not_told(change: str) -> None:
+async def test_records_read_while_the_role_or_the_log_changed_are_not_returned(change: str) -> None:
     """A replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
     cold = filled(0)
     cold.cold = True
@@ -358,7 +358,7 @@ async def test_an_epoch_that_is_not_the_next_one_leaves_the_session_as_it_is(epo
     assert session_of(pipe) == (session, {})
 
 
-async def test_a_session_tells_only_what_changed() -> None:
+async def test_a_session_returns_only_changes() -> None:
     """KIP-227: the first response is full, later responses are incremental, and wait for changes."""
     one, two = filled(0), filled(1)
     fake = FakePartitionServer(one, two)
@@ -413,7 +413,7 @@ async def test_records_whose_offset_the_client_did_not_move_come_again() -> None
     assert len(session_of(pipe)[1][0].records) == 300
 
 
-async def test_a_forgotten_partition_is_told_no_more() -> None:
+async def test_a_forgotten_partition_is_not_returned_any_more() -> None:
     """KIP-227: forgotten_topics_data."""
     one, two = filled(0), filled(1)
     fake = FakePartitionServer(one, two)
@@ -428,7 +428,7 @@ async def test_a_forgotten_partition_is_told_no_more() -> None:
     assert not one.parked
 
 
-async def test_errors_of_a_session_are_told_every_time_until_they_are_over() -> None:
+async def test_errors_of_a_session_are_repeated_until_they_are_over() -> None:
     """Then the partition is in a response again even without records, so that the client knows."""
     fake = FakePartitionServer(filled(0))
     pipe = fake.connect()
@@ -487,7 +487,7 @@ async def test_a_client_that_comes_back_on_another_connection_goes_on_with_its_s
     assert old.answer(1, 12).responses == ()
 
 
-async def test_a_session_nobody_fetches_from_is_woken_once() -> None:
+async def test_an_unread_session_is_woken_once() -> None:
     """Sessions of clients that are gone do not burden producers."""
     fake = FakePartitionServer(FakePartition())
     pipe, producer = fake.connect(), fake.connect()

@@ -459,7 +459,7 @@ def test_members_keep_what_they_were_assigned_while_a_rebalance_gathers_them() -
 
 
 @versions(join_group)
-def test_a_protocol_without_a_name_is_told_as_none(version: int) -> None:
+def test_a_protocol_without_a_name_is_returned_as_none(version: int) -> None:
     """Versions from 7 on have null for it, also where a protocol has an empty name."""
 
     async def scenario(node: GroupBroker) -> None:
@@ -472,7 +472,7 @@ def test_a_protocol_without_a_name_is_told_as_none(version: int) -> None:
     run_scenario(scenario)
 
 
-def test_history_of_a_group_is_told_to_the_admin_api_alone() -> None:
+def test_history_of_a_group_is_for_the_admin_api_alone() -> None:
     """It names topics, which the admin API hides from some of its callers. A client has the usual answer."""
 
     async def scenario(node: GroupBroker) -> None:

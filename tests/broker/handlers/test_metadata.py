@@ -45,7 +45,7 @@ def by_name(response: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_every_version_tells_brokers_topics_and_leaders(version: int) -> None:
+async def test_every_version_returns_brokers_topics_and_leaders(version: int) -> None:
     """The same image in each version's words (Metadata 0-13)."""
     response = await HandlerSetup().call(API_KEY, version, topics=names(version, "b"))
     assert [(each.node_id, each.host, each.port) for each in response.brokers] == [
@@ -162,7 +162,7 @@ async def test_empty_and_null_lists_of_topics(version: int) -> None:
     assert cluster.asked == []
 
 
-async def test_a_controller_out_of_reach_is_named_to_nobody() -> None:
+async def test_an_unreachable_controller_is_not_named() -> None:
     """Clients use this broker, which forwards: a client that was sent to a dead broker waits for it in vain."""
     cluster = HandlerSetup()
     assert (await cluster.call(API_KEY, 9, topics=[])).controller_id == 2
@@ -212,7 +212,7 @@ async def test_ids_are_refused_before_version_12(version: int) -> None:
     assert topic.error_code == 42
 
 
-async def test_a_topic_asked_for_twice_is_told_once() -> None:
+async def test_a_topic_named_twice_is_returned_once() -> None:
     """Names are a set."""
     response = await HandlerSetup().call(API_KEY, 9, topics=names(9, "a", "a"))
     assert [each.name for each in response.topics] == ["a"]
@@ -243,7 +243,7 @@ def creating(cluster: HandlerSetup, codes: dict[str, int]) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_a_missing_topic_is_created_and_told_at_once(version: int) -> None:
+async def test_a_missing_topic_is_created_and_returned_at_once(version: int) -> None:
     """auto.create.topics.enable: with the controller's default numbers, known to this broker when the answer leaves."""
     cluster = HandlerSetup()
     creating(cluster, {})
@@ -284,7 +284,7 @@ async def test_the_broker_can_refuse_creation() -> None:
         (TopicAlreadyExists.code, 3),
     ],
 )
-async def test_what_the_controller_refuses_is_told(code: int, told: int) -> None:
+async def test_refusals_of_the_controller_are_returned(code: int, told: int) -> None:
     """An error that asking again cannot change is sent as it is; clients retry all others. A race won by others shows
     up soon.
     """
@@ -316,7 +316,7 @@ async def test_the_offsets_topic_is_created_with_its_own_settings() -> None:
     assert wanted.configs["cleanup.policy"] == "compact"
 
 
-async def test_authorized_operations_are_told_when_asked_for() -> None:
+async def test_authorized_operations_are_returned_on_request() -> None:
     """Versions 8 to 10 for the cluster, 8 and up for topics (KIP-430): without ACLs, all of them."""
     response = await HandlerSetup().call(
         API_KEY,

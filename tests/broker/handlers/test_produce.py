@@ -112,7 +112,7 @@ async def test_acks_0_gets_no_response_and_its_error_closes_the_connection() -> 
     assert [line["event"] for line in logs] == ["unacknowledged_produce_failed"]
 
 
-async def test_errors_are_told_by_partition_with_their_message() -> None:
+async def test_errors_are_returned_by_partition_with_their_message() -> None:
     """Invalid partitions of a request do not affect valid partitions; the client gets the reason from version 8 on."""
     one, two = FakePartition(index=0), FakePartition(index=1)
     two.error = CorruptMessage("CRC does not hold")

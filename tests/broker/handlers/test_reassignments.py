@@ -42,7 +42,7 @@ def topics(version: int, **wanted: dict[int, tuple[int, ...] | None]) -> tuple[A
 
 
 @pytest.mark.parametrize("version", versions(ALTER))
-async def test_reassignments_are_asked_for_and_told_one_by_one(version: int) -> None:
+async def test_each_reassignment_has_its_own_result(version: int) -> None:
     """Whether the replication factor may change is a matter of version 1 (KIP-860); before, it may."""
     cluster = HandlerSetup()
     moving = topic_state("a", 1, PartitionState((3, 2, 1), (1, 2), 1, 4, 1, (3,), (1,)))
@@ -84,7 +84,7 @@ async def test_answer_waits_until_this_broker_knows() -> None:
     assert state is not None and state.target_replicas == (3, 2)
 
 
-def test_failure_of_the_whole_request_is_told_as_such() -> None:
+def test_failure_of_the_whole_request_is_reported_as_such() -> None:
     """No majority, for instance."""
     failed = RequestTimedOut("no majority")
     request = RequestContext(ALTER, 1, 7, None, "PLAINTEXT", "10.0.0.9")

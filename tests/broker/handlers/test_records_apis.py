@@ -90,7 +90,7 @@ async def test_a_search_by_time_happens_away_from_the_loop() -> None:
     assert await search(FakePartitionServer(filled()), 7, (0, -3)) == [(0, 1, 77)]
 
 
-async def test_a_search_of_another_leadership_is_not_told() -> None:
+async def test_a_search_of_another_leadership_is_not_returned() -> None:
     """The log may have been cut and overwritten under it; the client asks again."""
     assert await search(FakePartitionServer(filled()), 5, (0, 3), leader_epoch=4) == [(6, -1, -1)]
 
@@ -126,7 +126,7 @@ async def test_a_partition_named_twice_and_a_fresh_leader_are_errors_of_their_ow
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-async def test_the_end_of_a_leader_epoch_is_told(version: int) -> None:
+async def test_the_end_of_a_leader_epoch_is_returned(version: int) -> None:
     """KIP-320: consumers notice truncation by it."""
     pipe = FakePartitionServer(filled()).connect()
     make = request_builders(23, version)

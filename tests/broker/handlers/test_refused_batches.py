@@ -79,7 +79,7 @@ def test_a_new_replica_hears_what_came_before_it_was_made(by_id: bool) -> None:
 
 
 @pytest.mark.parametrize("epochs", [(0, 1), (1, 0), (0, 0)])
-def test_a_new_replica_hears_of_both_who_named_its_topic_and_who_named_its_id(
+def test_a_new_replica_takes_refusals_by_topic_name_and_by_topic_id(
     epochs: tuple[int, int],
 ) -> None:
     """Clients of Produce before version 13 send the topic's name, newer clients its id."""

@@ -463,7 +463,7 @@ DENIALS: Final = [
 
 
 @pytest.mark.parametrize(("row", "missing"), DENIALS)
-async def test_a_right_that_is_missing_is_told_and_nothing_else(row: Row, missing: Need) -> None:
+async def test_a_missing_right_is_an_error_that_reveals_no_more(row: Row, missing: Need) -> None:
     """The error is the resource's, the same whether the topic exists, and no component behind the handler is asked."""
     rules = [allow(*need) for need in row.needs if need != missing] + [*all_but(*missing)]
     answers = []
@@ -547,7 +547,7 @@ async def test_a_topic_that_may_not_be_written_is_refused_whether_it_exists() ->
     assert _produced(pipe) == (MISSING, TopicAuthorizationFailed.code)
 
 
-async def test_a_denied_produce_that_nobody_answers_ends_the_connection() -> None:
+async def test_a_denied_produce_with_acks_0_ends_the_connection() -> None:
     """With acks=0 a closed connection is all that a client sees of an error."""
     broker = GuardedBroker()
     pipe = broker.connect()
@@ -634,7 +634,7 @@ async def test_a_session_without_news_is_refused_where_its_right_has_gone() -> N
     assert _fetched(pipe)[1:] == (0, batch())
 
 
-async def test_the_time_of_an_answer_does_not_tell_that_a_topic_is_there() -> None:
+async def test_the_response_time_does_not_reveal_that_a_topic_exists() -> None:
     """A question about a topic that has just lost its leader waits for the next, unless the sender may not see it."""
     for rules, waits in (((allow(DESCRIBE, TOPIC),), True), ((), False)):
         broker = GuardedBroker(*rules)
@@ -689,7 +689,7 @@ async def test_a_rule_for_an_operation_that_there_is_not_is_refused_by_name() ->
     assert not broker.asked
 
 
-async def test_a_fetch_session_belongs_to_the_user_who_opened_it() -> None:
+async def test_a_fetch_session_belongs_to_the_user_that_opened_it() -> None:
     """Another user can neither continue nor end it by guessing its number (KIP-227 has numbers only)."""
     broker = GuardedBroker(allow(READ, TOPIC))
     pipe, other = broker.connect(), broker.connect("User:mallory")
@@ -707,7 +707,7 @@ async def test_a_fetch_session_belongs_to_the_user_who_opened_it() -> None:
 # --- what is listed rather than named
 
 
-async def test_metadata_of_all_topics_leaves_out_those_that_may_not_be_seen() -> None:
+async def test_metadata_of_all_topics_leaves_out_hidden_topics() -> None:
     """KIP-11: a list reveals no other topics."""
     row = Row(ApiKey.METADATA, 12, (), lambda make, topic: {"topics": None})
     assert (await GuardedBroker(*all_but(DESCRIBE, TOPIC)).ask(row, "")).topics == ()
@@ -739,7 +739,7 @@ async def test_a_topic_is_made_by_asking_for_it_only_with_both_rights(
     assert code is None or topic.error_code == code
 
 
-async def test_a_topic_by_id_is_not_named_to_who_may_not_see_it() -> None:
+async def test_a_topic_by_id_is_not_named_without_the_right_to_see_it() -> None:
     """Ids are no secrets, names are. Source: KIP-516."""
     row = Row(
         ApiKey.METADATA,
@@ -755,7 +755,9 @@ async def test_a_topic_by_id_is_not_named_to_who_may_not_see_it() -> None:
     ("rules", "listed"),
     [((), []), ((allow(DESCRIBE, GROUP),), [GROUP_ID]), ((allow(DESCRIBE, CLUSTER),), [GROUP_ID, "writers"])],
 )
-async def test_groups_are_listed_to_who_may_see_them(rules: tuple[Acl, ...], listed: list[str]) -> None:
+async def test_groups_are_listed_with_the_right_to_see_them(
+    rules: tuple[Acl, ...], listed: list[str]
+) -> None:
     """DESCRIBE of the cluster shows all. Source: Kafka, LIST_GROUPS."""
     broker = GuardedBroker(*rules)
     groups = [
@@ -772,7 +774,9 @@ async def test_groups_are_listed_to_who_may_see_them(rules: tuple[Acl, ...], lis
 @pytest.mark.parametrize(
     ("rules", "listed"), [((), []), ((allow(DESCRIBE, TRANSACTION),), [TRANSACTIONAL_ID])]
 )
-async def test_transactions_are_listed_to_who_may_see_them(rules: tuple[Acl, ...], listed: list[str]) -> None:
+async def test_transactions_are_listed_with_the_right_to_see_them(
+    rules: tuple[Acl, ...], listed: list[str]
+) -> None:
     """There is no right to see them all. Source: KIP-664."""
     broker = GuardedBroker(*rules)
     transactions = [
@@ -789,7 +793,9 @@ async def test_transactions_are_listed_to_who_may_see_them(rules: tuple[Acl, ...
 
 
 @pytest.mark.parametrize("topic", [None, KNOWN])
-async def test_a_group_is_described_to_who_may_see_the_topics_of_its_members(topic: str | None) -> None:
+async def test_a_group_is_described_with_the_right_to_see_the_topics_of_its_members(
+    topic: str | None,
+) -> None:
     """Assignments name topics. Source: Kafka, CONSUMER_GROUP_DESCRIBE."""
     broker = GuardedBroker(
         allow(DESCRIBE, GROUP), *([] if topic is None else [allow(DESCRIBE, TOPIC, topic)])

@@ -110,7 +110,7 @@ async def test_rules_are_created_each_on_its_own(version: int) -> None:
     assert set(setup.image.acls) == {READ, WRITE}
 
 
-async def test_a_controller_that_is_away_is_told_for_each_rule() -> None:
+async def test_a_controller_that_is_away_is_an_error_for_each_acl() -> None:
     """No ACL is created, and the client asks again."""
     setup = SecureSetup()
     setup.answers[CreateAcls] = NotController("no leader")

@@ -19,7 +19,7 @@ GET, PUSH = 71, 72
 CONFIGS = {("client-metrics", "m"): {"metrics": "*", "interval.ms": "60000", "match": "client_id=test"}}
 
 
-async def test_a_client_is_given_an_id_and_told_what_to_push() -> None:
+async def test_a_client_gets_an_id_and_the_metrics_to_push() -> None:
     """A client that has an id keeps it; what is pushed are totals, since a scrape shows totals."""
     cluster = HandlerSetup(cluster_image(configs=CONFIGS))
     answer = await cluster.call(GET, 0, client_instance_id=None)

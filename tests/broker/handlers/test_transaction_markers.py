@@ -252,7 +252,7 @@ def test_what_the_transactions_coordinator_refuses(version: int, code: int, told
     run_scenario(scenario)
 
 
-def test_a_fenced_producer_commits_nothing_and_unknown_topics_are_told() -> None:
+def test_a_fenced_producer_commits_no_offset_and_unknown_topics_are_errors() -> None:
     """INVALID_PRODUCER_EPOCH, UNKNOWN_TOPIC_OR_PARTITION."""
 
     async def scenario(node: GroupBroker) -> None:

@@ -213,7 +213,7 @@ async def test_a_leader_that_was_elected_anew_meanwhile_sends_the_client_away(tm
         (16, 9, 19),
     ],
 )
-async def test_refusals_are_told_as_a_producer_of_that_version_knows_them(
+async def test_refusals_have_the_error_code_of_the_producers_version(
     tmp_path: Path, code: int, version: int, told: int
 ) -> None:
     """Kafka's AddPartitionsToTxnManager and ReplicaManager; no record is appended."""
@@ -271,7 +271,7 @@ async def test_a_client_that_leaves_meanwhile_gets_nothing_appended(tmp_path: Pa
     assert stage.partitions[0].log_end_offset == 0
 
 
-async def test_records_outside_transactions_ask_nobody(tmp_path: Path) -> None:
+async def test_records_outside_transactions_are_not_verified(tmp_path: Path) -> None:
     """Also for a producer with a transactional id; damaged records get their own error."""
     stage = VerifyingBroker(tmp_path)
     damaged = batch(0)[:-1] + b"\xff"
@@ -354,7 +354,7 @@ async def test_a_request_that_is_verified_is_counted_until_it_is_appended(tmp_pa
     assert unappended.used == 0
 
 
-async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nobody_is_asked(
+async def test_without_memory_a_transaction_gets_a_retriable_error_without_verification(
     tmp_path: Path,
 ) -> None:
     """NOT_ENOUGH_REPLICAS; the producer's later batches wait for it, others are appended."""
@@ -370,7 +370,7 @@ async def test_without_memory_for_it_a_transaction_is_told_to_come_again_and_nob
     assert stage.codes() == [(0, 0), (0, 1)]
 
 
-async def test_a_coordinator_that_answers_something_else_is_told_from_a_bug(tmp_path: Path) -> None:
+async def test_a_wrong_answer_of_a_coordinator_is_distinguished_from_a_bug(tmp_path: Path) -> None:
     """The response of another broker must not end this broker: it did, as a failed task."""
     stage = VerifyingBroker(tmp_path)
     sound = stage.coordinator.ask

@@ -69,7 +69,7 @@ async def test_a_request_that_fails_as_a_whole_raises() -> None:
         await cluster.call(UPDATE, 2, feature_updates=(wanted(2, "a", 2, UPGRADE),))
 
 
-async def test_api_versions_tells_the_levels_in_force() -> None:
+async def test_api_versions_has_the_levels_in_force() -> None:
     """With the epoch of their last change, so that clients recognize older responses; level 0 is left out."""
     cluster = HandlerSetup()
     asked = {"client_software_name": "a", "client_software_version": "1"}

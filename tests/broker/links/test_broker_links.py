@@ -134,7 +134,7 @@ def test_requests_to_a_broker_do_not_replace_its_fetch_connection() -> None:
     run_scenario(scenario)
 
 
-def test_closing_answers_who_waits() -> None:
+def test_closing_answers_every_waiter() -> None:
     """A broker that stops answers every waiting caller."""
 
     async def scenario(cluster: BrokerCluster) -> None:
@@ -174,7 +174,7 @@ def test_an_answer_that_cannot_be_read_costs_that_connection_only(monkeypatch: p
     run_scenario(scenario)
 
 
-def test_a_bug_in_a_handler_of_our_own_is_told_like_another_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_our_own_handler_is_reported_like_another_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     """UNKNOWN_SERVER_ERROR, as a connection's dispatch would have it; a simulation hears of it."""
 
     def broken(*_: Any) -> None:

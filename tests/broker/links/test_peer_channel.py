@@ -126,7 +126,7 @@ def test_a_transport_that_closed_without_telling_is_found_when_something_is_sent
     assert lost == [None]
 
 
-def test_the_end_of_a_handshake_that_failed_is_told_to_nobody() -> None:
+def test_the_end_of_a_failed_handshake_is_not_reported_as_a_loss() -> None:
     """The dialling side gets an exception; reported as a loss, it would end the next connection."""
     lost: list[Exception | None] = []
     channel = PeerChannel(max_frame_bytes=LIMIT)

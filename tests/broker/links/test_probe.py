@@ -45,7 +45,7 @@ async def test_only_a_broker_is_alive(answer, result):
     assert await probed(answer) == result
 
 
-async def test_a_port_where_nobody_listens_refuses():
+async def test_a_port_without_a_listener_refuses():
     """A dead process is known at once."""
     server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()

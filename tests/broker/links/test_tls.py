@@ -53,9 +53,7 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda each: type(each).__name__)
-def test_whatever_a_library_makes_of_a_file_is_told_once_and_tried_again(
-    authority: Authority, failure: Exception
-) -> None:
+def test_any_error_of_a_file_is_logged_once_and_tried_again(authority: Authority, failure: Exception) -> None:
     """A node that is out of descriptors takes the new certificate as soon as it has some again."""
     path, library = authority.issue("server"), Library()
     contexts = contexts_of(authority, path, library)
@@ -71,7 +69,7 @@ def test_whatever_a_library_makes_of_a_file_is_told_once_and_tried_again(
     assert contexts.renew() is None
 
 
-def test_another_reason_and_other_files_are_told_anew(authority: Authority) -> None:
+def test_another_reason_and_other_files_are_logged_anew(authority: Authority) -> None:
     """An operator that replaced a bad file by another bad file sees both."""
     path, library = authority.issue("server"), Library()
     contexts = contexts_of(authority, path, library)

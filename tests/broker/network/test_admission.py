@@ -114,7 +114,7 @@ async def test_frames_in_the_hall_are_short() -> None:
     assert not broker.transport.closed
 
 
-async def test_the_hall_of_the_controllers_listener_proves_nobody() -> None:
+async def test_a_place_in_the_hall_of_the_controllers_listener_is_no_proof() -> None:
     """Nodes come to that listener with a handshake of its own (KIP-919): here are clients only."""
     fake = full_world(controller_listener_names=(LISTENER,))
     pipe = fake.connect()
@@ -183,7 +183,7 @@ async def test_a_flood_of_refusals_is_a_few_lines() -> None:
     assert fake.server.counters.refused == 100
 
 
-async def test_the_end_of_a_flood_is_told_by_the_sweep() -> None:
+async def test_the_sweep_logs_the_end_of_a_flood() -> None:
     """An operator reads how many refusals there were, also if no further one comes."""
     fake = full_world()
     now = 0.0

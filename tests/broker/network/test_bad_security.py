@@ -158,9 +158,7 @@ def told(logs: list[Any]) -> dict[str, Any]:
     return dict(line)
 
 
-def test_a_mechanism_that_there_is_not_is_answered_with_those_that_are(
-    run: Any, authority: Authority
-) -> None:
+def test_an_unknown_mechanism_is_answered_with_the_offered_mechanisms(run: Any, authority: Authority) -> None:
     """UNSUPPORTED_SASL_MECHANISM (KIP-43); the operator hears what the client wants, cut to a bearable length."""
 
     async def main() -> None:

@@ -272,7 +272,7 @@ async def test_a_message_that_is_none_of_the_mechanism_fails_at_once(
     assert here.failures == {("OAUTHBEARER", "malformed"): 1}
 
 
-async def test_a_login_that_waits_for_keys_holds_up_nobody_else(
+async def test_a_login_that_waits_for_keys_delays_no_other(
     world: Callable[..., TokenWorld], provider: IdentityProvider
 ) -> None:
     """Requests behind it on its connection wait for their turn; other connections log in."""

@@ -60,7 +60,7 @@ def throttle_ms(client: FakeClient, api_key: int = PRODUCE_API, version: int = 9
     return client.answer(api_key, version).throttle_time  # type: ignore[no-any-return]
 
 
-async def test_a_producer_beyond_its_quota_is_told_at_once_and_muted() -> None:
+async def test_a_producer_beyond_its_quota_is_throttled_at_once_and_muted() -> None:
     """KIP-219: what it sent is appended and answered; it is not read before the throttle time is over."""
     world = QuotaWorld({ANYONE: {PRODUCE: 1_000}})
     client = world.connect()

@@ -389,7 +389,7 @@ async def test_a_connection_that_is_closed_while_its_answer_is_encoded_gets_none
     assert not pipe.transport.written
 
 
-async def test_a_connection_told_to_finish_answers_what_was_appended_and_closes() -> None:
+async def test_a_connection_that_finishes_answers_appended_batches_and_closes() -> None:
     """Controlled shutdown loses no acknowledgement."""
     fake = FakePartitionServer()
     fake.partition.auto_commit = False
@@ -799,7 +799,7 @@ async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
     assert pipes[0].correlation_ids() == [2]
 
 
-async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_told() -> None:
+async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_notified() -> None:
     """Its memory is no longer counted."""
     fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
     fake.server.memory.answers.take(1000)

@@ -68,7 +68,7 @@ async def test_no_kafka_client_gets_in_by_default() -> None:
 
 
 @pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL", "SSL"])
-async def test_a_controller_lets_nobody_in_for_whom_brokers_want_a_login(protocol: str) -> None:
+async def test_a_controller_admits_no_client_without_a_login_if_brokers_require_it(protocol: str) -> None:
     """It has no listener of brokers itself, so it goes by what they have registered."""
     image = seen("PLAINTEXT", protocol)
     assert "log in or show certificates" in str(refusal(image, controller_anonymous_clients=True))
@@ -76,7 +76,7 @@ async def test_a_controller_lets_nobody_in_for_whom_brokers_want_a_login(protoco
     assert refusal(image, controller_anonymous_clients=True, with_rules=True) is None
 
 
-async def test_a_controller_that_does_not_judge_by_the_clusters_rules_lets_nobody_in() -> None:
+async def test_a_controller_without_the_clusters_acls_admits_no_client() -> None:
     """A certificate is no right: brokers would ask the rules."""
     judging = client_demands(rules=True, certificates=False)
     for image in (seen("PLAINTEXT", rules=(RULE,)), seen("PLAINTEXT", features=judging)):
@@ -123,7 +123,7 @@ async def test_controller_clients_are_refused_until_the_active_controller_was_he
     assert "has no metadata from the active controller" in str(why_refused(fake.broker))
 
 
-async def test_a_client_that_is_refused_is_told_nothing_and_the_log_says_why() -> None:
+async def test_a_refused_client_gets_no_reason_and_the_log_has_it() -> None:
     """One line says it. Nodes get in as ever."""
     async with door(controller_anonymous_clients=False) as found:
         with capture_logs() as logs:

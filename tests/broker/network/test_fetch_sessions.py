@@ -244,7 +244,7 @@ def test_forgotten_partitions_make_room() -> None:
     assert memory.used == 7 * ENTRY_BYTES
 
 
-def test_a_session_that_failed_is_continued_by_nobody() -> None:
+def test_a_failed_session_cannot_be_continued() -> None:
     """Its client begins a new session."""
     cache = sessions()
     session = begin(cache, 2, 0.0)

@@ -275,7 +275,7 @@ async def test_answers_held_back_by_another_of_the_same_connection_count_as_well
     assert fake.server.memory.answers.used == 0
 
 
-async def test_nothing_is_looked_at_while_nobody_holds_anything() -> None:
+async def test_no_check_runs_while_no_connection_waits() -> None:
     """An idle node sleeps."""
     fake = FakePartitionServer()
     pipe = fake.connect()

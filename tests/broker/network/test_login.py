@@ -182,7 +182,7 @@ async def test_a_client_that_a_rate_keeps_waiting_is_not_too_slow() -> None:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_a_wrong_password_and_an_unknown_user_are_told_alike(mechanism: str) -> None:
+async def test_a_wrong_password_and_an_unknown_user_get_the_same_error(mechanism: str) -> None:
     """No response reveals which users exist, and a refused connection ends."""
     for user in ("alice", "nobody"):
         fake = closed_world()
@@ -255,7 +255,7 @@ async def test_a_refused_handshake_is_answered_late_as_well(version: int) -> Non
     assert pipe.transport.closed
 
 
-async def test_a_failed_login_is_told_though_nobody_waits_for_its_answer() -> None:
+async def test_a_failed_login_is_logged_though_its_client_is_gone() -> None:
     """A guesser may take silence for a refusal and go: the operator hears of each guess all the same."""
     fake = closed_world(connection_failed_authentication_delay_ms=10_000)
     pipe = fake.connect()

@@ -82,7 +82,7 @@ async def test_what_work_raises_and_that_it_is_cancelled_passes_through(
     assert len(seen) == 1
 
 
-def test_the_log_tells_of_an_api_once_in_a_while(
+def test_the_log_names_an_api_once_in_a_while(
     clock: Clock, counts: defaultdict[int, int], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """All are counted; a client that brings about a thousand of them does not fill the log."""

@@ -134,7 +134,7 @@ def test_a_connection_that_closes_returns_its_memory() -> None:
     st.lists(st.tuples(st.integers(1, 400), st.integers(0, 100)), min_size=1, max_size=30),
     st.lists(st.integers(0, 29)),
 )
-def test_somebody_always_reads_and_everybody_is_through_in_the_end(
+def test_a_frame_is_always_read_on_and_all_are_through_in_the_end(
     frames: list[tuple[int, int]], leavers: list[int]
 ) -> None:
     """At the end the count is zero, whatever they hold and lack, and whichever leave."""
@@ -209,7 +209,7 @@ def test_the_memory_of_a_large_frame_serves_the_next_one() -> None:
     assert large_rest(mappings)._buffer is mapping
 
 
-def test_memory_that_somebody_refers_to_is_not_used_again() -> None:
+def test_referenced_memory_is_not_used_again() -> None:
     """A batch that waits to be appended lies there."""
     mappings = FrameMappings()
     rest = large_rest(mappings)

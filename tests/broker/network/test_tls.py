@@ -159,7 +159,7 @@ def test_large_and_small_frames_pass_whole(run: Any, authority: Authority, versi
 # --- principals
 
 
-def test_a_client_is_who_its_certificate_names(run: Any, authority: Authority) -> None:
+def test_a_client_is_the_user_that_its_certificate_names(run: Any, authority: Authority) -> None:
     """RFC 2253, as Kafka's principals: the latest part first. Without a certificate a client is anonymous."""
 
     async def main() -> None:
@@ -379,7 +379,7 @@ def test_a_renewed_certificate_is_shown_to_new_connections_and_old_ones_stay(
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_an_authority_that_is_taken_away_lets_nobody_in_any_more(
+def test_a_removed_authority_lets_no_client_in_any_more(
     run: Any, authority: Authority, tmp_path: Path, version: ssl.TLSVersion
 ) -> None:
     """Not even a client that brings the session of a connection before."""

@@ -209,7 +209,7 @@ async def test_a_provider_that_comes_late_is_asked_until_it_answers(
     assert [line["event"] for line in logs][-1] == "token_keys_fetched"
 
 
-async def test_an_answer_that_nobody_foresaw_costs_no_more_than_one_fetch(
+async def test_an_unforeseen_answer_costs_no_more_than_one_fetch(
     provider: IdentityProvider, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node goes on, with the keys that it had."""

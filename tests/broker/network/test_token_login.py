@@ -147,7 +147,7 @@ async def test_without_a_key_no_token_logs_in() -> None:
     assert (await token_login(pipe, password=password)).error_code == SaslAuthenticationFailed.code
 
 
-async def test_a_token_that_goes_during_the_login_logs_nobody_in() -> None:
+async def test_a_token_that_is_removed_during_the_login_does_not_log_in() -> None:
     """It is looked up again when the proof comes."""
     fake = world_with(TOKEN)
     pipe = fake.connect()

@@ -412,7 +412,7 @@ async def test_a_sync_that_fails_once_it_is_begun_is_a_failed_one() -> None:
     assert (failures, partition.noted, len(partition.log.ran_in)) == ([failed], [], 3)
 
 
-async def test_a_failed_sync_of_a_round_outweighs_those_that_were_not_begun() -> None:
+async def test_a_failed_sync_of_a_round_outweighs_syncs_that_were_not_begun() -> None:
     """Whichever ends first: the directory goes offline."""
     for first in (True, False):
         flusher, partitions = new_flusher(), [FakePartition(), FakePartition()]

@@ -68,7 +68,7 @@ def test_a_broker_leads_all_that_it_is_to_lead_before_it_makes_its_followers() -
     run_scenario(scenario)
 
 
-def test_every_replica_that_is_made_late_is_told_to_those_who_wait_for_its_role() -> None:
+def test_every_replica_that_is_made_late_notifies_the_waiters_for_its_role() -> None:
     """A coordinator waits for the leadership that the metadata gave it, and the metadata may not change again."""
 
     async def scenario(cluster: BrokerCluster) -> None:

@@ -90,7 +90,7 @@ def test_an_attack_runs_in_a_process_of_its_own_and_reports_the_answers():
     assert report == Report(answered="closed x80")
 
 
-def test_a_line_tells_answered_closed_and_silent_apart():
+def test_a_line_distinguishes_answered_closed_and_silent():
     """The words of a report count these."""
     with door(echo) as port, Line(("127.0.0.1", port)) as line:
         assert line.ask(b"abcd") == b"\0\0\0\1abcd"

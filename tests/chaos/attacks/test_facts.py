@@ -39,7 +39,7 @@ def event(offset: int, *what: str) -> dict[str, object]:
     }
 
 
-def test_a_fencing_since_the_attack_began_is_told():
+def test_a_fencing_since_the_attack_began_is_reported():
     """A broker may be in service again at the time of the question; its history knows."""
     why = {"events": [event(12, "unfenced"), event(11, "fenced"), event(3, "fenced")]}
     assert fencings_in(why, 10) == ["broker 1 was fenced, because its session expired"]

@@ -95,7 +95,7 @@ def test_nodes_are_settled_once_all_that_run_are_back():
     assert is_settled(with_node(1, ended="killed", strangers={"kafka": 1}).nodes, LIMITS)
 
 
-def test_harm_that_earlier_attacks_may_share_is_told_apart():
+def test_harm_that_earlier_attacks_may_share_is_distinguished():
     """Memory that is kept may be the sum of several attacks; a stall during an attack is its own."""
     kept = with_node(1, rest_bytes=300 * MIB)
     assert keeps_only(kept, LIMITS)
@@ -109,7 +109,7 @@ def test_a_machine_that_is_busy_without_any_attack_is_given_more_time():
     assert faults(calm(sends=Times(500, 1.6, 3.0), calm_s=0.3))
 
 
-def test_waiting_alone_is_told_apart():
+def test_waiting_alone_is_distinguished():
     """Another build on the same machine can make bystanders wait; it cannot stop the loop of a node."""
     slow = calm(sends=Times(500, 1.2, 3.0))
     assert is_slow_only(slow, LIMITS)

@@ -69,7 +69,7 @@ def test_memory_that_was_there_for_a_moment_is_seen():
     assert not told
 
 
-def test_a_process_beyond_the_guard_is_told_of_once():
+def test_a_process_beyond_the_guard_is_reported_once():
     """The callback can end the attack before the machine is full."""
     told: list[int] = []
     with greedy() as process:

@@ -24,7 +24,7 @@ def test_a_poll_that_finds_all_there_is_has_no_lag():
     assert tale.verdict().metrics["worst_realtime_lag_s"] == 0
 
 
-def test_reading_from_the_beginning_is_lag_but_not_of_one_who_follows():
+def test_reading_from_the_beginning_is_lag_but_not_of_a_follower():
     """The final phase would otherwise always be the worst."""
     tale = ToldHistory().assign(1, KEY).send(2, "a", 0).send(2, "b", 1).poll(1, (0, "a"), (1, "b"))
     for process in (1, 3):

@@ -13,13 +13,13 @@ def test_one_value_at_one_offset_is_right():
     assert tale.found() == set()
 
 
-def test_two_readers_who_see_different_values_at_an_offset_are_inconsistent():
+def test_two_readers_with_different_values_at_an_offset_are_inconsistent():
     """jepsen.tests.kafka: some log[k][o] has two values."""
     tale = ToldHistory().send(1, "a", 0).send(2, "b", None).poll(3, (0, "a")).poll(4, (0, "b"))
     assert tale.found() == {"inconsistent-offsets"}
 
 
-def test_the_smallest_history_of_two_values_at_an_offset_is_who_saw_them():
+def test_the_smallest_history_of_two_values_at_an_offset_is_their_reads():
     """The finding has the two reads, and none of the noise around them."""
     tale = ToldHistory().log("x", "y").send(1, "a", 7).send(2, "b", None)
     tale.poll(3, (7, "a")).poll(4, (7, "b")).poll(5, (7, "a"))
@@ -28,12 +28,12 @@ def test_the_smallest_history_of_two_values_at_an_offset_is_who_saw_them():
     assert finding.explanation == "offset 7 holds 'a' and 'b'"
 
 
-def test_the_offset_that_a_sender_was_told_counts_once_its_operation_committed():
+def test_the_offset_of_a_send_counts_once_its_operation_committed():
     """jepsen.tests.kafka: sends of ok operations are part of the log."""
     assert "inconsistent-offsets" in ToldHistory().send(1, "a", 0).send(2, "b", 0).poll(3, (0, "a")).found()
 
 
-def test_the_offset_told_to_a_sender_of_unknown_fate_does_not_count():
+def test_the_offset_of_a_send_of_unknown_fate_does_not_count():
     """A leader may have sent it before it was lost; the value was never read, so it never committed."""
     assert ToldHistory().send(1, "a", 0).send(2, "b", 0, "info").poll(3, (0, "a")).found() == set()
 
@@ -44,7 +44,7 @@ def test_a_value_at_two_offsets_is_a_duplicate():
     assert tale.found() == {"duplicate"}
 
 
-def test_a_value_read_where_its_sender_was_not_told_is_a_duplicate():
+def test_a_value_read_at_another_offset_than_its_send_returned_is_a_duplicate():
     """The sender's offset and the readers' are one log."""
     assert ToldHistory().send(1, "a", 0).poll(2, (3, "a")).found() == {"duplicate"}
 

@@ -41,7 +41,7 @@ def test_a_transaction_may_read_another_value_of_the_key_it_writes():
     assert tale.found() == set()
 
 
-def test_a_value_that_nobody_sent_is_unwritten():
+def test_a_value_that_was_never_sent_is_unwritten():
     """Ours: unknown value read."""
     assert ToldHistory().send(1, "a", 0).poll(2, (0, "a"), (1, "ghost")).found() == {"unwritten-read"}
 

@@ -71,7 +71,7 @@ class Told:
         (20, 21, False, ""),
     ],
 )
-def test_an_answer_must_fit_a_moment_of_those_in_which_it_was_decided(
+def test_an_answer_must_fit_a_moment_in_which_it_may_have_been_decided(
     since: float, until: float, let_in: bool, wrong: str
 ) -> None:
     """From the moment at which a broker applied a change, the earlier state is no excuse."""
@@ -79,7 +79,7 @@ def test_an_answer_must_fit_a_moment_of_those_in_which_it_was_decided(
     assert len(faults) == bool(wrong) and wrong in "".join(faults)
 
 
-def test_rights_that_nobody_made_are_found() -> None:
+def test_rights_without_an_acl_are_found() -> None:
     """A lost rule and a rule too many; asked for and not acknowledged is no fault."""
     told = Told()
     told.book.ask(Rights(BOTH))

@@ -86,6 +86,6 @@ def test_sends_at_the_same_time_may_land_in_any_order():
     assert tale.poll(3, (4, "b"), (5, "a")).found() == set()
 
 
-def test_a_refused_send_may_have_been_told_any_offset():
+def test_a_refused_send_may_have_any_offset():
     """Only ok operations are held to it."""
     assert ToldHistory().send(1, "a", 5).send(2, "b", 4, "fail").poll(3, (5, "a")).found() == set()

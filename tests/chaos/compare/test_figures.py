@@ -41,7 +41,7 @@ def test_no_ratio_is_made_where_it_says_nothing(better, theirs):
     assert figure(better, {1: 30.0}, {1: theirs}).ratio("peer") is None
 
 
-def test_a_sample_that_is_told_only_makes_no_ratio_in_its_round():
+def test_a_sample_for_information_makes_no_ratio_in_its_round():
     """Ratios of the other rounds, and of other systems, stay."""
     found = comparison()
     for number, better in ((1, None), (2, "less")):

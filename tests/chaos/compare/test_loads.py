@@ -36,7 +36,7 @@ def test_an_answer_becomes_rates(tmp_path):
     assert measured.gigabytes == 0.002
 
 
-def test_a_client_that_dies_is_told_with_its_last_words(tmp_path):
+def test_a_client_that_dies_is_reported_with_its_last_words(tmp_path):
     """The last line of its standard error."""
     with pytest.raises(LoadFailed, match="no broker"):
         run("import sys; print('begin', flush=True); sys.exit('no broker')", tmp_path)

@@ -15,13 +15,13 @@ def measured(records: int = 1_000, *, system_s: float = 1.0) -> Measured:
 
 
 @pytest.mark.parametrize(("records", "told"), [(LEAST_RECORDS - 1, 2), (LEAST_RECORDS, 3)])
-def test_a_thousandth_is_told_of_enough_records_only(records, told):
+def test_a_thousandth_is_reported_of_enough_records_only(records, told):
     """Two records decide p99.9 of 2,000."""
     found = quantiles("ack", measured(records))
     assert [each.name for each in found] == ["ack, p50", "ack, p99", "ack, p99.9"][:told]
 
 
-def test_cpu_time_is_told_by_record_and_gigabyte_with_that_of_the_whole_machine():
+def test_cpu_time_is_reported_by_record_and_gigabyte_with_that_of_the_whole_machine():
     """Kernel threads sync for raftlog, and no process is charged for it."""
     values = {each.name: (each.value, each.unit, each.better) for each in per_record("x", measured())}
     assert values == {

@@ -115,7 +115,7 @@ def test_every_second_round_goes_the_other_way(tmp_path):
     assert found.rounds == 2
 
 
-def test_a_missing_system_is_told_and_never_started(tmp_path):
+def test_a_missing_system_is_reported_and_never_started(tmp_path):
     """Once, not in every round."""
     found = run(tmp_path, [Absent, Healthy], [Part("ready", "", measure)], rounds=2)
     assert [(note.system, note.why) for note in found.notes] == [
@@ -125,7 +125,7 @@ def test_a_missing_system_is_told_and_never_started(tmp_path):
     assert set(found.figures[0].samples) == {"raftlog"}
 
 
-def test_a_system_that_does_not_start_is_told_and_closed(tmp_path):
+def test_a_system_that_does_not_start_is_reported_and_closed(tmp_path):
     """The others go on."""
     found = run(tmp_path, [Crippled, Healthy], [Part("ready", "", measure)])
     assert [(note.system, note.why) for note in found.notes] == [("crippled", "round 1: node 1 ended: no")]
@@ -178,7 +178,7 @@ def test_a_part_that_starts_clusters_itself_has_the_machine_alone(tmp_path):
     assert Healthy.log[2:4] == ["raftlog start", "raftlog close"]
 
 
-def test_a_part_alone_that_cannot_even_begin_is_told(tmp_path):
+def test_a_part_alone_that_cannot_even_begin_is_reported(tmp_path):
     """A system without free ports, or with a program that does not compile, ends its own part only."""
 
     class Unmade(Peer):
@@ -192,7 +192,7 @@ def test_a_part_alone_that_cannot_even_begin_is_told(tmp_path):
     assert set(found.find("many", "ready").samples) == {"raftlog"}
 
 
-def test_a_disk_that_cannot_be_made_slower_is_told_and_nothing_starts(tmp_path):
+def test_a_disk_that_cannot_be_made_slower_is_reported_and_no_part_starts(tmp_path):
     """A figure of an unchanged disk would be taken for that of a slow disk."""
     found = run(tmp_path, [Peer], [PARTS["slow-disk"]])
     assert [(note.part, note.why) for note in found.notes] == [
@@ -249,7 +249,7 @@ def test_a_part_that_runs_once_comes_after_the_first_round_and_for_no_variant(tm
     assert found.find("growth", "ready").samples == {"raftlog": {1: 0.5}}
 
 
-def test_time_that_is_over_is_told_of_what_has_no_figure(tmp_path):
+def test_parts_without_a_figure_are_reported_as_out_of_time(tmp_path):
     """Further rounds only make figures better."""
     asked = []
 

@@ -49,7 +49,7 @@ def test_a_missing_system_has_no_version_in_the_caption():
     assert "Gone" not in caption(comparison())
 
 
-def test_a_reason_is_told_once_for_all_of_its_parts():
+def test_a_reason_is_printed_once_for_all_of_its_parts():
     """With the system's title; a reason for the whole system names no part."""
     found = comparison()
     found.note("peer", "produce", "refused")

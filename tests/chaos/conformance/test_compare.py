@@ -70,7 +70,7 @@ def test_an_entry_that_ends_a_history_explains_what_follows_and_not_what_came_be
     assert [each.step for each in judge(differences("produce/one", KAFKA, OTHER), [late]).unknown] == [1, 1]
 
 
-def test_a_story_tells_equal_answers_once_and_others_side_by_side() -> None:
+def test_a_story_shows_equal_answers_once_and_others_side_by_side() -> None:
     """A reader sees every step, and the two values below each other."""
     lines = story(HISTORY, KAFKA, [OTHER[0], KAFKA[1]], names=("Kafka 4.3", "raftlog"))
     assert lines == [

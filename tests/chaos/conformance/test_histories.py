@@ -12,17 +12,15 @@ from raftlog_chaos.conformance.compare import differences, is_broken, story
 from raftlog_chaos.conformance.differences import judge
 from raftlog_chaos.conformance.history import History, load
 from raftlog_chaos.conformance.run import NAMES, run_on
+from tests.kit.marks import taste
 
 SAMPLE = 40
 HISTORIES = list(load().values())
 CHEAP = [each for each in HISTORIES if each.needs.nodes == 1 and not each.needs.restarts and not each.slow]
 
 
-def sample() -> list[object]:
-    """Return every cheap history; all but `SAMPLE` of them, spread over the subjects, are for the nightly run."""
-    chosen = {each.label for each in CHEAP[:: max(1, len(CHEAP) // SAMPLE)][:SAMPLE]}
-    marks = {True: (), False: (pytest.mark.nightly,)}
-    return [pytest.param(each, id=each.label, marks=marks[each.label in chosen]) for each in CHEAP]
+SAMPLED = CHEAP[:: max(1, len(CHEAP) // SAMPLE)][:SAMPLE]
+"""Spread over the subjects; the others are for the nightly run."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +30,7 @@ def side() -> Iterator[Brokers]:
         yield made
 
 
-@pytest.mark.parametrize("history", sample())
+@pytest.mark.parametrize("history", taste(SAMPLED, CHEAP), ids=lambda each: each.label)
 def test_raftlog_answers_as_kafka_did(side: Brokers, history: History) -> None:
     """The recorded answers are Kafka 4.3's own; `make kafka-diff` compares both live."""
     kafka = recordings.read(history.subject)["histories"][history.name]

@@ -24,7 +24,7 @@ def coordinator(seen, seed):
     return AtCoordinator().pick(seen, None, random.Random(seed))
 
 
-def test_without_transactions_and_groups_nobody_coordinates():
+def test_without_transactions_and_groups_there_is_no_coordinator():
     """A leader of other partitions is no coordinator."""
     assert coordinator(view(), 1) is None
 

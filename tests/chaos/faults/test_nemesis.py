@@ -49,7 +49,7 @@ def test_there_are_the_faults_that_suites_name():
     assert DESTROYING == ["flip-bit", "wipe-follower", "roll-back-follower"]
 
 
-def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears_all():
+def test_in_a_ring_of_majorities_no_node_lacks_a_majority_and_not_every_node_hears_all():
     """From five nodes on no two hear the same; of three one node hears all, or another would hear too few."""
 
     async def scenario(_loop: SimLoop) -> None:
@@ -69,7 +69,7 @@ def test_in_a_ring_of_majorities_nobody_lacks_a_majority_and_not_everybody_hears
 @pytest.mark.parametrize(
     ("name", "nodes"), [("majorities-ring", 2), ("isolate-one", 1), ("slow-link", 1), ("lossy-link", 1)]
 )
-def test_a_fault_of_links_that_finds_no_link_befell_nobody(name, nodes):
+def test_a_fault_of_links_that_finds_no_link_struck_no_node(name, nodes):
     """Else it would be counted as run, and passed."""
 
     async def scenario(_loop: SimLoop) -> None:

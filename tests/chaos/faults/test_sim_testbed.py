@@ -281,7 +281,7 @@ def test_a_node_whose_power_goes_while_it_starts_is_no_failure() -> None:
     play(scenario)
 
 
-def test_a_view_is_of_the_newest_metadata_though_who_had_it_is_down() -> None:
+def test_a_view_is_of_the_newest_metadata_though_its_holder_is_down() -> None:
     """Nodes that restarted show the past for a while: what is destroyed by that view may be the only copy."""
 
     async def scenario(scene: Scene) -> None:

@@ -54,7 +54,7 @@ def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch):
     assert reduced(found, ALONE).frames == (HEARTBEAT,)
 
 
-def test_a_callback_that_nobody_guards_is_found(monkeypatch: pytest.MonkeyPatch):
+def test_an_unguarded_callback_is_found(monkeypatch: pytest.MonkeyPatch):
     """Planted: the handler is done, but what it left to the loop raises."""
     right = list_groups.handle
 

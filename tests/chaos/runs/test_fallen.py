@@ -57,7 +57,7 @@ def a_place() -> tuple[Any, dict[int, FakeNode]]:
 
 
 @pytest.mark.parametrize("fault", ["kill", "power_cut", "terminate", "start"])
-def test_a_node_that_ended_by_itself_is_told_whatever_befalls_it_next(fault: str) -> None:
+def test_a_node_that_ended_by_itself_is_reported_whatever_befalls_it_next(fault: str) -> None:
     """Without this a restart of all nodes would hide an earlier death."""
     testbed, nodes = a_place()
     nodes[2].running = False
@@ -84,7 +84,7 @@ class Deaf(FakeNode):
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_node_that_does_not_end_when_it_is_told_to_is_a_scandal(paused: bool) -> None:
+def test_a_node_that_does_not_end_on_request_is_a_scandal(paused: bool) -> None:
     """It is killed so that the run can go on, and that is reported; for a paused node it is normal."""
     testbed, nodes = a_place()
     nodes[2] = Deaf()

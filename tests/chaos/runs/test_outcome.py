@@ -35,7 +35,7 @@ def test_what_follows_a_fault_may_be_logged_before_the_fault_is_noted():
     assert kill.moments["fenced"] == 0.0
 
 
-def test_how_long_coordinators_committed_nothing_is_told_by_what_they_commit():
+def test_pauses_of_coordinators_are_reported_by_what_they_commit():
     """As of partitions: by fault, of each injection's worst id or group."""
     made = record()
     made.commits = {"transactions": [beats(), beats((3.1, 4.0))], "offsets": [beats((7.2, 7.6))]}
@@ -46,7 +46,7 @@ def test_how_long_coordinators_committed_nothing_is_told_by_what_they_commit():
     assert {each.fault: each.max_s for each in commits["offsets"]}["pause"] == pytest.approx(0.45)
 
 
-def test_unavailability_is_told_by_fault():
+def test_unavailability_is_reported_by_fault():
     """A table of medians and maxima, of each injection's worst partition."""
     kill, pause = conclude(record(), CLEAN).unavailability
     assert (kill.fault, kill.count, kill.max_s) == ("kill-leader", 1, pytest.approx(0.75))
@@ -87,7 +87,7 @@ def test_a_node_that_ended_by_itself_fails_a_case_that_does_not_expect_it():
         assert conclude(made, CLEAN).status == status
 
 
-def test_one_client_that_never_came_back_is_told_and_more_fail_a_case():
+def test_one_client_that_never_came_back_is_reported_and_more_fail_a_case():
     """librdkafka has calls that hang; a cluster that lets clients hang affects more than one."""
     run = record()
     run.left_behind = ["client 3: close did not return within 40 s"]

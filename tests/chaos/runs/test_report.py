@@ -88,7 +88,7 @@ def test_the_time_axis_holds_every_second_of_the_run():
     assert [canvas.x(at_s) for at_s in (-5, 0, 20, 30)] == [LEFT, LEFT, RIGHT, RIGHT]
 
 
-def test_buckets_tell_latency_and_rates_of_each_tenth_of_a_second():
+def test_buckets_have_latency_and_rates_of_each_tenth_of_a_second():
     """Percentiles by nearest rank; a bucket without acknowledgements has none."""
     series = Series()
     series.add_acks([0.01, 0.02, 0.05], [0.001, 0.002, 0.009], written=False)

@@ -78,7 +78,7 @@ def test_rot_that_a_start_must_meet_and_no_log_names_is_a_scandal(rotten: tuple[
 
 
 @pytest.mark.parametrize("event", ["wiped", "gone", "not due"])
-def test_rot_that_nobody_needs_to_meet_is_no_scandal(event: str, rotten: tuple[Rot, Path]) -> None:
+def test_rot_that_no_read_needs_to_meet_is_no_scandal(event: str, rotten: tuple[Rot, Path]) -> None:
     """The disk was replaced, the partition is deleted, or the start trusts what lies there."""
     rot, node_log = rotten
     watch = RotWatch()

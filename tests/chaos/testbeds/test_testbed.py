@@ -18,7 +18,7 @@ def test_a_whole_cluster_lacks_nothing() -> None:
     assert view(words=PartitionView(1, ALL, ALL)).lacks(ALL) == []
 
 
-def test_only_what_is_missing_is_told() -> None:
+def test_only_what_is_missing_is_reported() -> None:
     """A person looks for one line among forty partitions."""
     lacks = view(
         frozenset({1, 3}),

@@ -30,7 +30,7 @@ def test_each_kind_does_its_own() -> None:
     assert all(isinstance(each, Send) and len(each.writes) == 1 for each in careless)
 
 
-def test_keys_that_nobody_polled_are_asked_for_again() -> None:
+def test_unpolled_keys_are_asked_for_again() -> None:
     """Without poll-unseen a key that wore out unread would be read at the very end only."""
     generator = Generator(LogOptions(unseen_share=1.0, partitions=2), random.Random(3))
     generator.note_acked("log9-0", 4)

@@ -73,7 +73,7 @@ def test_a_log_that_keeps_its_promises_is_valid(subscribe: bool) -> None:
 
 
 @pytest.mark.parametrize("subscribe", [False, True])
-def test_trouble_with_certain_and_uncertain_ends_accuses_nobody(subscribe: bool) -> None:
+def test_trouble_with_certain_and_uncertain_ends_is_no_anomaly(subscribe: bool) -> None:
     """Refused sends are not there, those without an answer may be; failed polls are read again."""
     options = LogOptions(subscribe=subscribe, careless=1, writes_per_key=50, crash_every_s=2.0)
     played = play(options, trouble=0.1)
@@ -99,7 +99,7 @@ def test_a_process_with_an_indeterminate_operation_never_runs_another() -> None:
             gone.add(op.process)
 
 
-def test_a_record_that_nobody_gets_to_read_is_found() -> None:
+def test_an_unreadable_record_is_found() -> None:
     """The final phase makes a lost record certain: it was acknowledged, others behind it were read."""
     played = play(LogOptions(), hidden={("log0-0", 7)})
     assert not played.verdict.valid

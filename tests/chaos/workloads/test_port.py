@@ -45,7 +45,7 @@ def test_the_audited_codes(fate: Fate, refusals: tuple[type[errors.KafkaError], 
     )
 
 
-def test_a_code_that_nobody_audited_is_uncertain() -> None:
+def test_an_unaudited_code_is_uncertain() -> None:
     """A wrong accusation is worse than a missed fault."""
     assert 12345 not in FATES and fate_of(12345) is Fate.UNKNOWN
 

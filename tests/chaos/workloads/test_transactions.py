@@ -61,7 +61,7 @@ def play(options: LogOptions, plant: Plant = "", trouble: float = 0.0) -> Played
 
 @pytest.mark.parametrize("options", [WRITING, TRANSFORMING], ids=["writing", "transforming"])
 @pytest.mark.parametrize("trouble", [0.0, 0.1])
-def test_transactions_that_keep_their_promises_accuse_nobody(options: LogOptions, trouble: float) -> None:
+def test_transactions_that_keep_their_promises_are_no_anomaly(options: LogOptions, trouble: float) -> None:
     """Committed, aborted, left open, fenced, without an answer: all of it happens, all is read, ports are closed."""
     played = play(options, trouble=trouble)
     assert played.faults == set(), (played.load.faults, played.missing, played.verdict.text())

@@ -10,7 +10,7 @@ import pytest
 from raftlog_chaos.workloads.raw_client import AWAY, Client
 
 
-async def test_many_who_ask_at_once_share_the_connection_that_is_being_made() -> None:
+async def test_concurrent_requests_share_the_connection_that_is_being_made() -> None:
     """Ten thousand members of a load that lost their coordinator would make ten thousand of them."""
     accepted: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
@@ -61,7 +61,7 @@ async def test_any_broker_means_one_that_is_running() -> None:
         await client.ask_reachable(3, None)
 
 
-async def test_all_who_wait_for_a_connection_hear_that_there_is_none() -> None:
+async def test_all_waiters_for_a_connection_hear_that_there_is_none() -> None:
     """And the next one tries again."""
     server = await asyncio.start_server(lambda _, writer: None, "127.0.0.1", 0)
     address = server.sockets[0].getsockname()

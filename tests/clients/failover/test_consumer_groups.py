@@ -236,7 +236,7 @@ def test_a_static_member_comes_back_to_its_partitions(cluster: Cluster) -> None:
         assert (back.assignment(), group.consumers[0].assignment()) == (before, other)
 
 
-def test_what_the_coordinator_refuses_is_told_to_the_program(cluster: Cluster) -> None:
+def test_the_program_gets_the_coordinators_refusals(cluster: Cluster) -> None:
     """UNSUPPORTED_ASSIGNOR and UNRELEASED_INSTANCE_ID end a consumer with the protocol's own error."""
     with Members(cluster, "refused") as group:
         group.add(**{"group.instance.id": "one"})
@@ -317,7 +317,7 @@ def test_a_group_has_a_heartbeat_interval_and_a_session_timeout_of_its_own(clust
     until(lambda: configs.described() == kept, "its configs outlive it")
 
 
-def test_what_a_group_cannot_be_told_is_refused_and_changes_nothing(cluster: Cluster) -> None:
+def test_impossible_requests_to_a_group_are_refused_without_effect(cluster: Cluster) -> None:
     """Beyond the brokers' bounds, and configs of share groups: INVALID_CONFIG; no name: INVALID_REQUEST."""
     configs = Configs(cluster, "refused-configs")
     for changes in ({SESSION: "999"}, {HEARTBEAT: "5000"}, {"share.session.timeout.ms": "45000"}):

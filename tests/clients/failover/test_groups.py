@@ -170,7 +170,7 @@ def shares(*consumers: Consumer) -> tuple[int, ...]:
     return tuple(len(each.assignment()) for each in consumers)
 
 
-def test_a_group_too_big_is_told_to_the_program() -> None:
+def test_the_program_learns_that_its_group_is_too_big() -> None:
     """GROUP_MAX_SIZE_REACHED of a cluster with group.max.size=1; after a leave the next one gets in."""
     with Cluster(1, settings={"group.max.size": "1", **SMALL}) as small:
         admin = AdminClient({"bootstrap.servers": small.bootstrap_servers})

@@ -60,7 +60,7 @@ def test_an_end_counts_once_it_is_committed() -> None:
     assert bench.ended.committed == 1
 
 
-def test_ids_are_told_by_state_with_the_age_of_what_is_open() -> None:
+def test_ids_are_reported_by_state_with_the_age_of_open_transactions() -> None:
     """The same as read back; what ended is not open, and what begins anew begins then."""
     bench = SharedCountsSetup()
     producer = bench.init()

@@ -247,7 +247,7 @@ def test_verification_names_what_is_not_part_of_the_open_transaction() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_outcome_is_told_to_every_partition_and_then_complete(commit: bool) -> None:
+def test_an_outcome_is_sent_to_every_partition_and_then_complete(commit: bool) -> None:
     """The answer comes when the outcome is certain; the next transaction waits until all have heard."""
     bench = TransactionCoordinatorSetup()
     producer = bench.init()
@@ -558,7 +558,7 @@ def test_a_producer_that_claims_the_last_epoch_is_refused(version: ClientTransac
 
 
 @pytest.mark.parametrize("version", [CLASSIC, BUMPING])
-def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_time_is_up(
+def test_a_transaction_open_at_an_epoch_without_a_client_is_aborted_when_its_time_is_up(
     version: ClientTransactionVersion,
 ) -> None:
     """Such a record must not end one coordinator after the other."""
@@ -582,7 +582,7 @@ def test_a_transaction_open_at_the_epoch_that_nobody_has_is_aborted_when_its_tim
     assert bench.init().epoch == 0
 
 
-def test_an_id_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_id_expires() -> None:
     """transactional.id.expiration.ms, by a tombstone; an id with an open transaction stays."""
     bench = TransactionCoordinatorSetup(
         transactional_id_expiration_ms=100_000,

@@ -133,7 +133,7 @@ def test_a_declared_history_is_left_out_before_it_begins(host: Host) -> None:
     assert [each.outcome for each in made.results] == ["not run"]
 
 
-def test_a_cluster_with_topics_of_its_own_is_refused_unless_told(host: Host) -> None:
+def test_a_cluster_with_topics_of_its_own_is_refused_by_default(host: Host) -> None:
     """Its topics stay."""
     session = GuestSession(host)
     topic = session.topic("of-its-own")
