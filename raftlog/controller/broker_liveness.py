@@ -210,7 +210,7 @@ class BrokerLiveness:
         entry = self._entries.get(broker_id)
         if entry is not None:
             entry.lost = True
-            entry.probe_at = now
+            entry.probe_at, entry.hung_at, entry.is_asked = now, NEVER, False
             self.suspected |= {broker_id}
             self._enqueue(broker_id, entry)
 

@@ -116,3 +116,13 @@ def test_the_predecessor_of_a_new_controller_is_asked_sooner() -> None:
     assert soft.take_due_probes(100.65) == [1]
     soft.on_probe_result(1, "accepted")
     assert soft.brokers_to_fence(100.95) == NO_ANSWER
+
+
+def test_a_broker_that_lost_its_connection_has_its_session() -> None:
+    """A slow broker gives the connection up if nobody answers in time, and does not answer a probe in time either."""
+    soft = liveness()
+    soft.on_disconnect(1, 100.5)
+    assert soft.take_due_probes(100.5) == [1]
+    assert soft.take_due_probes(PROBED) == []
+    soft.on_probe_result(1, "accepted")
+    assert soft.brokers_to_fence(100.0 + SESSION_S - 0.1) == {}
