@@ -5,6 +5,12 @@ This state is soft: it is not replicated, and a new controller begins without an
 sends no heartbeat within CONNECT_WITHIN_S. Only a heartbeat clears a suspicion, because only a heartbeat proves which
 incarnation is alive. Deadlines are loop seconds. A stall of the controller's own loop shifts them all, so no broker is
 fenced for it. The wall clocks that heartbeats report are kept here too.
+
+A process that hangs keeps its connections, so only its silence shows that. A broker that was on time and has been
+silent for a third of its session is probed. If its machine accepts the connection and nothing answers, it hangs and is
+fenced. A busy machine looks the same for a moment. So a broker has its whole session where its loop or this
+controller's was late recently. It also has it for some time after it was fenced so and came back (`HUNG_AGAIN_S`). A
+broker that is cut off has it too, as it goes on serving clients.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from raftlog.base.env import shared_time
 from raftlog.base.lateness import PATIENCE, Lateness
 from raftlog.base.record_ages import MOST_APART_MS, ClockState, OtherClocks
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
@@ -30,6 +37,18 @@ SLOW_SESSION_S: Final = 9.0
 broker. A longer broker.session.timeout.ms has precedence.
 """
 
+HUNG_SHARE: Final = 1 / 3
+"""The share of its session after which a silent broker is probed that was on time."""
+
+HUNG_AFTER_S: Final = 1.0
+"""The least of that in seconds: two heartbeats are missing by then."""
+
+PREDECESSOR_SILENT_S: Final = 0.4
+"""How long the predecessor of a new controller was silent in the quorum before: an election timeout, in seconds."""
+
+HUNG_AGAIN_S: Final = 600.0
+"""Seconds in which a broker that hung and came back is not fenced before the end of its session."""
+
 SAME_MS: Final = 1_000
 """A clock that moved by less counts as unchanged, since heartbeats take time."""
 
@@ -42,7 +61,18 @@ ProbeResult = Literal["refused", "alive", "accepted", "silent", "unreachable"]
 class LivenessEntry:
     """The liveness of one broker. `lost`: its connection dropped, and no heartbeat came since."""
 
-    __slots__ = ("fence_reason", "heard", "lost", "probe_at", "queued_at", "session_ends_at")
+    __slots__ = (
+        "fence_reason",
+        "has_hung",
+        "heard",
+        "hung_at",
+        "is_asked",
+        "lost",
+        "patient_until",
+        "probe_at",
+        "queued_at",
+        "session_ends_at",
+    )
 
     def __init__(self) -> None:
         self.session_ends_at = 0.0
@@ -51,11 +81,20 @@ class LivenessEntry:
         self.probe_at: float | None = None
         self.fence_reason: str | None = None
         self.queued_at = NEVER
+        self.hung_at = NEVER
+        """When it is probed for its silence."""
+        self.is_asked = False
+        """Whether that probe has no result yet."""
+        self.has_hung = False
+        """Whether it is fenced because it did not answer."""
+        self.patient_until = -NEVER
+        """Until then it has the whole session."""
 
     @property
     def due_at(self) -> float:
         """Return when to act on it, unless a heartbeat comes before."""
-        return self.session_ends_at if self.probe_at is None else min(self.session_ends_at, self.probe_at)
+        due_at = min(self.session_ends_at, self.hung_at)
+        return due_at if self.probe_at is None else min(due_at, self.probe_at)
 
 
 class BrokerLiveness:
@@ -67,6 +106,8 @@ class BrokerLiveness:
 
     def __init__(self, session_s: float, lateness: Lateness) -> None:
         self._session_s = session_s
+        hung_after_s = max(HUNG_SHARE * session_s, HUNG_AFTER_S)
+        self._hung_after_s = hung_after_s if hung_after_s < session_s else NEVER
         self._lateness = lateness
         self._entries: dict[int, LivenessEntry] = {}
         self._queue: list[tuple[float, int]] = []
@@ -89,6 +130,8 @@ class BrokerLiveness:
             entry.session_ends_at = now + self._patience_s(0.0)
             if broker_id not in connected:
                 entry.probe_at = now if broker_id == predecessor else now + CONNECT_WITHIN_S
+                if broker_id == predecessor:
+                    entry.hung_at = self._hung_at(now - PREDECESSOR_SILENT_S)
             self._enqueue(broker_id, entry)
         self.suspected = frozenset(self._entries)
 
@@ -96,6 +139,10 @@ class BrokerLiveness:
         """Return the session timeout of a broker whose loop is this late: longer if it or this controller is slow."""
         more_s = max(self._lateness.patience_s, PATIENCE * late_s)
         return min(self._session_s + more_s, max(self._session_s, SLOW_SESSION_S))
+
+    def _hung_at(self, heard_at: float) -> float:
+        """Return when a broker is probed that is silent from a time on; the controller's own timers run then too."""
+        return NEVER if self._hung_after_s == NEVER else shared_time(heard_at, self._hung_after_s)
 
     def _enqueue(self, broker_id: int, entry: LivenessEntry) -> None:
         due_at = entry.due_at
@@ -114,6 +161,9 @@ class BrokerLiveness:
             if entry.probe_at is not None and entry.probe_at <= now:
                 entry.probe_at = None
                 self._probes.append(broker_id)
+            if entry.hung_at <= now:
+                entry.hung_at, entry.is_asked = NEVER, True
+                self._probes.append(broker_id)
             if entry.session_ends_at <= now:
                 self._to_fence[broker_id] = None
             else:
@@ -127,6 +177,11 @@ class BrokerLiveness:
         if entry is None:
             entry = self._entries[broker_id] = LivenessEntry()
         entry.session_ends_at = now + self._patience_s(late_s)
+        if entry.has_hung:
+            entry.has_hung, entry.patient_until = False, now + HUNG_AGAIN_S
+        is_calm = not (late_s or self._lateness.was_late or now < entry.patient_until)
+        entry.hung_at = self._hung_at(now) if is_calm else NEVER
+        entry.is_asked = False
         entry.heard = True
         entry.lost = False
         entry.probe_at = entry.fence_reason = None
@@ -155,7 +210,7 @@ class BrokerLiveness:
         entry = self._entries.get(broker_id)
         if entry is not None:
             entry.lost = True
-            entry.probe_at = now
+            entry.probe_at, entry.hung_at, entry.is_asked = now, NEVER, False
             self.suspected |= {broker_id}
             self._enqueue(broker_id, entry)
 
@@ -165,7 +220,15 @@ class BrokerLiveness:
         Otherwise the session decides: a new or a slow incarnation may have answered.
         """
         entry = self._entries.get(broker_id)
-        if entry is None or broker_id not in self.suspected:
+        if entry is None:
+            return
+        if entry.is_asked:
+            entry.is_asked = False
+            if result == "accepted" and not self._lateness.was_late:
+                entry.has_hung, entry.fence_reason = True, "no heartbeat, and no answer to a probe"
+                self._to_fence[broker_id] = None
+                return
+        if broker_id not in self.suspected:
             return
         if result == "refused":
             entry.fence_reason = "connection refused"
@@ -206,6 +269,9 @@ class BrokerLiveness:
         """Extend all deadlines by the length of a stall of our own loop."""
         for entry in self._entries.values():
             entry.session_ends_at += seconds
+            entry.hung_at += seconds
+            if entry.is_asked:  # the answer may have come meanwhile
+                entry.is_asked = False
             if entry.probe_at is not None:
                 entry.probe_at += seconds
         for broker_id in tuple(self._to_fence):

@@ -19,7 +19,7 @@ from raftlog.storage.segment import Segment
 from raftlog.storage.segment_scanner import SEQUENTIAL_READ_BYTES, SegmentScanner
 from raftlog.storage.transaction_index import TransactionIndex
 
-RECALL_BYTES: Final = (SEQUENTIAL_READ_BYTES // 16, SEQUENTIAL_READ_BYTES // 4, SEQUENTIAL_READ_BYTES)
+RECALL_BYTES: Final = (SEQUENTIAL_READ_BYTES // 64, SEQUENTIAL_READ_BYTES // 8, SEQUENTIAL_READ_BYTES)
 """Bytes before a snapshot that are read for the batches of its producers, as long as some are missing."""
 
 _log = get_logger("storage")

@@ -100,15 +100,10 @@ def load(
             return _make(disk, directory, topic_id=topic_id, config=config, now_ms=now_ms)
         disk.mkdir(directory)
     recovery_point = None if clean else flushed_until
-    names = disk.listdir(directory)
-    swap.complete_swaps(disk, directory, names)
-    cut_at = dropped_segments.finish_drops(disk, directory, names)
     unchecked_ok = not has_checksums(disk, f"{directory}/{PARTITION_METADATA}")
-    mark = TruncationMark.read(disk, directory, unchecked_ok=unchecked_ok)
-    if cut_at is not None:  # a later start must know of the cut too, and would find no trace of it
-        mark.limit(cut_at)
-    bases = offsets_in_names(_without_leftovers(disk, directory, names), ".log")
+    mark, names = _finish_changes(disk, directory, unchecked_ok=unchecked_ok)
     topic_id = _identify(disk, directory, topic_id, unsynced=not (clean or flushed_until))
+    bases = offsets_in_names(names, ".log")
     segments = [
         Segment(disk, directory, base_offset=base, create=not bases, now_ms=now_ms)
         for base in bases or [mark.begin]
@@ -203,11 +198,18 @@ def _write_topic_id(disk: Disk, directory: str, topic_id: UUID) -> None:
     write_checked(disk, f"{directory}/{PARTITION_METADATA}", content, sync=False, copy=True)
 
 
-def _without_leftovers(disk: Disk, directory: str, names: list[str]) -> list[str]:
+def _finish_changes(disk: Disk, directory: str, *, unchecked_ok: bool) -> tuple[TruncationMark, list[str]]:
+    """Finish the changes of names that a crash interrupted; return the mark of a cut, and the names that are left."""
+    names = disk.listdir(directory)
+    swap.complete_swaps(disk, directory, names)
+    cut_at = dropped_segments.finish_drops(disk, directory, names)
+    mark = TruncationMark.read(disk, directory, unchecked_ok=unchecked_ok)
+    if cut_at is not None:  # a later start must know of the cut too, and would find no trace of it
+        mark.limit(cut_at)
     for name in names:
         if name.endswith(LEFTOVER_SUFFIXES):
             disk.remove(f"{directory}/{name}")
-    return [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
+    return mark, [name for name in names if not name.endswith(LEFTOVER_SUFFIXES)]
 
 
 def write_gaps_mark(disk: Disk, directory: str) -> None:

@@ -121,9 +121,9 @@ def test_every_plan_keeps_replication_factors_racks_and_room(
             used[each] += placed.size_bytes
         for each in set(placed.replicas) - set(found[key]):
             used[each] -= placed.size_bytes
-    for number, each in known.items():
-        limit = FULL_SHARE * each.total_bytes
-        assert not limit or used[number] <= max(limit, each.used_bytes)
+    for broker in brokers:
+        limit = FULL_SHARE * broker.total_bytes
+        assert not limit or used[broker.broker_id] <= max(limit, broker.used_bytes)
 
 
 @given(clusters())

@@ -17,6 +17,7 @@ def heard(*, own_late_s: float = 0.0, late_s: float = 0.0, session_s: float = SE
     make_slow(lateness, own_late_s)
     soft = BrokerLiveness(session_s, lateness)
     soft.on_heartbeat(1, 100.0, late_s)
+    soft.take_due_probes(102.0)
     return soft.next_deadline() - 100.0
 
 
@@ -110,5 +111,6 @@ def test_a_probe_is_due_once_for_each_doubt() -> None:
     assert soft.take_due_probes(100.3) == [3]
     assert soft.suspected == {1, 2, 3}
     soft.on_heartbeat(1, 100.4)
+    soft.on_heartbeat(2, 100.4)
     soft.on_disconnect(1, 100.5)
     assert soft.take_due_probes(100.5) == [1]

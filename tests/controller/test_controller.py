@@ -195,13 +195,23 @@ def test_heartbeat_overtakes_a_probe(cluster: ControllerCluster) -> None:
     assert not cluster.image.brokers[2].fenced
 
 
-def test_paused_broker_is_fenced_by_the_session_timeout(cluster: ControllerCluster) -> None:
-    """No connection drops: broker.session.timeout.ms decides, no earlier and not much later."""
+def test_paused_broker_is_fenced_once_it_does_not_answer(cluster: ControllerCluster) -> None:
+    """No connection drops, but its machine accepts another connection, without an answer."""
+    cluster.advance(0.8, heartbeats=(1, 3))
+    assert cluster.probes == []
+    cluster.advance(0.3, heartbeats=(1, 3))
+    assert cluster.probes == [2]
+    cluster.active.on_probe_result(2, "accepted", cluster.now)
+    assert cluster.image.brokers[2].fenced
+
+
+def test_silent_broker_is_fenced_by_the_session_timeout(cluster: ControllerCluster) -> None:
+    """Without a result of the probe broker.session.timeout.ms decides, no earlier and not much later."""
     cluster.advance(2.9, heartbeats=(1, 3))
     assert not cluster.image.brokers[2].fenced
     cluster.advance(0.2, heartbeats=(1, 3))
     assert cluster.image.brokers[2].fenced
-    assert cluster.probes == []
+    assert cluster.probes == [2]
     cluster.heartbeat(2)
     assert not cluster.image.brokers[2].fenced
 

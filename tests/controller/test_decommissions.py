@@ -140,7 +140,7 @@ def test_dead_broker_is_decommissioned_as_well(cluster: ControllerCluster) -> No
 
 
 def test_another_broker_is_chosen_when_the_receiver_dies(cluster: ControllerCluster) -> None:
-    """The move to the dead one is given up, unless it had got in sync."""
+    """The move to the dead broker is given up, unless it had got in sync."""
     cluster.start(5, 6)
     cluster.assign("u", (1, 2))
     decommission(cluster, 1, replace_with=6)
@@ -199,7 +199,7 @@ def test_recommissioned_broker_keeps_what_has_not_moved(cluster: ControllerClust
 
 
 def test_wrong_wishes_are_refused(cluster: ControllerCluster) -> None:
-    """Brokers and topics are named; nothing changes."""
+    """Brokers and topics are named, and the metadata stays."""
     cluster.assign("wide", (1, 2, 3, 4))
     before = cluster.image
     assert decommission(cluster, 9).error_code == BrokerIdNotRegistered.code
@@ -235,7 +235,7 @@ def test_unregistered_broker_is_decommissioned_no_more(cluster: ControllerCluste
 
 
 def test_no_reassignment_gives_a_leaving_broker_replicas(cluster: ControllerCluster) -> None:
-    """One that it has already may stay for now, so that the order of replicas can change."""
+    """A replica that it has already may stay for now, so that the order of replicas can change."""
     cluster.start(5)
     cluster.assign("u", (1, 2))
     decommission(cluster, 4)

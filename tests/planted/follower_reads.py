@@ -101,7 +101,7 @@ def keep_damage_that_a_reader_found(patch: pytest.MonkeyPatch) -> None:
 
 
 def tell_high_watermarks_later(patch: pytest.MonkeyPatch) -> None:
-    """A follower with readers is told of a new high watermark with the next records, as all others are."""
+    """A follower with readers gets a new high watermark with the next records, as all others do."""
     patch.setattr(FetchSession, "_want_high_watermarks", lambda session, known: None)
 
 
@@ -111,7 +111,7 @@ def serve_without_a_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 def let_them_wait_without_a_leader(patch: pytest.MonkeyPatch) -> None:
-    """It refuses them, but those that wait in a session are not told."""
+    """It refuses them, but those that wait in a session get no answer."""
 
     async def nothing(housekeeping: Housekeeping) -> None:
         pass

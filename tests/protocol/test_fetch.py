@@ -283,7 +283,7 @@ def test_a_followers_request_is_read_back(version: int, wanted: dict[str, Any]) 
 
 @pytest.mark.parametrize("version", [17, 18])
 def test_a_high_watermark_counts_from_version_18_on(version: int) -> None:
-    """KIP-1166: before it the tagged field of this number is one that nobody knows."""
+    """KIP-1166: before it the tagged field of this number is unknown."""
     topic, request = UUID(int=7), FetchRequest()
     request.topics = [(topic, [FetchPartition(3, 0, 5, 0, 0, 100)])]
     request.high_watermarks = {(topic, 3): 4}

@@ -23,7 +23,7 @@ class StepCounter:
 
     def __init__(self) -> None:
         self.steps: Counter[str] = Counter()
-        self._lines: dict[CodeType, _Trace | None] = {}
+        self._lines: dict[CodeType, _Lines | None] = {}
         """What counts the lines of a function; None for code that is not raftlog's."""
 
     @property
@@ -43,27 +43,28 @@ class StepCounter:
         finally:
             sys.settrace(before)
 
-    def _called(self, frame: FrameType, event: str, argument: Any) -> _Trace | None:
+    def _called(self, frame: FrameType, event: str, argument: Any) -> _Lines | None:
         code = frame.f_code
         if code not in self._lines:
             is_ours = code.co_filename.startswith(ROOT)
             name = f"{Path(code.co_filename).stem}.{code.co_qualname}"
-            self._lines[code] = _counted(self.steps, name) if is_ours else None
+            self._lines[code] = _Lines(self.steps, name) if is_ours else None
         return self._lines[code]
 
 
-_Trace = Callable[[FrameType, str, Any], Any]
+class _Lines:
+    """Counts the lines of a function: its local trace function."""
 
+    __slots__ = ("_name", "_steps")
 
-def _counted(steps: Counter[str], name: str) -> _Trace:
-    """Return a local trace function that counts the lines of a function."""
+    def __init__(self, steps: Counter[str], name: str) -> None:
+        self._steps = steps
+        self._name = name
 
-    def ran(frame: FrameType, event: str, argument: Any) -> _Trace:
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> _Lines:
         if event == "line":
-            steps[name] += 1
-        return ran
-
-    return ran
+            self._steps[self._name] += 1
+        return self
 
 
 def count_steps(call: Callable[[], object]) -> Counter[str]:

@@ -1,7 +1,7 @@
 """Consumers read at the replicas in their racks (KIP-392) while leaders and followers die or are cut off.
 
-A consumer at any replica sees a prefix of the committed log: no gap, no record that a later leader lacks, and with
-`read_committed` no record of a transaction that is open or aborted. In the end each has read all of it.
+A consumer at any replica sees a prefix of the committed log: no gap, and no record that a later leader lacks. With
+`read_committed` it sees no record of a transaction that is open or aborted. In the end each has read all of it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
     await _read_all(scene, consumers, readers)
     for each in readers:
         each.stopping = True
-    read = sum(each.client.read_from_followers for each in (*consumers, *readers))
+    clients = [each.client for each in consumers] + [each.client for each in readers]
+    read = sum(each.read_from_followers for each in clients)
     assert read, "no follower served a reader"
     report = await scene.end()
     return replace(report, faults={**report.faults, **struck, "read from a follower": read})

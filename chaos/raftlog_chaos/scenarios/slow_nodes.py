@@ -2,14 +2,15 @@
 
 No data is lost and no node is dead, so none may count as dead. In a quiet cluster the controller stays, no broker is
 fenced, and no leader epoch moves. Before that, leadership may move away from nodes that are slower than others. Nodes
-that stalled once are not slow: afterwards a stopped node is fenced as fast as before.
+that stalled once are not slow: afterwards a stopped node is fenced as fast as before. A node that hangs is fenced
+sooner than at its session's end, but if it comes back and hangs again and again, only once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from raftlog.base.lateness import OFTEN
@@ -38,6 +39,12 @@ STOPPED_S: Final = 2.5
 
 RUNS_ON_S: Final = 1.0
 """How long it runs before the next stop."""
+
+HUNG_FENCED_S: Final = 2.0
+"""A broker that was on time and hangs is fenced within this."""
+
+NOW_AND_THEN_S: Final = (4.4, 1.6)
+"""How long a node runs, and how long it stands still: too seldom to be called slow, long enough to seem to hang."""
 
 FENCED_S: Final = 4.0
 """A silent broker is fenced within this: broker.session.timeout.ms, and some more."""
@@ -103,15 +110,46 @@ class SlowNodes:
         minority = others[: len(others) // 2]
         for each in minority:
             self.cluster.pause(each)
-        await asyncio.sleep(STOPPED_S)
+        ends_at = self.loop.time() + STOPPED_S
+        await self._until_fenced(minority, HUNG_FENCED_S)
+        await asyncio.sleep(ends_at - self.loop.time())
         for each in minority:
             self.cluster.resume(each)
         await asyncio.sleep(RUNS_ON_S)
+        await self.cluster.until(
+            lambda: not any(self.image().brokers[each].fenced for each in minority), FENCED_S, "all unfenced"
+        )
         victim, seconds = (minority[0], FENCED_S) if again else (controller, SUCCEEDED_S + FENCED_S)
         self.cluster.pause(victim)
         self.pauses += len(minority) + 1
-        await self.cluster.until(lambda: self.image().brokers[victim].fenced, seconds, f"{victim} fenced")
+        await self._until_fenced([victim], seconds)
         self.cluster.resume(victim)
+
+    async def _until_fenced(self, node_ids: Sequence[int], seconds: float) -> None:
+        await self.cluster.until(
+            lambda: all(self.image().brokers[each].fenced for each in node_ids),
+            seconds,
+            f"{node_ids} fenced",
+        )
+
+    async def stall_now_and_then(self, seconds: float) -> None:
+        """Stop a broker again and again. Raise AssertionError if it is fenced more than once."""
+        controller = self.image().controller_id
+        victim = next(each for each in self.cluster.nodes if each != controller)
+        end, fenced, was_fenced = self.loop.time() + seconds, 0, False
+        runs_s, stands_s = NOW_AND_THEN_S
+        while self.loop.time() < end:
+            self.cluster.pause(victim)
+            self.pauses += 1
+            resumes_at = self.loop.time() + stands_s
+            while self.loop.time() < resumes_at:
+                is_fenced = self.image().brokers[victim].fenced
+                fenced, was_fenced = fenced + (is_fenced and not was_fenced), is_fenced
+                await asyncio.sleep(0.01)
+            self.cluster.resume(victim)
+            await asyncio.sleep(runs_s)
+            was_fenced = self.image().brokers[victim].fenced
+        assert fenced <= 1, f"{victim} was fenced {fenced} times, and came back each time"
 
     async def stays(self, seconds: float) -> None:
         """Check that no metadata changes that would cost a client a retry. Raises AssertionError."""
@@ -156,8 +194,11 @@ async def slow_nodes(loop: SimLoop, seconds: float = 20.0) -> Report:
     await scenario.begin()
     slow = 0
     stops = loop.stream("stops")
-    if stops.random() < 0.2:
+    lot = stops.random()
+    if lot < 0.2:
         await scenario.stop_once(again=stops.random() < 0.5)
+    elif lot < 0.3:
+        await scenario.stall_now_and_then(seconds)
     else:
         slow = await _slow_for_a_while(scenario, seconds)
     await scenario.cluster.until_ready(seconds=READY_S)

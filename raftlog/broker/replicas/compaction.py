@@ -58,8 +58,8 @@ class LogCleaner:
     async def flush_closed(self, volume: LogVolume) -> list[Partition]:
         """Return a volume's compacted logs with closed segments past their checkpoint, once these are flushed.
 
-        Only what lies before a recovery point is cleaned, and the point waits for the checkpoint of a new leader
-        epoch. That may be a minute away. Kafka moves the point when a segment rolls.
+        Only what lies before a recovery point is cleaned. The point waits until a new leader epoch is saved, which may
+        be a minute away. Kafka moves the point when a segment rolls.
         """
         self._take_touched()
         compacted = self.compacted_on(volume)
