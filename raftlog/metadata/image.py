@@ -184,7 +184,7 @@ class MetadataImage(msgspec.Struct, frozen=True):
     configs: Mapping[tuple[str, str], Mapping[str, str]] = {}
     next_producer_id: int = 0
     topics_offset: int = 0
-    """After the last record that created, extended or deleted a topic, or took replicas to other racks: a listener for
+    """After the last record that created, extended or deleted a topic, or took replicas to other racks. A listener for
     topics compares only this, and ignores changes of leaders or ISRs.
     """
     usage: Usage = Usage()
