@@ -114,7 +114,7 @@ def choose_read_replica(
     """Return the follower in a consumer's rack that should serve it, or NO_BROKER if the leader does (KIP-392).
 
     A follower is in the ISR, has the offset, and can be reached on the consumer's listener. If it stopped fetching, it
-    sends its readers back (`FollowerRole`), so it is not named either. Of several, the one with the largest log end.
+    sends its readers back (`FollowerRole`), so it is not named either. Of several, the largest log end decides.
     """
     role = partition.role
     if type(role) is not LeaderRole or broker.config.broker_rack == rack:

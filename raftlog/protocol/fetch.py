@@ -68,7 +68,7 @@ _REPLICA_STATE = Struct(">iq")
 _RESPONSE_HEAD = Struct(">ihi")
 _LENGTH_BYTES: Final = 4
 NOT_SUPPORTED: Final = 2**63 - 1
-"""The high watermark of a replica that does not wait for a higher one."""
+"""The high watermark in the request of a replica that does not wait for a new high watermark."""
 
 TopicKey = str | UUID
 """A topic by name, or by id from version 13 on."""
@@ -89,7 +89,7 @@ class FetchRequest:
     """`topics`: [(name or id, [FetchPartition])]; `forgotten`: [(name or id, (partition, ...))] (KIP-227).
 
     `parts`: the number of topics and partitions. `high_watermarks`, by topic and partition: the high watermark that a
-    replica knows, -1 for none. The leader answers as soon as it has a higher one (KIP-1166).
+    replica knows, -1 for none. The leader answers as soon as its own is higher (KIP-1166).
     """
 
     topics: list[tuple[TopicKey, list[FetchPartition]]]

@@ -101,8 +101,8 @@ class FollowerRole(ReadableRole):
         had_readers, self.read_at = now - self.read_at < READERS_S, now
         if not had_readers:
             host.fetch_soon(self.partition)
-        # Behind the high watermark this log may lack what the reader has, or hold what will be truncated. So it proves
-        # nothing about the reader's records there.
+        # Behind the high watermark this log may lack the reader's records, or hold records that will be truncated.
+        # So it proves no divergence there.
         if offset > self.partition.high_watermark:
             last_fetched_epoch = NO_EPOCH
         return super().read_as_consumer(

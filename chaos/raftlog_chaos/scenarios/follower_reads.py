@@ -1,7 +1,7 @@
 """Consumers read at the replicas in their racks (KIP-392) while leaders and followers die or are cut off.
 
 A consumer at any replica sees a prefix of the committed log: no gap, and no record that a later leader lacks. With
-`read_committed` it sees no record of a transaction that is open or aborted. In the end each has read all of it.
+`read_committed` it sees no record of an open or aborted transaction. In the end each consumer has read all records.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ ENTRY_BYTES: Final = 640
 
 HIGH_WATERMARKS_S: Final = 0.1
 """The shortest interval between high watermark updates to a follower, for partitions without new records. It needs
-them for little but to lead later, and then its own followers bring it up to date. One with readers gets each at once.
+them for little but to lead later, and then its own followers bring it up to date. With readers it gets them at once.
 """
 
 MAX_SHARE: Final = 4

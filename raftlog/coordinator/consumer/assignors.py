@@ -328,7 +328,7 @@ class _Neighbours:
         return moved
 
     def _give(self, rack: str | None, racks: frozenset[str], near: str) -> bool:
-        """Move partitions of members with one more than others to members in the rack `near` with one less."""
+        """Move partitions of the largest members to members in the rack `near` that have a partition less."""
         mine, small = self._held[rack][racks], self._small[near]
         if not small:
             return False

@@ -380,7 +380,7 @@ class PartitionRacks:
         self._known: dict[tuple[int, ...], frozenset[str]] = {}
 
     def of(self, topic: TopicState) -> tuple[frozenset[str], ...]:
-        """Return the racks of each partition; nothing if the brokers are not in several racks."""
+        """Return the racks of each partition; empty if the brokers are not in several racks."""
         if not self._has_racks:
             return ()
         return tuple(self._of(each.replicas) for each in topic.partitions)

@@ -252,7 +252,7 @@ def test_a_leader_that_refuses_a_partition_is_not_heard_of() -> None:
 
 # -- the leader's choice ------------------------------------------------------------------------------------------
 
-RACKS = {"broker_rack": "rack{id}", "replica_selector_class": RACK_AWARE_SELECTOR}
+RACKS: dict[str, Any] = {"broker_rack": "rack{id}", "replica_selector_class": RACK_AWARE_SELECTOR}
 
 
 def test_the_leader_names_the_follower_in_the_readers_rack_instead_of_records() -> None:
