@@ -52,7 +52,7 @@ AIMS: Final[dict[str, tuple[float | None, float | None, int | None]]] = {
     "kill -9, controller's node": (1.2, 3.0, None),
     "SIGTERM": (0.3, 0.3, 0),
     "SIGTERM, controller's node": (0.3, 0.3, 0),
-    "pause": (1.5, None, None),
+    "pause": (3.5, None, None),
     "pause, controller's node": (None, None, None),
 }
 """The aims of each scenario: median gap and worst gap in seconds, and errors that clients see."""

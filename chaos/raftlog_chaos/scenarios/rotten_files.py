@@ -59,10 +59,14 @@ class Flip(NamedTuple):
 
 
 class Written(NamedTuple):
-    """The content of small files of a node that is down; none of files that still have what rotted before."""
+    """The content of small files of a node that is down; none of files that still have what rotted before.
+
+    `strays`: the folders that it had set aside.
+    """
 
     offsets: dict[str, dict[TopicPartition, int]]
     properties: bytes
+    strays: frozenset[str]
 
 
 class Trimmed:
@@ -213,7 +217,11 @@ def _written(disk: SimDisk, before: Written | None) -> Written:
             offsets[field] = names.decode_offsets(disk.read_file(path))
         else:
             offsets[field] = before.offsets[field] if before is not None else {}
-    return Written(offsets, disk.read_file(f"{DATA}/{names.META_PROPERTIES}"))
+    return Written(offsets, disk.read_file(f"{DATA}/{names.META_PROPERTIES}"), _strays(disk))
+
+
+def _strays(disk: SimDisk) -> frozenset[str]:
+    return frozenset(each for each in disk.listdir(DATA) if each.endswith("-stray"))
 
 
 def _is_sound(disk: SimDisk, path: str) -> bool:
@@ -316,10 +324,10 @@ def _judge_belief(rotten: SimNode, written: Written, flips: list[Flip]) -> None:
     assert not (marker and own is not None), f"{where} believes in a clean stop of broker epoch {own}"
     kept = rotten.host.disk.read_file(f"{DATA}/{names.META_PROPERTIES}")
     assert _identity(kept) == _identity(written.properties), f"{where} calls itself {kept!r}"
-    strays = [each for each in rotten.host.disk.listdir(DATA) if each.endswith("-stray")]
     rotted = {each.path.removeprefix(f"{DATA}/").partition("/")[0] for each in flips}
     # a log that lost its power before its first flush holds no acknowledged record, and may be set aside
-    strays = [each for each in strays if each.partition(".")[0] in rotted]
+    new = _strays(rotten.host.disk) - written.strays
+    strays = sorted(each for each in new if each.partition(".")[0] in rotted)
     assert not strays, f"{where} has set aside {strays}"
 
 
