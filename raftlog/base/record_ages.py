@@ -103,6 +103,7 @@ class Ages:
         "_doubted_s",
         "_is_overruled",
         "_lead_ms",
+        "_looked_s",
         "_metadata_lead_ms",
         "_most_ms",
         "_others",
@@ -141,6 +142,9 @@ class Ages:
         self._asks_others = False
         self._others = OtherClocks()
         self._others_s: float | None = None
+        """When they were last reported, in uptime."""
+        self._looked_s = 0.0
+        """When the clocks were last read, in uptime."""
         self._is_overruled = False
         """An operator decided that the others are wrong."""
         self._metadata_lead_ms: int | None = None
@@ -247,10 +251,15 @@ class Ages:
         if others is not None and abs(self._seen_ms - self._reported_ms) > MOST_JUMP_MS:
             return
         others = others or self._by_metadata()
-        if others is None or not others.are_known:
+        if others is None:
+            return
+        if others == self._others and self._state is ClockState.BELIEVED and self._others_s is not None:
+            self._others_s = self._looked_s  # as nearly always: every heartbeat reports them
+            return
+        if not others.are_known:
             return
         before = self.contradiction
-        self._others, self._others_s = others, self._uptime_s()
+        self._others, self._others_s = others, self._looked_s
         if not others.contradict:
             self._is_overruled = False
         if (self.contradiction is None) is not (before is None):
@@ -292,7 +301,8 @@ class Ages:
 
     def _look(self) -> tuple[int, int]:
         """Return the wall clock's time, and the believed time."""
-        uptime_s, wall_ms = self._uptime_s(), self._wall_clock_ms()
+        self._looked_s = uptime_s = self._uptime_s()
+        wall_ms = self._wall_clock_ms()
         uptime_ms = int(uptime_s * 1000)
         lead_ms = wall_ms - uptime_ms
         if self._lead_ms is None:

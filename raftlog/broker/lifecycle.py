@@ -26,7 +26,7 @@ from raftlog.base.errors import (
 from raftlog.base.lateness import Lateness
 from raftlog.base.log import get_logger
 from raftlog.base.record_ages import Ages, ClockState
-from raftlog.base.types import NO_EPOCH
+from raftlog.base.types import NO_BROKER, NO_EPOCH
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
     BrokerHeartbeatReply,
@@ -87,6 +87,7 @@ class Lifecycle:
         """Called with the time when a heartbeat was sent, in loop seconds, if its response says that this broker takes
         part."""
         self.broker_epoch = NO_EPOCH
+        self._broker_id = NO_BROKER
         self.unfenced = asyncio.Event()
         self.fatal: KafkaError | None = None
         self._registration = registration
@@ -179,7 +180,7 @@ class Lifecycle:
         request = self._registration()
         reply = await self._submit(request)
         assert isinstance(reply, BrokerRegistration)
-        self.broker_epoch = reply.broker_epoch
+        self._broker_id, self.broker_epoch = request.broker_id, reply.broker_epoch
         self._was_registered = True
         self._refused_because = ""
         if reply.went_back:
@@ -200,7 +201,7 @@ class Lifecycle:
         wall_clock_ms, clock_state = self.ages.reading() if self.ages else (0, ClockState.UNSAID)
         reply = await self._submit(
             BrokerHeartbeat(
-                self._registration().broker_id,
+                self._broker_id,
                 self.broker_epoch,
                 self._image().offset,
                 want_shutdown=self._want_shutdown,

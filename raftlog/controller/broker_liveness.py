@@ -303,6 +303,8 @@ class BrokerClocks:
         self._availability = availability_of(EMPTY_IMAGE)
         self._leads: dict[int | None, list[int]] = {}
         """The leads of unfenced brokers, sorted: all of them (None), and by state."""
+        self._compared: dict[tuple[Reading, bool], OtherClocks] = {}
+        """Comparisons of brokers' readings with these leads, and whether the own reading is one of them."""
         self._alive = 0
         """How many brokers are unfenced, except releases that report no clock."""
         self._is_stale = True
@@ -321,31 +323,38 @@ class BrokerClocks:
         if not own.state or not isinstance(reply, BrokerHeartbeatReply):
             return reply
         counts = broker_id in availability.alive or broker_id in availability.shutting_down
-        return replace(reply, clocks=self._compare(own, availability, leave_out=own if counts else None))
+        self._sort_if_stale(availability)
+        compared = self._compared.get((own, counts))
+        if compared is None:
+            compared = self._compared[own, counts] = self._compare(own, leave_out=counts)
+        return replace(reply, clocks=compared)
 
     def compared_with(self, wall_clock_ms: int, now: float, availability: BrokerAvailability) -> OtherClocks:
         """Compare all brokers' clocks with the clock of a controller that is not a broker."""
         own = Reading(wall_clock_ms - int(now * 1000), ClockState.BELIEVED)
-        return self._compare(own, availability, leave_out=None)
+        self._sort_if_stale(availability)
+        return self._compare(own, leave_out=False)
 
-    def _compare(
-        self, own: Reading, availability: BrokerAvailability, *, leave_out: Reading | None
-    ) -> OtherClocks:
+    def _sort_if_stale(self, availability: BrokerAvailability) -> None:
         if self._is_stale or availability is not self._availability:
             self._sort(availability)
+            self._compared.clear()
+
+    def _compare(self, own: Reading, *, leave_out: bool) -> OtherClocks:
         all_leads = self._leads[None]
-        out = leave_out is not None
-        agreeing = self._count_near(None, own) - out
-        believing = self._count_near(ClockState.BELIEVED, own) - (out and own.state == ClockState.BELIEVED)
-        doubting = self._count_near(ClockState.DOUBTED, own) - (out and own.state == ClockState.DOUBTED)
-        reported = len(all_leads) - out
+        agreeing = self._count_near(None, own) - leave_out
+        believing = self._count_near(ClockState.BELIEVED, own) - (
+            leave_out and own.state == ClockState.BELIEVED
+        )
+        doubting = self._count_near(ClockState.DOUBTED, own) - (leave_out and own.state == ClockState.DOUBTED)
+        reported = len(all_leads) - leave_out
         ahead_ms = 0
         if reported:
             middle = reported // 2
             # without its own, which comes before its equals
-            middle += out and middle >= bisect_left(all_leads, own.lead_ms)
+            middle += leave_out and middle >= bisect_left(all_leads, own.lead_ms)
             ahead_ms = all_leads[middle] - own.lead_ms
-        return OtherClocks(self._alive - out, reported, agreeing, believing, doubting, ahead_ms)
+        return OtherClocks(self._alive - leave_out, reported, agreeing, believing, doubting, ahead_ms)
 
     def _count_near(self, state: int | None, own: Reading) -> int:
         leads = self._leads.get(state, [])

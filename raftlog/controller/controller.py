@@ -33,7 +33,7 @@ from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
-from raftlog.controller.requests import Causes, causes_of, row_of
+from raftlog.controller.requests import ROWS, Causes, causes_of
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
     BrokerHeartbeat,
@@ -314,7 +314,7 @@ class Controller:
             else:
                 answer(outcome)
 
-        row = row_of(request)
+        row = ROWS[type(request)]
         sender = None if row.about_another else getattr(request, "broker_id", None)
         if peer is not None and sender not in (None, peer):
             reply(ClusterAuthorizationFailed(f"broker {peer} cannot speak for {sender}"))

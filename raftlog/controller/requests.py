@@ -152,19 +152,23 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
 """The requests that any controller gets soon; `admin_requests` has the others."""
 
 
-def row_of(request: Request) -> ControllerRequest:
-    """Return a request's row."""
-    row = REQUESTS.get(type(request))
-    if row is not None:
-        return row
-    from raftlog.controller.admin_requests import ADMIN_REQUESTS
+class _Rows(dict[type, ControllerRequest]):
+    """The rows of all requests; those of `admin_requests` when the first of them is looked up."""
 
-    return ADMIN_REQUESTS[type(request)]
+    def __missing__(self, kind: type) -> ControllerRequest:
+        from raftlog.controller.admin_requests import ADMIN_REQUESTS
+
+        self.update(ADMIN_REQUESTS)
+        return ADMIN_REQUESTS[kind]
+
+
+ROWS: Final[Mapping[type, ControllerRequest]] = _Rows(REQUESTS)
+"""The row of each request, by its type."""
 
 
 def causes_of(request: Request) -> Causes:
     """Return why a request makes changes, if it does, and its principal."""
-    of = row_of(request).cause
+    of = ROWS[type(request)].cause
     if of is None:
         return ()
     cause = Cause(of) if isinstance(of, str) else of(request)
@@ -179,15 +183,15 @@ def check_request(image: MetadataImage, request: Request) -> None:
     """
     if isinstance(request, UpdateFeatures):
         check_feature_levels(image, request)
-    if since := row_of(request).since:
+    if since := ROWS[type(request)].since:
         check_level(finalized_level(image, RAFTLOG_METADATA_VERSION), since)
 
 
 def make_idempotent(request: Request, new_id: NewId) -> Request:
     """Return a request that may be sent more than once: what it creates has ids of the sender's choice."""
-    return row_of(request).before_first(request, new_id)  # type: ignore[no-any-return]
+    return ROWS[type(request)].before_first(request, new_id)  # type: ignore[no-any-return]
 
 
 def first_attempt_reply(request: Request, reply: Reply, before: MetadataImage) -> Reply:
     """Return the reply that the first attempt would have got, by the reply to a retry and the image before."""
-    return row_of(request).after_retry(request, reply, before)
+    return ROWS[type(request)].after_retry(request, reply, before)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from raftlog.base.guard import Guard
@@ -29,16 +30,21 @@ class AsyncioConnection(asyncio.Protocol, Guard):
 
     def ask(self, api_key: int, version: int, message: Any, *, client_id: str) -> asyncio.Future[Any]:
         """Send a request now; the future is its response, or what `lost` returns."""
-        return self._send(self._conversation.request(api_key, version, message, client_id=client_id))
+        request = self._conversation.request
+        return self._send(lambda: request(api_key, version, message, client_id=client_id))
 
     def ask_by(self, encode: Encode, decode: Decode) -> asyncio.Future[Any]:
         """Send the frame that `encode` makes of a correlation id; the future is what `decode` makes of the response."""
-        return self._send(self._conversation.request_by(encode, decode))
+        return self._send(lambda: self._conversation.request_by(encode, decode))
 
     def exchange(self, frame: bytes) -> asyncio.Future[bytes]:
         """Send a whole frame; the future is the response's frame without its length."""
-        self._conversation.expect_frame()
-        return self._send(frame)
+
+        def expect_frame() -> bytes:
+            self._conversation.expect_frame()
+            return frame
+
+        return self._send(expect_frame)
 
     def close(self) -> None:
         """Close the connection at once. `connection_lost` follows."""
@@ -52,12 +58,13 @@ class AsyncioConnection(asyncio.Protocol, Guard):
         """Return the exception of a request whose connection is lost."""
         return ConnectionResetError(LOST)
 
-    def _send(self, frame: bytes) -> asyncio.Future[Any]:
+    def _send(self, encode: Callable[[], bytes]) -> asyncio.Future[Any]:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)
         if self._transport is None or self._transport.is_closing():
-            self._fail_waiting()
+            self._fail(answer)
             return answer
+        frame = encode()
+        self._waiting.append(answer)
         try:
             self._transport.write(frame)
         except RuntimeError:  # uvloop closed it without a notification
@@ -91,7 +98,9 @@ class AsyncioConnection(asyncio.Protocol, Guard):
 
     def _fail_waiting(self) -> None:
         while self._waiting:
-            answer = self._waiting.popleft()
-            if not answer.done():
-                answer.set_exception(self.lost())
-                answer.exception()  # the caller may have given up
+            self._fail(self._waiting.popleft())
+
+    def _fail(self, answer: asyncio.Future[Any]) -> None:
+        if not answer.done():
+            answer.set_exception(self.lost())
+            answer.exception()  # the caller may have given up

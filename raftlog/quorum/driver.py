@@ -312,7 +312,8 @@ class Driver:
         for peer, message in inbox:
             self._note_heard(peer)
             self._take(peer, message)
-        self._take_proposals()
+        if self._proposals:
+            self._take_proposals()
         self._announce()
         if self._needs_tick():
             self._writer.sync_then(self._tick)
@@ -327,14 +328,14 @@ class Driver:
             self.journal.dirty
             or self.core.needs_tick
             or bool(self._uncommitted)
-            or (self._stands() and now >= self.election.deadline)
+            or (now >= self.election.deadline and self._stands())
             or (snapshot_due_at is not None and now >= snapshot_due_at)
         )
 
     def _tick(self) -> None:
         now = self._loop.time()
         is_behind = self.core.commit_index > self.core.applied_index
-        if self._stands() and now >= self.election.deadline and not self._inbox and not is_behind:
+        if now >= self.election.deadline and not self._inbox and not is_behind and self._stands():
             self._ask_for_votes(now)
         self.core.tick()
         self._keep_commit_of_voters()
@@ -397,9 +398,14 @@ class Driver:
         """Stage the incarnation of the sender, before its message counts."""
         voters = self.voters
         directory_id, incarnation = voters.linked.get(peer), voters.incarnations.get(peer)
-        if directory_id is not None and incarnation:
-            recorded = voters.recorded_directory(peer)
-            self.journal.heard.note(peer, directory_id, incarnation, recorded=recorded)
+        if (
+            directory_id is None
+            or not incarnation
+            or self.journal.heard.knows(peer, directory_id, incarnation)
+        ):
+            return
+        recorded = voters.recorded_directory(peer)
+        self.journal.heard.note(peer, directory_id, incarnation, recorded=recorded)
 
     def _take_proposals(self) -> None:
         """Put the proposals into the log, unless their term is over."""
@@ -475,11 +481,12 @@ class Driver:
     def _announce(self) -> None:
         """Report a changed leader to the state machine."""
         core = self.core
-        if self._was_leader and not core.is_leader:
+        is_leader = core.is_leader
+        if self._was_leader and not is_leader:
             self.election.on_step_down(self._loop.time())
-        self._was_leader = core.is_leader
+        self._was_leader = is_leader
         leader = core.leader_id  # its own id while it leads
-        if not core.is_leader and self.election.has_no_leader:
+        if not is_leader and self.election.has_no_leader:
             leader = None
         current = (leader, core.term, core.has_applied_own_term)
         if current != self._announced:
@@ -509,13 +516,11 @@ class Driver:
         self._timer = self._loop.call_at(timer_time(target), self._wake)
 
     def _wanted_at(self) -> float | None:
-        if self._stands():
-            return self.election.deadline
-        if self.core.is_leader and not self._alone:
+        if self.core.is_leader:
             # past, since the core does not count a deadline as reached at equality; and a float that the timer does not
             # exceed
-            return timer_time(self.core.next_heartbeat_at + 0.001)
-        return self._snapshots.due_at
+            return self._snapshots.due_at if self._alone else timer_time(self.core.next_heartbeat_at + 0.001)
+        return self.election.deadline if self._stands() else self._snapshots.due_at
 
     def _wake(self) -> None:
         now = self._loop.time()

@@ -47,6 +47,7 @@ MAX_INCARNATIONS: Final = 1_000
 MAX_DIRECTORIES: Final = 3
 """Directories that are remembered of one voter: more than one while a new directory is not recorded yet."""
 
+_NONE: Final[Mapping[UUID, bytes]] = {}
 _NUMBER: Final = struct.Struct(">Q")
 _CHANCE_BYTES: Final = 8
 
@@ -173,11 +174,15 @@ class HeardVoters:
         """Return the newest incarnation that was heard of each directory of a voter."""
         return self._heard.get(voter, {})
 
+    def knows(self, voter: int, directory_id: UUID, incarnation: bytes) -> bool:
+        """Return whether `note` would not change anything."""
+        return self._heard.get(voter, _NONE).get(directory_id) == incarnation
+
     def note(self, voter: int, directory_id: UUID, incarnation: bytes, *, recorded: UUID) -> None:
         """Note the incarnation with which a voter is linked. `recorded`: the directory that the metadata names."""
-        before = self.of(voter)
-        if not incarnation or directory_id == NO_DIRECTORY or before.get(directory_id) == incarnation:
+        if not incarnation or directory_id == NO_DIRECTORY or self.knows(voter, directory_id, incarnation):
             return
+        before = self.of(voter)
         kept = {each: heard for each, heard in before.items() if each != directory_id}
         while len(kept) >= MAX_DIRECTORIES:
             del kept[next(each for each in kept if each != recorded)]

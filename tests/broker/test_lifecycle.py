@@ -43,8 +43,9 @@ class FakeController:
         self.doors_opened_after: list[int] = []
         self.register: Callable[[], Reply] = self.next_epoch
         self.beat: Callable[[BrokerHeartbeat], Reply] = lambda _: BrokerHeartbeatReply(True, False, False)
+        self.registrations = 0
         self.lifecycle = Lifecycle(
-            registration=lambda: RegisterBroker(1, UUID(int=1), "", ()),
+            registration=self._registration,
             submit=self._submit,
             image=lambda: self.image,
             timing=Timing(heartbeat_s=0.5, shutdown_s=5.0),
@@ -54,6 +55,10 @@ class FakeController:
     def next_epoch(self) -> Reply:
         self.epochs += 1
         return BrokerRegistration(self.epochs)
+
+    def _registration(self) -> RegisterBroker:
+        self.registrations += 1
+        return RegisterBroker(1, UUID(int=1), "", ())
 
     async def _submit(self, request: Request, *, timeout: float | None = None) -> Reply:
         self.asked.append(request)
@@ -90,8 +95,9 @@ def test_heartbeats_carry_the_epoch_of_this_registration() -> None:
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
         await desk.lifecycle.unfenced.wait()
         await asyncio.sleep(5)
-        assert {each.broker_epoch for each in desk.beats()} == {1}
+        assert {(each.broker_id, each.broker_epoch) for each in desk.beats()} == {(1, 1)}
         assert 9 <= len(desk.beats()) <= 11
+        assert desk.registrations == 1  # collecting what a broker registers costs twenty calls
 
     run_scenario(scenario)
 

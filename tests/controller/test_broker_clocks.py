@@ -50,6 +50,20 @@ def test_a_broker_hears_of_the_others_and_not_of_itself() -> None:
     assert told(clocks, 1, availability(1, 7)) == OtherClocks(alive=1)
 
 
+def test_clocks_that_keep_their_leads_are_compared_once() -> None:
+    """Each heartbeat of an idle cluster asks; a clock that moved is compared again, and so are other brokers."""
+    clocks, stand = BrokerClocks(), availability(1, 2)
+    for moment in (0, 1, 2):
+        for broker_id in (1, 2):
+            clocks.note(broker_id, WALL_MS + moment * 1000, BELIEVED, moment)
+    first = told(clocks, 1, stand)
+    clocks.note(1, WALL_MS + 3000, BELIEVED, 3.0)
+    assert told(clocks, 1, stand) is first
+    clocks.note(2, WALL_MS + DAY_MS, BELIEVED, 0.0)
+    assert told(clocks, 1, stand) == OtherClocks(1, 1, 0, 0, 0, DAY_MS)
+    assert told(clocks, 1, availability(1)) == OtherClocks()
+
+
 def test_a_broker_that_is_fenced_yet_is_compared_and_is_none_of_the_others() -> None:
     """It asks before it takes part."""
     clocks, stand = BrokerClocks(), availability(1, 2)

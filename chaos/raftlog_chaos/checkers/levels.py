@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from raftlog.controller.requests import row_of
+from raftlog.controller.requests import ROWS
 from raftlog.metadata.controller_api import decode_request
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level, unsupported_reason
 from raftlog.metadata.image import EMPTY_IMAGE, MetadataImage, SupportedFeature
@@ -96,5 +96,5 @@ class LevelBook:
                 request = decode_request(payload)
             except msgspec.DecodeError:
                 return
-            if not newer and row_of(request).since > 0:
+            if not newer and ROWS[type(request)].since > 0:
                 self._blame(f"controller {node_id} of the older release was sent {type(request).__name__}")
