@@ -50,7 +50,7 @@ def response(correlation_id: int, error_code: int) -> bytes:
 
 
 async def test_responses_go_to_their_requests_also_past_a_cancelled_request() -> None:
-    """In the order of the requests, whoever still waits."""
+    """In the order of the requests, also after some were cancelled."""
     connection = AsyncioConnection()
     transport = connected(connection)
     first, second, third = asked(connection), asked(connection), asked(connection)
