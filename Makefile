@@ -3,7 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
-# The releases that passed every test, so that what PyPI gets tomorrow changes no result. CONSTRAINTS= takes the newest.
+# The releases that passed every test, so that what PyPI gets tomorrow changes no result. In a new VENV, CONSTRAINTS= takes the newest.
 CONSTRAINTS ?= deploy/constraints.txt
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check $(addprefix --constraint ,$(CONSTRAINTS))
 STAMP := $(VENV)/.installed
@@ -167,16 +167,15 @@ kafka-record: $(STAMP)
 slow: $(STAMP)
 	$(BIN)/python -m tests.slow_machine $(SLOW)
 
-# With the newest release of every package, which is what pip gives users. Where it passes, `make constraints` says so.
+# With the newest release of every package, which is what pip gives users. `make constraints` then writes them down.
 newest:
 	rm -rf build/newest
 	$(MAKE) VENV=build/newest CONSTRAINTS= lint test
 
 constraints:
-	rm -rf build/newest
-	$(MAKE) VENV=build/newest CONSTRAINTS= build/newest/.installed
 	build/newest/bin/python -m pip install --quiet --editable '.[demo,oauth,spark,tls]' --group dev --group docs --group console-tests
-	{ echo '# Written by make constraints.'; build/newest/bin/python -m pip freeze --exclude-editable; } >deploy/constraints.txt
+	{ echo '# Written by make constraints.'; build/newest/bin/python -m pip freeze --exclude-editable; } >build/constraints
+	mv build/constraints deploy/constraints.txt
 
 # Everything, one part after the other, for hours; a table at the end. PARTS="demo slow" runs some of it.
 nightly: $(STAMP)

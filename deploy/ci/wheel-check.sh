@@ -7,10 +7,11 @@ trap 'rm -rf "$work"' EXIT
 pip() { "$1" -m pip --quiet --disable-pip-version-check "${@:2}"; }
 
 "${PYTHON:-python3}" -m venv "$work/build"
+constraints=$PWD/deploy/constraints.txt
 pip "$work/build/bin/python" install build
 "$work/build/bin/python" -m build --outdir "$work/dist" . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
 "${PYTHON:-python3}" -m venv "$work/clean"
-pip "$work/clean/bin/python" install "$(echo "$work"/dist/*.whl)[demo]"
+pip "$work/clean/bin/python" install --constraint "$constraints" "$(echo "$work"/dist/*.whl)[demo]"
 
 # from a folder without a checkout, so that nothing but what was installed can be imported
 cd "$work"

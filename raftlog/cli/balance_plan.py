@@ -1,4 +1,4 @@
-"""The fewest moves that balance a cluster: a pure function of where replicas are, how large they are, and the racks.
+"""Few moves that balance a cluster: a pure function of where replicas are, how large they are, and the racks.
 
 There are four aims. The replicas of a partition lie in as many racks as they can. No disk is fuller than `FULL_SHARE`.
 Brokers hold equally many replicas, within `REPLICA_TOLERANCE`. They are the first replica, which leads, of equally many
@@ -95,13 +95,14 @@ class _Table:
         racks = {each.rack for each in self.brokers.values()}
         for key in self._by_size(self.now):
             size_bytes = self.partitions[key].size_bytes
-            for _ in range(len(racks)):
+            for _ in range(len(racks) if self._is_complete(key) else 0):
                 doubled = Counter(self.brokers[each].rack for each in self._live(key))
                 leaving = [each for each in self._live(key) if doubled[self.brokers[each].rack] > 1]
                 free = [n for n, each in self.brokers.items() if not doubled[each.rack]]
                 free = [each for each in free if self._has_room(each, size_bytes)]
-                if leaving and free:
-                    self._move(key, max(leaving, key=self._load), min(free, key=self._load))
+                if not (leaving and free):
+                    break
+                self._move(key, max(leaving, key=self._load), min(free, key=self._load))
 
     def make_room(self) -> None:
         """Take the largest partitions off brokers whose disks are too full, for those with most room."""
@@ -125,6 +126,8 @@ class _Table:
                     break
                 self._give_away(key, number, below=most)
         for number in reversed(self._most_loaded()):
+            if self.replicas[number] >= least:
+                break
             keys = {key for each in self.brokers for key in self.held[each]} - self.held[number]
             for key in self._by_size(keys):
                 if self.replicas[number] >= least:
@@ -144,13 +147,7 @@ class _Table:
         for key, replicas in self.now.items():
             if replicas[0] in led:
                 led[replicas[0]].add(key)
-        while True:
-            order = sorted(led, key=lambda each: (len(led[each]), each))
-            path = self._path(
-                led, order[-1], {each for each in order if len(led[each]) + 1 < len(led[order[-1]])}
-            )
-            if path is None:
-                return
+        while (path := self._next_path(led)) is not None:
             for key, leader in path:
                 led[self.now[key][0]].remove(key)
                 led[leader].add(key)
@@ -158,6 +155,18 @@ class _Table:
                 self.now[key] = (leader, *rest)
 
     # -- inside --------------------------------------------------------------------------
+
+    def _next_path(self, led: Mapping[int, set[PartitionKey]]) -> list[tuple[PartitionKey, int]] | None:
+        """Return changes of leaders that make two brokers' numbers more alike; None if there are none."""
+        fewest = min(map(len, led.values()))
+        for number in sorted(led, key=lambda each: (-len(led[each]), each)):
+            if len(led[number]) <= fewest + 1:
+                return None
+            goals = {each for each in led if len(led[each]) + 1 < len(led[number])}
+            path = self._path(led, number, goals)
+            if path is not None:
+                return path
+        return None
 
     def _path(
         self, led: Mapping[int, set[PartitionKey]], start: int, goals: set[int]
@@ -174,11 +183,14 @@ class _Table:
                     path.append((key, number))
                     number = before
                 return path
-            for key in sorted(led[number]):
+            found: dict[int, PartitionKey] = {}
+            for key in led[number]:
                 for other in self._live(key):
-                    if other != start and other not in came:
-                        came[other] = (number, key)
-                        queue.append(other)
+                    if other != start and other not in came and (other not in found or key < found[other]):
+                        found[other] = key
+            for other in sorted(found):
+                came[other] = (number, found[other])
+                queue.append(other)
         return None
 
     def _move(self, key: PartitionKey, old: int, new: int) -> None:
@@ -201,7 +213,12 @@ class _Table:
             self._move(key, number, min(free, key=self._load))
 
     def _receivers(self, key: PartitionKey, old: int) -> list[int]:
-        """Return the brokers that may take over a replica: none of the replicas, and no rack is lost."""
+        """Return the brokers that may take over a replica: none of the replicas, and no rack is lost.
+
+        There are none while a replica is out of service, since the move would not complete.
+        """
+        if not self._is_complete(key):
+            return []
         here = self._live(key)
         racks = Counter(self.brokers[each].rack for each in here)
         before = len(racks)
@@ -212,6 +229,9 @@ class _Table:
             for number, each in self.brokers.items()
             if number not in self.now[key] and len(left) + (each.rack not in left) >= before
         ]
+
+    def _is_complete(self, key: PartitionKey) -> bool:
+        return all(each in self.brokers for each in self.now[key])
 
     def _live(self, key: PartitionKey) -> list[int]:
         return [each for each in self.now[key] if each in self.brokers]

@@ -113,53 +113,74 @@ def decommission(
     It goes on without this command, whichever node is the controller. Once it is done, stop the broker's process.
     """
     query = "" if replace_with is None else f"?replace_with={replace_with}"
-    began = api.ask("POST", f"/v1/brokers/{number}/decommission{query}")
-    print(f"broker {number} is being decommissioned: {began['replicas']} replicas have to move")
+    api.ask("POST", f"/v1/brokers/{number}/decommission{query}")
+    print(f"broker {number} is being decommissioned")
     if wait:
-        _wait_until_empty(api, number)
-        print(f"broker {number} has no replicas and is unregistered: stop its process")
+        print(_wait_until_empty(api, number))
     return exits.OK
 
 
-def _wait_until_empty(api: HttpApi, number: int) -> None:
-    """Print the progress. Raise Failure where nothing moves any more."""
-    printed = ""
-    stalled_at = time.monotonic() + STALLED_S
+def _wait_until_empty(api: HttpApi, number: int) -> str:
+    """Print the progress, and return what to do in the end. Raise Failure where nothing moves any more."""
+    found: dict[str, Any] = {}
+    printed, votes = "", False
+    last_move_at = time.monotonic()
     while True:
-        try:
-            found = api.ask("GET", f"/v1/brokers/{number}/decommission")
-        except Failure as failure:
-            if failure.code == exits.NOT_FOUND:
-                return
-            raise
+        before, found = found, _progress(api, number) or {}
+        if not found:
+            break
+        votes = found["votes"]
+        if before.get("decommissioned") and not found["decommissioned"]:
+            raise Failure(f"the decommission of broker {number} was ended, with {found['replicas']} replicas")
         reasons = sorted({each["reason"] for each in found["waiting"]})
         line = f"{found['replicas']} replicas left, {len(found['moving'])} of them move"
         if not found["moving"] and reasons:
             line += f"; {'; '.join(reasons)}"
-        if not found["decommissioned"]:
-            raise Failure(f"the decommission of broker {number} was ended: {line}")
         if line != printed:
             print(line, file=sys.stderr, flush=True)
-            printed, stalled_at = line, time.monotonic() + STALLED_S
-        if not found["moving"] and time.monotonic() >= stalled_at:
+        if line != printed or found["moving"]:
+            printed, last_move_at = line, time.monotonic()
+        if time.monotonic() >= last_move_at + STALLED_S:
             raise Failure(f"broker {number}: nothing moves: {line}", exits.UNHEALTHY)
         time.sleep(PAUSE_S)
+    end = "its node votes, so keep it running" if votes else "stop its process"
+    return f"broker {number} has no replicas and is unregistered: {end}"
+
+
+def _progress(api: HttpApi, number: int) -> dict[str, Any] | None:
+    """Return the progress of a decommission, or None once the broker is unregistered. Retry while no node answers."""
+    deadline = time.monotonic() + STALLED_S
+    while True:
+        try:
+            found: dict[str, Any] = api.ask("GET", f"/v1/brokers/{number}/decommission")
+        except Failure as failure:
+            if failure.code == exits.NOT_FOUND:
+                return None
+            if failure.code != exits.UNREACHABLE or time.monotonic() >= deadline:
+                raise
+            time.sleep(PAUSE_S)
+        else:
+            return found
 
 
 @http_verb(broker, "recommission")
 def recommission(api: HttpApi, number: Id) -> None:
     """End a broker's decommission: it keeps the replicas that have not begun to move."""
-    found = api.ask("DELETE", f"/v1/brokers/{number}/decommission")
-    print(f"broker {number} stays, with {found['replicas']} replicas")
+    api.ask("DELETE", f"/v1/brokers/{number}/decommission")
+    print(f"broker {number} stays")
 
 
 @http_verb(broker, "decommission-status", prints_rows=True)
 def decommission_status(api: HttpApi, number: Id, *, form: Form) -> None:
-    """Show which replicas a decommissioned broker still has, and where they move."""
+    """Show which replicas a decommissioned broker still has, at most 100 of each kind, and where they move."""
     found = api.ask("GET", f"/v1/brokers/{number}/decommission")
+    if not found["decommissioned"]:
+        raise Failure(f"broker {number} is not being decommissioned", exits.NOT_FOUND)
     rows = [{**each, "to": ",".join(map(str, each["to"])), "reason": ""} for each in found["moving"]]
     rows += [{**each, "to": ""} for each in found["waiting"]]
     print_rows(rows, form, ("topic", "partition", "to", "reason"), fold=True)
+    if form is Form.TABLE:
+        print(f"{found['replicas']} replicas left", file=sys.stderr)
 
 
 @http_verb(broker, "restart-risks", prints_rows=True)

@@ -119,9 +119,9 @@ def rebalance(
     ] = "",
     form: Form,
 ) -> int:
-    """Show the fewest moves that balance the cluster, or carry them out: racks, full disks, replicas, leaders.
+    """Show few moves that balance the cluster, or carry them out: racks, full disks, replicas, leaders.
 
-    A new broker gets its share so. Ctrl-C ends it; moves that have begun go on.
+    So a new broker gets its share. After Ctrl-C, moves that have begun go on.
     """
     from raftlog.cli.move_throttle import read_rate
     from raftlog.cli.rebalance import Rebalance, plan_of

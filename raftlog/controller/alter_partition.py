@@ -66,7 +66,7 @@ def decide_alter_partition(
     if completed:
         fields = {"count": len(completed), "partitions": completed[:MAX_NAMED]}
         effects.append(LogEvent("info", "reassignment_completed", fields))
-    if records and (leader.in_controlled_shutdown or leader.draining):
+    if records and (leader.in_controlled_shutdown or leader.broker_id in availability.draining):
         effects.append(
             UPDATE_ALL_PARTITIONS
         )  # a new member may take over from a broker that only waits to hand over its leaderships

@@ -8,7 +8,8 @@ broker without a replica is unregistered.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from itertools import chain, islice
 from typing import Final
 
 from raftlog.base.errors import (
@@ -32,6 +33,9 @@ from raftlog.metadata.metadata_records import DecommissionChanged, PartitionChan
 MAX_MOVES: Final = 20
 """Partitions that move off decommissioned brokers at a time."""
 
+MAX_LOOKED: Final = 500
+"""Partitions that are looked at in one turn, some 10 µs each."""
+
 MAX_MOVES_TO_BROKER: Final = 5
 """Partitions of these that one broker receives at a time."""
 
@@ -53,8 +57,10 @@ def decide_decommission(
             raise NoReassignmentInProgress(f"broker {broker_id} is not being decommissioned")
     else:
         _check_others(image, request)
-    changes = request.ended or image.decommissions.get(broker_id) != request.replace_with
-    record = DecommissionChanged(broker_id, request.replace_with, request.ended)
+    before = image.decommissions.get(broker_id)
+    other = before if before is not None and request.replace_with == NO_BROKER else request.replace_with
+    changes = request.ended or before != other
+    record = DecommissionChanged(broker_id, other, request.ended)
     drained = image.brokers[broker_id].draining or not request.ended
     updates = update_all_partitions(
         image, availability.with_draining(broker_id, drained), unclean, index=index
@@ -77,8 +83,9 @@ def _check_others(image: MetadataImage, request: DecommissionBroker) -> None:
         raise InvalidRequest(
             f"broker {other} cannot replace broker {broker_id}: it is not registered, or leaves too"
         )
+    leaving = image.decommissions.keys() | {broker_id}
     largest = max(
-        ((len(state.target_replicas), name) for name, state in _held(image, broker_id)),
+        ((len(state.target_replicas), name) for name, state in _held(image, leaving)),
         default=(0, ""),
     )
     if largest[0] > len(staying):
@@ -88,10 +95,10 @@ def _check_others(image: MetadataImage, request: DecommissionBroker) -> None:
         )
 
 
-def _held(image: MetadataImage, broker_id: int) -> Iterator[tuple[str, PartitionState]]:
+def _held(image: MetadataImage, brokers: Set[int]) -> Iterator[tuple[str, PartitionState]]:
     for name, topic in image.topics.items():
         for state in topic.partitions:
-            if broker_id in state.replicas:
+            if not brokers.isdisjoint(state.replicas):
                 yield name, state
 
 
@@ -114,7 +121,7 @@ def decide_moves(
     plan = MovePlan(image, availability, index)
     records: list[PartitionChanged] = []
     moved: list[str] = []
-    for name in sorted(index.leaving):
+    for name in chain(plan.lost_their_target(), plan.next_in_turn()):
         changes = plan.begin(name)
         if changes:
             records += changes
@@ -131,36 +138,54 @@ class MovePlan:
     def __init__(self, image: MetadataImage, availability: BrokerAvailability, index: PartitionIndex) -> None:
         self._image = image
         self._availability = availability
+        self._index = index.at(image)
         self._leaving: Mapping[int, int] = image.decommissions
-        self._replicas = Counter(index.at(image).replicas)
+        self._replicas = Counter(index.replicas)
         self._receiving: Counter[int] = Counter()
-        self._under_way = 0
-        for topic, number in index.reassigned & index.leaving:
-            state = image.topics[topic].partitions[number]
-            self._receiving.update(state.adding_replicas)
-            self._under_way += 1
+        self._moving = sorted(index.reassigned.intersection(index.leaving))
+        for name in self._moving:
+            self._receiving.update(self._state(name).adding_replicas)
+
+    def lost_their_target(self) -> Iterator[TopicPartition]:
+        """Yield the partitions that move off a decommissioned broker to a broker that is not in service."""
+        for name in self._moving:
+            state = self._state(name)
+            leaves = not self._leaving.keys().isdisjoint(state.removing_replicas)
+            if leaves and any(self._is_gone(each, state) for each in state.target_replicas):
+                yield name
+
+    def next_in_turn(self) -> Iterator[TopicPartition]:
+        """Yield partitions that do not move, while more may; each that was looked at goes to the end of the queue."""
+        room = MAX_MOVES - len(self._moving)
+        for name in tuple(islice(self._index.leaving, MAX_LOOKED)):
+            if room <= 0:
+                return
+            if not self._state(name).is_reassigned:
+                before = self._receiving.total()
+                yield name
+                room -= self._receiving.total() > before
+            self._index.postpone(name)
 
     def begin(self, name: TopicPartition) -> tuple[PartitionChanged, ...]:
         """Return the records that begin a partition's move; none if it must wait."""
-        topic = self._image.topics[name.topic]
-        state = topic.partitions[name.partition]
-        is_new = not state.is_reassigned
-        if (is_new and self._under_way >= MAX_MOVES) or (not is_new and not self._lost_its_target(state)):
-            return ()
+        state = self._state(name)
         target = self._target(state)
         if target is None:
             return ()
-        added = [each for each in target if each not in state.replicas]
-        if any(self._receiving[each] >= MAX_MOVES_TO_BROKER for each in added):
-            return ()
-        self._under_way += is_new
+        added = set(target) - set(state.replicas)
         self._receiving.update(added)
         self._replicas.update(added)
-        found = FoundPartition(topic, name.partition, state)
+        found = FoundPartition(self._image.topics[name.topic], name.partition, state)
         return begin_reassignment(found, target, self._availability)
 
+    def _state(self, name: TopicPartition) -> PartitionState:
+        return self._image.topics[name.topic].partitions[name.partition]
+
     def _target(self, state: PartitionState) -> tuple[int, ...] | None:
-        """Return the replicas of a partition without decommissioned brokers, or None if it must stay for now."""
+        """Return the replicas of a partition without decommissioned brokers, or None if it must stay for now.
+
+        A move with a staying replica out of service would not complete, and hold up others.
+        """
         if state.leader == NO_BROKER or state.isr_lost:
             return None
         target = list(state.target_replicas)
@@ -170,30 +195,41 @@ class MovePlan:
                 if receiver is None:
                     return None
                 target[position] = receiver
+            elif not self._availability.is_unfenced(broker_id):
+                return None
         return tuple(target)
 
     def _receiver(self, broker_id: int, target: list[int], state: PartitionState) -> int | None:
-        """Return the broker that takes over a replica: the named one, else by rack and load; None without any."""
-        staying = [each for each in target if each not in self._leaving and each != broker_id]
-        free = self._availability.alive - self._leaving.keys() - {*target, *state.replicas}
-        wanted = self._leaving.get(broker_id, NO_BROKER)
-        if wanted in free:
-            return wanted
+        """Return the broker that takes over a replica: the named one, else by room, rack and load; None without any.
+
+        A named broker is waited for while it is registered and not fenced.
+        """
         brokers = self._image.brokers
+        taken = {*target, *state.original_replicas}
+        wanted = brokers.get(self._leaving.get(broker_id, NO_BROKER))
+        if wanted is not None and wanted.broker_id not in taken and not wanted.fenced:
+            return wanted.broker_id if self._may_receive(wanted.broker_id) else None
+        free = filter(self._may_receive, self._availability.alive - self._leaving.keys() - taken)
+        staying = [each for each in target if each not in self._leaving and each != broker_id]
         racks = Counter(brokers[each].rack for each in staying if each in brokers)
         return min(
-            free, key=lambda each: (racks[brokers[each].rack], self._replicas[each], each), default=None
+            free,
+            key=lambda each: (
+                each in self._availability.draining,
+                racks[brokers[each].rack],
+                self._replicas[each],
+                each,
+            ),
+            default=None,
         )
 
-    def _lost_its_target(self, state: PartitionState) -> bool:
-        """Whether a move off a decommissioned broker waits for a broker that is not in service."""
-        return not self._leaving.keys().isdisjoint(state.removing_replicas) and any(
-            self._is_gone(each, state) for each in state.target_replicas
-        )
+    def _may_receive(self, broker_id: int) -> bool:
+        return broker_id in self._availability.alive and self._receiving[broker_id] < MAX_MOVES_TO_BROKER
 
     def _is_gone(self, broker_id: int, state: PartitionState) -> bool:
-        """Whether a broker that was to receive a replica is fenced, unregistered or leaves too."""
-        if broker_id not in state.adding_replicas or broker_id in state.isr:
+        """Whether a replica of a running move's target leaves too, or is to come to a broker that is not in service."""
+        if broker_id in state.isr or not state.is_reassigned:
             return False
         broker = self._image.brokers.get(broker_id)
-        return broker is None or broker.fenced or broker_id in self._leaving
+        is_absent = broker is None or broker.fenced
+        return broker_id in self._leaving or (broker_id in state.adding_replicas and is_absent)

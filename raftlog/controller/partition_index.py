@@ -43,8 +43,8 @@ class PartitionIndex:
         self._by_folded_name: defaultdict[str, set[str]] = defaultdict(set)
         """Topics with a dot or an underscore, by the name that Kafka's metrics fold them to."""
         self._decommissioned: Set[int] = frozenset()
-        self.leaving: set[TopicPartition] = set()
-        """Partitions with a replica on a decommissioned broker, in sync or not."""
+        self.leaving: dict[TopicPartition, None] = {}
+        """Partitions with a replica on a decommissioned broker, in sync or not, in the order of their turns."""
         self.without_leader: set[TopicPartition] = set()
         """No leader, or a leader for reading only."""
         self.reassigned: set[TopicPartition] = set()
@@ -74,11 +74,16 @@ class PartitionIndex:
         """Look at all partitions, since other brokers are decommissioned than before."""
         self._decommissioned = frozenset(image.decommissions)
         self.leaving = {
-            TopicPartition(topic.name, number)
-            for topic in (image.topics.values() if self._decommissioned else ())
-            for number, state in enumerate(topic.partitions)
+            TopicPartition(name, number): None
+            for name in (sorted(image.topics) if self._decommissioned else ())
+            for number, state in enumerate(image.topics[name].partitions)
             if not self._decommissioned.isdisjoint(state.replicas)
         }
+
+    def postpone(self, name: TopicPartition) -> None:
+        """Have all other leaving partitions come before this."""
+        del self.leaving[name]
+        self.leaving[name] = None
 
     def _note_topic(self, topic: str, *, exists: bool) -> None:
         if COLLISION_CHARS.isdisjoint(topic):
@@ -111,8 +116,11 @@ class PartitionIndex:
                 self._in_sync[broker_id].discard(name)
             self.without_leader.discard(name)
             self.reassigned.discard(name)
-            self.leaving.discard(name)
             self.imbalanced.discard(name)
+        if state is None or self._decommissioned.isdisjoint(state.replicas):
+            self.leaving.pop(name, None)
+        elif name not in self.leaving:
+            self.leaving[name] = None
         if state is None:
             return
         for broker_id in state.isr:
@@ -121,8 +129,6 @@ class PartitionIndex:
             self.without_leader.add(name)
         if state.adding_replicas or state.removing_replicas:
             self.reassigned.add(name)
-        if self._decommissioned and not self._decommissioned.isdisjoint(state.replicas):
-            self.leaving.add(name)
         if state.leader not in (state.replicas[0], NO_BROKER):
             self.imbalanced.add(name)
 

@@ -194,6 +194,11 @@ def _check_assignments(image: MetadataImage, assignments: list[tuple[int, ...]],
         unknown = [broker_id for broker_id in replicas if broker_id not in image.brokers]
         if unknown:
             raise InvalidReplicaAssignment(f"no broker is registered with id {unknown[0]}")
+        leaving = [broker_id for broker_id in replicas if broker_id in image.decommissions]
+        if leaving:
+            raise InvalidReplicaAssignment(
+                f"broker {leaving[0]} is being decommissioned: it gets no replicas"
+            )
         if not _in_service(image, replicas):
             raise InvalidReplicaAssignment(f"none of the brokers {list(replicas)} is in service")
 
@@ -214,7 +219,9 @@ def _partition_records(
         isr = in_service.get(replicas)
         if isr is None:
             isr = in_service[replicas] = _in_service(image, replicas)
-        undrained = [each for each in isr if not image.brokers[each].draining]
+        undrained = [
+            each for each in isr if not image.brokers[each].draining and each not in image.decommissions
+        ]
         leader = next(iter(undrained or isr), NO_BROKER)
         records.append(PartitionCreated(topic_id, index, replicas, isr, leader))
     return records

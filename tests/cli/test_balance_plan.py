@@ -131,7 +131,7 @@ def test_replicas_are_evened_out_where_neither_racks_nor_disks_forbid_it(
     cluster: tuple[list[BrokerRoom], dict[PartitionKey, Placed]],
 ) -> None:
     """Within a tenth of the mean, and within one of each other where that is less."""
-    brokers = [BrokerRoom(each.broker_id) for each in cluster[0]]
+    brokers = [BrokerRoom(number) for number in range(1, len(cluster[0]) + 2)]  # that which is down, too
     found = after(cluster[1], plan(brokers, cluster[1]))
     counts = Counter(dict.fromkeys((each.broker_id for each in brokers), 0))
     counts.update(each for replicas in found.values() for each in replicas if each in counts)
@@ -151,3 +151,18 @@ def test_leaders_are_within_one_of_each_other_where_every_broker_has_every_parti
     led = Counter(dict.fromkeys(everywhere, 0))
     led.update(each[0] for each in found.values())
     assert max(led.values()) - min(led.values()) <= 1
+
+
+def test_a_broker_without_a_path_does_not_keep_others_from_being_evened_out() -> None:
+    """Broker 3 leads most, and its partitions are on no other broker."""
+    partitions = topic(*[(3,)] * 10, *[(1, 2)] * 8)
+    brokers = [BrokerRoom(1, "a"), BrokerRoom(2, "b"), BrokerRoom(3, "c", 100, 100)]
+    found = after(partitions, plan(brokers, partitions))
+    led = Counter(each[0] for each in found.values())
+    assert abs(led[1] - led[2]) <= 1
+
+
+def test_partition_with_a_replica_out_of_service_does_not_move() -> None:
+    """Its move would not complete before that broker is back."""
+    partitions = topic(*[(9, 1)] * 12)
+    assert [s for s in plan(rooms(None, None), partitions) if set(s.before) != set(s.after)] == []

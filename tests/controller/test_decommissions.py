@@ -247,3 +247,96 @@ def test_no_reassignment_gives_a_leaving_broker_replicas(cluster: ControllerClus
     assert code(1, 4) == InvalidReplicaAssignment.code
     decommission(cluster, 1)
     assert code(2, 1) == 0
+
+
+def test_dead_broker_that_is_decommissioned_second_holds_up_no_move(cluster: ControllerCluster) -> None:
+    """A move whose target it was to stay in takes another broker in its place."""
+    cluster.start(5)
+    decommission(cluster, 1, replace_with=4)
+    run(cluster, 1, 2, 3, 4, 5)
+    cluster.die(3)
+    run(cluster, 1, 2, 4, 5)
+    decommission(cluster, 3)
+    for _ in range(4):
+        run(cluster, 1, 2, 4, 5)
+        catch_up(cluster)
+    run(cluster, 2, 4, 5)
+    assert sorted(cluster.image.brokers) == [2, 4, 5]
+
+
+def test_partitions_that_cannot_complete_their_move_hold_up_no_others() -> None:
+    """A staying replica is on a dead broker, so such a partition waits, and the others go."""
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3, 4, 5)
+    cluster.assign("stuck", *([(1, 2, 3)] * 25))
+    cluster.assign("free", *([(1, 2)] * 5))
+    cluster.die(3)
+    decommission(cluster, 1)
+    for _ in range(3):
+        run(cluster, 1, 2, 4, 5)
+        catch_up(cluster)
+    assert all(1 not in each for each in replicas(cluster, "free"))
+    assert all(1 in each for each in replicas(cluster, "stuck"))
+    cluster.come_back(3)
+    for _ in range(8):
+        run(cluster, 1, 2, 3, 4, 5)
+        catch_up(cluster)
+    assert all(1 not in each for each in replicas(cluster, "stuck"))
+
+
+def test_receiver_that_was_replaced_may_receive_again(cluster: ControllerCluster) -> None:
+    """It was away for a moment, and the broker that took its place dies."""
+    cluster.start(5)
+    cluster.assign("u", (1, 2, 3))
+    decommission(cluster, 1)
+    run(cluster, 1, 2, 3, 4, 5)
+    (first,) = moving(cluster)["u", 0]
+    cluster.die(first)
+    run(cluster, *(each for each in range(1, 6) if each != first))
+    second = cluster.partition("u").target_replicas[0]
+    assert second not in (1, first)
+    cluster.come_back(first)
+    cluster.die(second)
+    run(cluster, *(each for each in range(1, 6) if each != second))
+    assert cluster.partition("u").target_replicas[0] == first
+
+
+def test_full_disk_and_busy_receivers_are_passed_over() -> None:
+    """The broker with the fewest replicas has no room, and others have."""
+    cluster = ControllerCluster()
+    cluster.start(1, 2, 3, 4, 5)
+    cluster.assign("t", *([(1, 2)] * 30), *([(3, 5)] * 30))
+    decommission(cluster, 1)
+    cluster.heartbeat(4, lacks_room=True)
+    run(cluster, 1, 2, 3, 5)
+    receiving = Counter(each for added in moving(cluster).values() for each in added)
+    assert receiving[3] == receiving[5] == MAX_MOVES_TO_BROKER
+
+
+def test_named_replacement_is_waited_for_while_it_is_only_late(cluster: ControllerCluster) -> None:
+    """It is suspected, not fenced; and a repeated request without a name leaves the name as it is."""
+    cluster.start(5)
+    cluster.active.peer_lost(5, cluster.now)
+    decommission(cluster, 1, replace_with=5)
+    decommission(cluster, 1)
+    assert cluster.image.decommissions == {1: 5}
+    cluster.active.tick(cluster.now + 0.6)
+    assert moving(cluster) == {}
+
+
+def test_room_is_kept_for_partitions_of_all_brokers_that_leave(cluster: ControllerCluster) -> None:
+    """An empty broker may be the last that could take over a replica."""
+    cluster.start(5)
+    cluster.assign("wide", (1, 2, 3, 5))
+    assert decommission(cluster, 5) == Done()
+    assert decommission(cluster, 4).error_code == InvalidReplicationFactor.code
+
+
+def test_leaving_broker_leads_no_new_topic_and_is_assigned_none(cluster: ControllerCluster) -> None:
+    """Neither by an assignment nor when another replica comes into sync."""
+    cluster.alter("t", (1,))
+    decommission(cluster, 1)
+    assert cluster.partition("t").leader == 1
+    cluster.alter("t", (1, 2))
+    assert cluster.partition("t").leader == 2
+    assert cluster.assign("u", (1, 2)).error_code == InvalidReplicaAssignment.code

@@ -49,7 +49,7 @@ def contents(index: PartitionIndex) -> dict[str, Any]:
         "without leader": index.without_leader,
         "reassigned": index.reassigned,
         "imbalanced": index.imbalanced,
-        "leaving": index.leaving,
+        "leaving": set(index.leaving),
         "replicas": +index.replicas,
         "leaders": +index.leaders,
     }

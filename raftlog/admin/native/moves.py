@@ -48,7 +48,7 @@ class Leader(msgspec.Struct):
 
 
 class NewDecommission(msgspec.Struct, forbid_unknown_fields=True):
-    """`replace_with`: the broker that gets the replicas; without it any broker does."""
+    """`replace_with`: the broker that gets the replicas; without it any broker, or the broker that was named before."""
 
     replace_with: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)] | None = None
 
@@ -75,6 +75,8 @@ class Decommission(msgspec.Struct):
     broker_id: int
     decommissioned: bool
     replace_with: int | None
+    votes: bool
+    """Whether the node votes in the metadata quorum: then its process must go on running."""
     replicas: int
     """Replicas that the broker still has."""
     moving: list[Moving]
@@ -93,7 +95,8 @@ async def get_decommission(call: Call) -> Decommission:
     held = await each_part(call, image.topics.values(), partial(_held, broker_id))
     for topic, number, state in chain.from_iterable(held):
         if broker_id in state.removing_replicas:
-            moving.append(Moving(topic, number, list(state.adding_replicas)))
+            to = [each for each in state.adding_replicas if each not in state.removing_replicas]
+            moving.append(Moving(topic, number, to))
         elif len(waiting) < MAX_NAMED:
             waiting.append(Waiting(topic, number, _why_waiting(image, state)))
     other = image.decommissions.get(broker_id, NO_BROKER)
@@ -101,6 +104,7 @@ async def get_decommission(call: Call) -> Decommission:
         broker_id,
         broker_id in image.decommissions,
         None if other == NO_BROKER else other,
+        broker_id in call.node.config.voters,
         sum(map(len, held)),
         moving[:MAX_NAMED],
         waiting,
@@ -120,30 +124,36 @@ def _why_waiting(image: MetadataImage, state: PartitionState) -> str:
         return "no broker leads it: start the brokers that have its records"
     if state.is_reassigned:
         return "another reassignment is under way"
+    away = [
+        each
+        for each in state.replicas
+        if each not in image.decommissions and (each not in image.brokers or image.brokers[each].fenced)
+    ]
+    if away:
+        return f"broker {away[0]} has a replica that stays, and is not in service: start or decommission it"
     free = {number for number, broker in image.brokers.items() if not broker.fenced}
     if free <= {*state.replicas, *image.decommissions}:
         return "no other broker is in service that could take it: start or add one"
     return "its turn has not come"
 
 
-async def decommission_broker(call: Call) -> Decommission:
+async def decommission_broker(call: Call) -> None:
     """Its replicas move to other brokers, some at a time; then it is unregistered, and its process may be stopped."""
     wanted = call.query.replace_with
-    return await _decommissioned(call, replace_with=NO_BROKER if wanted is None else wanted)
+    await _decommissioned(call, replace_with=NO_BROKER if wanted is None else wanted)
 
 
-async def recommission_broker(call: Call) -> Decommission:
+async def recommission_broker(call: Call) -> None:
     """The broker keeps the replicas that have not begun to move, and gets new ones again."""
-    return await _decommissioned(call, ended=True)
+    await _decommissioned(call, ended=True)
 
 
-async def _decommissioned(call: Call, *, replace_with: int = NO_BROKER, ended: bool = False) -> Decommission:
+async def _decommissioned(call: Call, *, replace_with: int = NO_BROKER, ended: bool = False) -> None:
     broker_id, by = call.path["broker_id"], call.caller.asked_by
     try:
         await decommission(call.node.submit, broker_id, replace_with=replace_with, ended=ended, by=by)
     except BrokerIdNotRegistered:
         raise not_found(f"broker {broker_id}") from None
-    return await get_decommission(call)
 
 
 async def get_drain(call: Call) -> Drain:
@@ -219,6 +229,7 @@ ROUTES: Final = (
         decommission_broker,
         "Decommission a broker: move its replicas away, then unregister it",
         query=NewDecommission,
+        status=204,
         rights=ALTER_CLUSTER,
     ),
     Route(
@@ -226,6 +237,7 @@ ROUTES: Final = (
         "/v1/brokers/{broker_id:int}/decommission",
         recommission_broker,
         "End the decommission of a broker",
+        status=204,
         rights=ALTER_CLUSTER,
     ),
     Route(
