@@ -65,6 +65,15 @@ def test_wait_ends_when_nothing_moves_for_a_minute(processes: FakeProcesses) -> 
     assert processes.said == "they meet: no progress for 60 of 60 s; last seen: asleep"
 
 
+def test_wait_that_ends_soon_looks_at_no_process(processes: FakeProcesses) -> None:
+    """A look at all processes takes longer than most waits; nothing is compared in the first second."""
+
+    def look() -> Signs:
+        raise AssertionError("it looked")
+
+    Wait("soon", seen=look, signs=look, clock=lambda: processes.now_s).pause()
+
+
 def test_state_that_changes_holds_up_the_end_for_as_long_as_it_does(processes: FakeProcesses) -> None:
     """Ten offsets in twenty minutes are slow, and yet progress."""
 

