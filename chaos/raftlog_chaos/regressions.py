@@ -20,12 +20,12 @@ class Regression(NamedTuple):
 
 REGRESSIONS: Final = (
     Regression("believed-time", 3.0, 23, "wall-clock-on-the-disk"),
-    Regression("blackouts", 3.0, 36, "refused-sync-counts"),
+    Regression("blackouts", 3.0, 7, "refused-sync-counts"),
     Regression("clock-jumps", 6.0, 26, "answer-about-an-earlier-clock"),
     Regression("compaction", 6.0, 5, "cleaned-beyond-stable"),
     Regression("consumer-churn", 6.0, 11, "revocations-forgotten"),
-    Regression("controller", 6.0, 1, "creation-not-repeatable"),
-    Regression("corruption", 3.0, 3, "damage-taken-for-torn-tail"),
+    Regression("controller", 6.0, 17, "creation-not-repeatable"),
+    Regression("corruption", 3.0, 1, "damage-taken-for-torn-tail"),
     Regression("corruption", 3.0, 173, "recovery-point-beyond-a-cut"),
     Regression("emptied-segments", 4.0, 1, "answers-without-records"),
     Regression("endurance", 3.0, 14, "metadata-without-sync"),
