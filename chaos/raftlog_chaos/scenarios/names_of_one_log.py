@@ -48,8 +48,8 @@ MOST_CHANGES: Final = 24
 REFUSING_RUNS: Final = 0.3
 REFUSED: Final = 0.7
 """How often the file of recovery points is not written after a cut, up to the next start, in those runs."""
-UPDATED: Final = 0.5
-"""How often the recovery point moves where a log is flushed and not saved."""
+UPDATED: Final = 0.4
+"""How often only the recovery point moves where a log might be saved."""
 KEYS: Final = 6
 MAP_BYTES: Final = 1 << 20
 
@@ -221,15 +221,12 @@ class OneLog:
         self._learn()
         if self._chance.random() < 0.7:
             self._checkpoint()
-        elif self._updates.random() < UPDATED:
-            log.update_recovery_point()
-            self._write_point(may_be_refused=True)
 
     def _checkpoint(self, *, may_be_refused: bool = True) -> None:
-        self._log.checkpoint()
-        self._write_point(may_be_refused=may_be_refused)
-
-    def _write_point(self, *, may_be_refused: bool) -> None:
+        if may_be_refused and self._updates.random() < UPDATED:
+            self._log.update_recovery_point()
+        else:
+            self._log.checkpoint()
         if self._is_refused and may_be_refused:
             self._struck["recovery point not written"] += 1
             return
