@@ -156,15 +156,26 @@ def _batches_before(
     state: ProducerState, segments: list[Segment], offset: int, size: int
 ) -> dict[int, list[BatchMetadata]]:
     """Return each producer's batches in at least `size` bytes that end with `offset`."""
-    recalled: dict[int, list[BatchMetadata]] = {}
+    found: dict[int, list[tuple[Segment, int, BatchHeader]]] = {}
     for segment, begin, stop in _stretch_before(segments, offset, size):
-        scanner = SegmentScanner(segment)
         for position, header in _batches_in_place(segment, begin, stop):
             producer = state.get(header.producer_id)
             is_recalled = producer is not None and header.producer_epoch == producer.epoch
-            if is_recalled and header.base_sequence >= 0 and scanner.valid_header_at(position) is not None:
-                recalled.setdefault(header.producer_id, []).append(BatchMetadata.of(header))
-    return recalled
+            if is_recalled and header.base_sequence >= 0:
+                found.setdefault(header.producer_id, []).append((segment, position, header))
+    recalled = {producer_id: _last_sound(batches) for producer_id, batches in found.items()}
+    return {producer_id: batches for producer_id, batches in recalled.items() if batches}
+
+
+def _last_sound(batches: list[tuple[Segment, int, BatchHeader]]) -> list[BatchMetadata]:
+    """Return as many of the last batches as are remembered, without those whose CRC does not hold."""
+    sound: list[BatchMetadata] = []
+    for segment, position, header in reversed(batches):
+        if SegmentScanner(segment, read_bytes=header.length).valid_header_at(position) is not None:
+            sound.append(BatchMetadata.of(header))
+        if len(sound) == NUM_BATCHES_TO_RETAIN:
+            break
+    return sound[::-1]
 
 
 def _batches_in_place(segment: Segment, begin: int, stop: int) -> Iterator[tuple[int, BatchHeader]]:

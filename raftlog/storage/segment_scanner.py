@@ -29,12 +29,13 @@ class SegmentBytes(Protocol):
 
 
 class SegmentScanner:
-    """A forward-moving view of a segment's bytes, a megabyte or a batch at a time."""
+    """A forward-moving view of a segment's bytes, `read_bytes` or a batch at a time."""
 
-    __slots__ = ("_chunk", "_segment", "_start")
+    __slots__ = ("_chunk", "_read_bytes", "_segment", "_start")
 
-    def __init__(self, segment: SegmentBytes) -> None:
+    def __init__(self, segment: SegmentBytes, *, read_bytes: int = SEQUENTIAL_READ_BYTES) -> None:
         self._segment = segment
+        self._read_bytes = read_bytes
         self._chunk = b""
         self._start = 0
 
@@ -62,7 +63,7 @@ class SegmentScanner:
 
     def _view(self, position: int, length: int) -> bytes:
         if position < self._start or position + length > self._start + len(self._chunk):
-            wanted = min(max(length, SEQUENTIAL_READ_BYTES), self._segment.size - position)
+            wanted = min(max(length, self._read_bytes), self._segment.size - position)
             self._chunk, self._start = self._segment.file.pread(wanted, position), position
         return self._chunk
 
