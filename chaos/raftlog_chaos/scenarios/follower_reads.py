@@ -50,7 +50,8 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
     await _read_all(scene, consumers, readers)
     for each in readers:
         each.stopping = True
-    read = sum(each.client.read_from_followers for each in (*consumers, *readers))
+    clients = [*(each.client for each in consumers), *(each.client for each in readers)]
+    read = sum(each.read_from_followers for each in clients)
     assert read, "no follower served a reader"
     report = await scene.end()
     return replace(report, faults={**report.faults, **struck, "read from a follower": read})
