@@ -50,7 +50,7 @@ async def follower_reads(loop: SimLoop, seconds: float = 3.0) -> Report:
     await _read_all(scene, consumers, readers)
     for each in readers:
         each.stopping = True
-    clients = [each.client for each in consumers] + [each.client for each in readers]
+    clients = [*(each.client for each in consumers), *(each.client for each in readers)]
     read = sum(each.read_from_followers for each in clients)
     assert read, "no follower served a reader"
     report = await scene.end()
