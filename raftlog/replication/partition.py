@@ -250,13 +250,10 @@ class Partition:
         """Follower: cut off damage that a reader found, so that it is fetched again. Return whether there was any."""
         role = self.role
         try:
-            was_cut = type(role) is FollowerRole and role.cut_damage()
+            return type(role) is FollowerRole and role.cut_damage()
         except OSError as error:
             self.storage_failed(error)
             return False
-        if was_cut:
-            self.high_watermark_moved()
-        return was_cut
 
     def has_lost_leader(self) -> bool:
         """Follower: it has not heard of its leader for replica.lag.time.max.ms, so it serves no consumers."""
