@@ -163,8 +163,12 @@ class Partition:
         return stable
 
     def limit_high_watermark(self) -> None:
-        """Lower the high watermark to the log's end, after the log may have been truncated."""
+        """Lower the high watermark to the log's end, after the log may have been truncated.
+
+        Such a log may have read back the markers of transactions, and those below the high watermark are committed.
+        """
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.log.on_high_watermark_updated(self.high_watermark)
 
     @property
     def durable_end_offset(self) -> int:

@@ -120,6 +120,15 @@ def append_behind_damage_that_is_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Log, "append_as_follower", cut_and_append)
 
 
+def forget_committed_markers_at_a_cut(patch: pytest.MonkeyPatch) -> None:
+    """After damage is cut, markers that the log has read back count as uncommitted."""
+
+    def limit(partition: Partition) -> None:
+        partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+
+    patch.setattr(Partition, "limit_high_watermark", limit)
+
+
 def tell_high_watermarks_later(patch: pytest.MonkeyPatch) -> None:
     """A follower with readers gets a new high watermark with the next records, as all others do."""
     patch.setattr(FetchSession, "_want_high_watermarks", lambda session, known: None)
@@ -199,6 +208,13 @@ PLANTS = [
         follower_reads,
         append_behind_damage_that_is_cut,
         test=f"{UNIT}::test_a_response_that_arrives_after_a_reader_found_damage_is_dropped",
+    ),
+    Plant(
+        "markers-forgotten-at-a-cut",
+        "KIP-392 a stable offset that goes back",
+        follower_reads,
+        forget_committed_markers_at_a_cut,
+        test=f"{UNIT}::test_committed_markers_stay_committed_when_damage_behind_them_is_cut",
     ),
     Plant(
         "high-watermarks-later",

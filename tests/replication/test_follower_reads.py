@@ -300,3 +300,25 @@ def test_a_response_that_arrives_after_a_reader_found_damage_is_dropped(compacte
     cluster.catch_up(1, 2)
     assert partition.log.damage is None
     assert cluster[2].values() == ["a", "b", "c", "d" * 5_000, "e", "f", "g"]
+
+
+def test_committed_markers_stay_committed_when_damage_behind_them_is_cut() -> None:
+    """The cut reads the producers back from the log, and the last stable offset must not go back to the transaction."""
+    cluster = ReplicaCluster(2)
+    cluster.elect(1, tell=(1, 2))
+    confirm(cluster[1])
+    write(cluster[1], 0)
+    end(cluster[1], commit=True)
+    for value in ("b", "c", "d" * 5_000, "e"):
+        cluster[1].produce(value)
+    cluster.catch_up(1, 2)
+    partition = cluster[2].partition
+    cluster[2].checkpointed = partition.high_watermark
+    cluster[2].corrupt_batch(4)
+    cluster[2].reboot(clean=True)
+    cluster.publish(2)
+    cluster[2].fetch_from(cluster[1])
+    partition = cluster[2].partition
+    assert consume(cluster[2], 4, committed=True).error_code == KafkaStorageError.code
+    assert partition.cut_damage()
+    assert (partition.high_watermark, partition.last_stable_offset) == (4, 4)
