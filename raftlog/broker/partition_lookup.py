@@ -19,6 +19,7 @@ from raftlog.base.errors import (
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.broker.controller_session import NEVER, may_be_led_elsewhere
 from raftlog.broker.local_broker import LocalBroker
+from raftlog.metadata.features import serves_consumers_as_follower
 from raftlog.protocol.primitives import Endpoint
 from raftlog.replication.leader_role import LeaderRole
 
@@ -113,8 +114,9 @@ def choose_read_replica(
 ) -> int:
     """Return the follower in a consumer's rack that should serve it, or NO_BROKER if the leader does (KIP-392).
 
-    A follower is in the ISR, has the offset, and can be reached on the consumer's listener. If it stopped fetching, it
-    sends its readers back (`FollowerRole`), so it is not named either. Of several, the largest log end decides.
+    A follower is in the ISR, has the offset, and can be reached on the consumer's listener. A follower that would send
+    its readers back is not named: it stopped fetching (`FollowerRole`), or runs an older release. Of several, the
+    largest log end decides.
     """
     role = partition.role
     if type(role) is not LeaderRole or broker.config.broker_rack == rack:
@@ -128,6 +130,7 @@ def choose_read_replica(
             and state.rack == rack
             and progress.broker_id in isr
             and progress.log_start_offset <= offset <= progress.end_offset
+            and serves_consumers_as_follower(state)
             and _is_reachable(state, listener)
             and not _stopped_fetching(broker, progress.broker_id)
         )

@@ -85,6 +85,8 @@ class Fetcher:
         self.positions: dict[PartitionKey, int] = {}
         """The next offset to fetch of each partition. The caller may remove partitions; `assign` adds them."""
         self._leaders: dict[PartitionKey, int] = {}
+        self._epochs: dict[PartitionKey, int] = {}
+        """The leader epoch of each leader. A broker that leads no more may serve as a follower, but refuses these."""
         self._connections: dict[int, Connection] = {}
         self._under_way: dict[int, _Request] = {}
         self._look_again_at = 0.0
@@ -156,6 +158,7 @@ class Fetcher:
         for topic, number in unknown:
             known = topics[topic].partitions.get(number)
             self._leaders[topic, number] = -1 if known is None else known.leader
+            self._epochs[topic, number] = -1 if known is None else known.leader_epoch
 
     def _connection(self, leader: int) -> Connection:
         found = self._connections.get(leader)
@@ -167,7 +170,8 @@ class Fetcher:
 
     def _send_fetch(self, connection: Connection, offsets: dict[PartitionKey, int]) -> None:
         version = connection.version_of(ApiKey.FETCH)
-        connection.send(ApiKey.FETCH, version, fetch_request(version, offsets, self.options))
+        request = fetch_request(version, offsets, self.options, epochs=self._epochs)
+        connection.send(ApiKey.FETCH, version, request)
 
     def _look_again(self, partitions: Iterable[PartitionKey]) -> None:
         for key in partitions:
@@ -242,16 +246,24 @@ class Fetcher:
 
 
 def fetch_request(
-    version: int, offsets: Mapping[PartitionKey, int], options: Options, *, max_bytes: int = FETCH_BYTES
+    version: int,
+    offsets: Mapping[PartitionKey, int],
+    options: Options,
+    *,
+    epochs: Mapping[PartitionKey, int],
+    max_bytes: int = FETCH_BYTES,
 ) -> Any:
-    """Return a Fetch of partitions from these offsets, outside of any fetch session. `max_bytes` is for them all."""
+    """Return a Fetch of partitions from these offsets, outside of any fetch session. `max_bytes` is for them all.
+
+    `epochs`: the leader epochs by the metadata, which a broker refuses if it has another. So only leaders answer.
+    """
     make = request_builders(ApiKey.FETCH, version)
     topics: dict[str, list[Any]] = {}
     for (topic, number), offset in offsets.items():
         topics.setdefault(topic, []).append(
             make.FetchPartition(
                 partition=number,
-                current_leader_epoch=-1,
+                current_leader_epoch=epochs[topic, number],
                 fetch_offset=offset,
                 last_fetched_epoch=-1,
                 log_start_offset=-1,
@@ -268,7 +280,7 @@ def fetch_request(
         session_epoch=NO_SESSION[1],
         topics=tuple(make.FetchTopic(topic=name, partitions=tuple(each)) for name, each in topics.items()),
         forgotten_topics_data=(),
-        rack_id="",  # so that leaders answer themselves
+        rack_id="",  # so that leaders name no follower to read from
     )
 
 

@@ -68,6 +68,9 @@ SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.
 
 NEWEST_METADATA_LEVEL: Final = FEATURES[-1].highest
 
+FOLLOWERS_SERVE: Final = 3
+"""The level of RAFTLOG_METADATA_VERSION that the first release with followers that serve consumers supports."""
+
 _INITIAL: Final = {each.name: each.initial for each in FEATURES}
 
 
@@ -92,6 +95,13 @@ def unsupported_reason(features: tuple[SupportedFeature, ...], name: str, level:
     if not found.lowest <= level <= found.highest:
         return f"supports levels {found.lowest} to {found.highest} of {name}"
     return None
+
+
+def serves_consumers_as_follower(broker: BrokerState) -> bool:
+    """Return whether a broker's release has followers that serve consumers: 0.4.0, or later (KIP-392)."""
+    return any(
+        each.name == RAFTLOG_METADATA_VERSION and each.highest >= FOLLOWERS_SERVE for each in broker.features
+    )
 
 
 def unsupported_by_broker(image: MetadataImage, name: str, level: int) -> str | None:

@@ -148,9 +148,13 @@ def sliced(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 class Leader:
-    """A connection to a broker that leads the partition. One request is under way at a time."""
+    """A connection to a broker that leads the partition in `epoch`. One request is under way at a time.
 
-    def __init__(self, host: str, port: int) -> None:
+    The epoch is -1 while the leader is looked for.
+    """
+
+    def __init__(self, host: str, port: int, epoch: int = -1) -> None:
+        self._epoch = epoch
         connected = Dialer().connect(host, port, TIMEOUT_S)
         self._connection = Connection(connected, CLIENT_ID, max_response_bytes=MAX_ANSWER_BYTES)
 
@@ -165,7 +169,10 @@ class Leader:
         """Send a Fetch for one partition, outside of any fetch session."""
         version = self._connection.version_of(ApiKey.FETCH)
         options = Options(committed=committed, wait_ms=MAX_WAIT_MS, partition_bytes=max_bytes)
-        request = fetch_request(version, {(at.topic, at.partition): offset}, options, max_bytes=max_bytes)
+        key = (at.topic, at.partition)
+        request = fetch_request(
+            version, {key: offset}, options, epochs={key: self._epoch}, max_bytes=max_bytes
+        )
         self._connection.send(ApiKey.FETCH, version, request)
 
     def fetched(self) -> Fetched:
@@ -177,8 +184,8 @@ class Leader:
         aborted = [(each.producer_id, each.first_offset) for each in parts[0].aborted_transactions or ()]
         return Fetched(memoryview(parts[0].records or b""), aborted)
 
-    def find(self, at: TopicPartition) -> tuple[str, int]:
-        """Return the address of the partition's leader. Raises Unusual if there is none."""
+    def find(self, at: TopicPartition) -> tuple[str, int, int]:
+        """Return host, port and epoch of the partition's leader. Raises Unusual if there is none."""
         version = self._connection.version_of(ApiKey.METADATA)
         make = request_builders(ApiKey.METADATA, version)
         topics = (make.MetadataRequestTopic(name=at.topic),)
@@ -187,9 +194,9 @@ class Leader:
         topic = found.topics.get(at.topic)
         partition = None if topic is None else topic.partitions.get(at.partition)
         leader = None if partition is None else found.brokers.get(partition.leader)
-        if leader is None:
+        if leader is None or partition is None:
             raise Unusual(f"{at} has no leader")
-        return leader.host, leader.port
+        return leader.host, leader.port, partition.leader_epoch
 
 
 def find_leader(servers: str, at: TopicPartition) -> Leader:
@@ -206,7 +213,7 @@ def find_leader(servers: str, at: TopicPartition) -> Leader:
         asked = None
         try:
             asked = Leader(host.strip("[]"), int(port))
-            address = asked.find(at)
+            found = asked.find(at)
         except Unusual:
             raise
         except _INCIDENTS:
@@ -215,5 +222,5 @@ def find_leader(servers: str, at: TopicPartition) -> Leader:
             if asked is not None:
                 asked.close()
         _answering[servers] = server
-        return Leader(*address)
+        return Leader(*found)
     raise Unusual("no server answers")

@@ -287,8 +287,12 @@ def _read_high_watermark(
     for _ in range(count):
         tag, position = read_varint(buffer, position)
         size, position = read_varint(buffer, position)
-        if tag == 1 and (known := _i64.unpack_from(buffer, position)[0]) != NOT_SUPPORTED:
-            request.high_watermarks[_required(key[0]), key[1]] = known
+        if tag == 1:
+            if size != _i64.size:
+                raise InvalidRequest(f"a high watermark of {size} bytes")
+            known = _i64.unpack_from(buffer, position)[0]
+            if known != NOT_SUPPORTED:
+                request.high_watermarks[_required(key[0]), key[1]] = known
         position += size
 
 

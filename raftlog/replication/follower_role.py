@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
+from raftlog.base.errors import CorruptMessage, KafkaStorageError, NotLeaderOrFollower, OffsetOutOfRange
 from raftlog.base.types import NO_EPOCH, NO_OFFSET, EpochEnd
 from raftlog.metadata.image import PartitionState
 from raftlog.replication.follower_progress import NEVER
@@ -71,18 +71,19 @@ class FollowerRole(ReadableRole):
         """A damaged log is truncated to its sound part, and refetched from there (never served meanwhile)."""
         partition = self.partition
         self.cut_damage()
-        partition.limit_high_watermark()
         partition.log.producers.refused_batches.clear()  # their producers retry them at the new leader
 
     def cut_damage(self) -> bool:
         """Truncate a damaged log to its sound part, if that is not done yet. Return whether it was truncated."""
         partition = self.partition
         log = partition.log
-        if log.damage is None or log.log_end_offset <= log.damage.offset:
-            return False
+        before = log.truncation_count
         log.truncate_damage()
-        partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
         partition.limit_high_watermark()
+        if log.truncation_count == before:
+            return False
+        partition.host.log_event("damaged_log_cut", partition, log_end_offset=log.log_end_offset)
+        partition.high_watermark_moved()
         return True
 
     def read_as_consumer(
@@ -139,10 +140,15 @@ class FollowerRole(ReadableRole):
     def append_fetched(
         self, records: memoryview, *, leader_epoch: int, high_watermark: int, log_start_offset: int
     ) -> None:
-        """Append one partition's records of a fetch response. NotLeaderOrFollower if it was sent in another leader
-        epoch.
+        """Append one partition's records of a fetch response.
+
+        NotLeaderOrFollower if it was sent in another leader epoch. CorruptMessage if a reader has found damage since
+        the fetch: the log is cut, and these records do not follow its new end. In a compacted log they would pass for
+        records after a hole, and what was cut would never be fetched again.
         """
         self._require(leader_epoch)
+        if self.cut_damage():
+            raise CorruptMessage("the log was cut before these records")
         partition = self.partition
         log = partition.log
         if records:
@@ -151,8 +157,6 @@ class FollowerRole(ReadableRole):
             now_ms = partition.host.latest_ms()
             log.append_as_follower(batches, now_ms=now_ms, gaps=self._believed_gaps(batches))
             partition.host.request_flush(partition)
-            if damage is not None:
-                partition.limit_high_watermark()  # after the log was truncated
             if damage is not None and log.damage is None:
                 partition.host.log_event(
                     "damaged_log_repaired", partition, offset=damage.offset, log_end_offset=log.log_end_offset

@@ -163,8 +163,12 @@ class Partition:
         return stable
 
     def limit_high_watermark(self) -> None:
-        """Lower the high watermark to the log's end, after the log may have been truncated."""
+        """Lower the high watermark to the log's end, after the log may have been truncated.
+
+        Such a log may have read back the markers of transactions, and those below the high watermark are committed.
+        """
         self.high_watermark = min(self.high_watermark, self.log.log_end_offset)
+        self.log.on_high_watermark_updated(self.high_watermark)
 
     @property
     def durable_end_offset(self) -> int:
@@ -250,13 +254,10 @@ class Partition:
         """Follower: cut off damage that a reader found, so that it is fetched again. Return whether there was any."""
         role = self.role
         try:
-            was_cut = type(role) is FollowerRole and role.cut_damage()
+            return type(role) is FollowerRole and role.cut_damage()
         except OSError as error:
             self.storage_failed(error)
             return False
-        if was_cut:
-            self.high_watermark_moved()
-        return was_cut
 
     def has_lost_leader(self) -> bool:
         """Follower: it has not heard of its leader for replica.lag.time.max.ms, so it serves no consumers."""

@@ -250,8 +250,6 @@ class Log(LogReads):
         Raise CorruptMessage at a wrong CRC, an offset below the log's end, or a smaller leader epoch. Neither that
         batch nor later batches are written. `gaps`: which batches compaction may have removed from the leader's log.
         """
-        if self._uncut_from is not None:
-            self.truncate_damage()
         view = memoryview(records)
         run: list[BatchHeader] = []
         run_start = run_end = 0
@@ -277,7 +275,9 @@ class Log(LogReads):
         self._append_run(view[run_start:run_end], run, now_ms)
         if refused is not None:
             raise refused
-        if self.damage is not None and self.log_end_offset >= self.damage.until_offset:
+        # A reader on another thread may find damage meanwhile. It is cut off and fetched again, not accepted.
+        damage = self.damage
+        if damage is not None and self._uncut_from is None and self.log_end_offset >= damage.until_offset:
             self.accept_damage()
         return self.log_end_offset
 

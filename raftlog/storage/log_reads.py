@@ -142,8 +142,9 @@ class LogReads:
             segment.rebuild_indexes()
             return False
         if self._uncut_from is None or bad < self._uncut_from:
-            self._uncut_from = bad
+            # In this order: the loop may cut the damage at once while another thread finds it.
             self.damage = damages.merge_damage(self.damage, damages.Damage(bad, self.log_end_offset))
+            self._uncut_from = bad
         return True
 
     def epoch_end(self, epoch: int) -> EpochEnd:

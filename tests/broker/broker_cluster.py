@@ -22,6 +22,7 @@ from raftlog.metadata.controller_api import (
     IsrChange,
     IsrChangeResult,
 )
+from raftlog.metadata.features import SUPPORTED_FEATURES
 from raftlog.metadata.image import (
     EMPTY_IMAGE,
     BrokerState,
@@ -192,7 +193,15 @@ class BrokerCluster:
         epoch = self.image.offset + 100
         endpoint = Endpoint("PLAINTEXT", f"node{broker_id}", PORT)
         rack = self.brokers[broker_id].config.broker_rack
-        state = BrokerState(broker_id, epoch, UUID(int=epoch), (endpoint,), rack=rack, fenced=False)
+        state = BrokerState(
+            broker_id,
+            epoch,
+            UUID(int=epoch),
+            (endpoint,),
+            rack=rack,
+            fenced=False,
+            features=SUPPORTED_FEATURES,
+        )
         self.publish(brokers={**self.image.brokers, broker_id: state})
         return epoch
 

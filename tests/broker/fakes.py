@@ -111,7 +111,7 @@ class FakePartition:
         self.high_watermark = self.log_end_offset = self.log_start_offset = 0
         self.auto_commit = True
         self.cold = False
-        self.disk_error: OSError | None = None
+        self.disk_error: OSError | KafkaError | None = None
         self.reported: list[OSError] = []
         self.is_leader = True
         self.role: object = "leader in epoch 0"
@@ -131,6 +131,9 @@ class FakePartition:
         self.noted: list[tuple[int, Any]] = []
         self.traffic = Traffic()
         self.refused: list[bytes] = []
+
+    def read_error_for_client(self, error: KafkaError) -> KafkaError:
+        return error
 
     def append_produced(self, records: memoryview, *, acks: int, now_ms: int) -> FakeAppendInfo:
         if self.error is not None:

@@ -27,6 +27,8 @@ class ScriptedBroker:
     def __init__(self, answer: Answer, topics: dict[str, int] | None = None) -> None:
         self._answer = answer
         self._topics = topics or {}
+        self.leader_epoch = 0
+        """The leader epoch of every partition, as Metadata has it."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.host, self.port = self._listener.getsockname()
         self._connections: list[socket.socket] = []
@@ -97,7 +99,11 @@ class ScriptedBroker:
                 name=name,
                 partitions=tuple(
                     make.MetadataResponsePartition(
-                        partition_index=number, leader_id=1, replica_nodes=(1,), isr_nodes=(1,)
+                        partition_index=number,
+                        leader_id=1,
+                        leader_epoch=self.leader_epoch,
+                        replica_nodes=(1,),
+                        isr_nodes=(1,),
                     )
                     for number in range(count)
                 ),

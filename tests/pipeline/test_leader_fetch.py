@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from raftlog.base.errors import FencedLeaderEpoch
 from raftlog.pipeline.offsets import Range, TopicPartition
 from raftlog.pipeline.options import ReadOptions, read_options
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
 from raftlog.testing.cluster import Cluster
 from tests.client.scripted_broker import ScriptedBroker
 from tests.kit.waits import PATIENCE_S
@@ -172,6 +175,26 @@ def test_a_server_that_hangs_is_left_for_the_next(monkeypatch: pytest.MonkeyPatc
         leader_fetch.find_leader(servers, TopicPartition("t", 0)).close()
         monkeypatch.setattr(leader_fetch, "TIMEOUT_S", PATIENCE_S)
         leader_fetch.find_leader(servers, TopicPartition("t", 0)).close()
+
+
+def test_a_leader_is_asked_in_its_epoch_and_left_to_librdkafka_if_that_ended():
+    """A deposed leader serves consumers as a follower, and its records may be old."""
+    epochs: list[int] = []
+
+    def refuse(_key: int, version: int, request: Any) -> Any:
+        (asked,) = request.topics[0].partitions
+        epochs.append(asked.current_leader_epoch)
+        make = response_builders(ApiKey.FETCH, version)
+        part = make.PartitionData(partition_index=0, error_code=FencedLeaderEpoch.code)
+        return make.FetchResponse(responses=(make.FetchableTopicResponse(topic="t", partitions=(part,)),))
+
+    with ScriptedBroker(refuse, topics={"t": 1}) as broker:
+        chosen = options(f"{broker.host}:{broker.port}", "t")
+        for epoch in (3, 4):
+            broker.leader_epoch = epoch
+            reading = leader_reading(Range(TopicPartition("t", 0), 3, 9), chosen)
+            assert (list(reading.batches()), reading.position) == ([], 3)
+    assert epochs == [3, 4]
 
 
 @pytest.mark.parametrize("servers", ["127.0.0.1:99999", "127.0.0.1", "no\0host:1", "[::1:1,:"])

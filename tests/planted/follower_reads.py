@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from raftlog.base.disk import Buffer
 from raftlog.base.errors import OffsetOutOfRange
 from raftlog.broker.network.fetch_sessions import FetchSession
 from raftlog.broker.replicas.housekeeping import Housekeeping
@@ -13,6 +14,7 @@ from raftlog.replication.follower_role import FollowerRole
 from raftlog.replication.partition import Partition
 from raftlog.replication.replica_host import PartitionRead
 from raftlog.replication.role import ReadableRole
+from raftlog.storage.log import Log
 from raftlog_chaos.scenarios.follower_reads import follower_reads
 from tests.planted.plant import Plant
 
@@ -100,6 +102,33 @@ def keep_damage_that_a_reader_found(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Partition, "cut_damage", lambda partition: False)
 
 
+def append_behind_damage_that_is_cut(patch: pytest.MonkeyPatch) -> None:
+    """Damage that a reader found while a fetch was in flight is cut only after its records are judged."""
+    cut, append, append_to_log = FollowerRole.cut_damage, FollowerRole.append_fetched, Log.append_as_follower
+
+    def append_without_a_cut(role: FollowerRole, records: memoryview, **told: int) -> None:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(FollowerRole, "cut_damage", lambda role: False)
+            append(role, records, **told)
+        cut(role)
+
+    def cut_and_append(log: Log, records: Buffer, **rest: Any) -> int:
+        log.truncate_damage()
+        return append_to_log(log, records, **rest)
+
+    patch.setattr(FollowerRole, "append_fetched", append_without_a_cut)
+    patch.setattr(Log, "append_as_follower", cut_and_append)
+
+
+def forget_committed_markers_at_a_cut(patch: pytest.MonkeyPatch) -> None:
+    """After damage is cut, markers that the log has read back count as uncommitted."""
+
+    def limit(partition: Partition) -> None:
+        partition.high_watermark = min(partition.high_watermark, partition.log.log_end_offset)
+
+    patch.setattr(Partition, "limit_high_watermark", limit)
+
+
 def tell_high_watermarks_later(patch: pytest.MonkeyPatch) -> None:
     """A follower with readers gets a new high watermark with the next records, as all others do."""
     patch.setattr(FetchSession, "_want_high_watermarks", lambda session, known: None)
@@ -172,6 +201,20 @@ PLANTS = [
         follower_reads,
         keep_damage_that_a_reader_found,
         test=f"{BROKERS}::test_a_follower_whose_log_a_reader_finds_damaged_fetches_it_again",
+    ),
+    Plant(
+        "append-behind-cut-damage",
+        "committed records lost at a copy",
+        follower_reads,
+        append_behind_damage_that_is_cut,
+        test=f"{UNIT}::test_a_response_that_arrives_after_a_reader_found_damage_is_dropped",
+    ),
+    Plant(
+        "markers-forgotten-at-a-cut",
+        "KIP-392 a stable offset that goes back",
+        follower_reads,
+        forget_committed_markers_at_a_cut,
+        test=f"{UNIT}::test_committed_markers_stay_committed_when_damage_behind_them_is_cut",
     ),
     Plant(
         "high-watermarks-later",

@@ -294,6 +294,20 @@ def test_a_high_watermark_counts_from_version_18_on(version: int) -> None:
     assert read.high_watermarks == ({(topic, 3): 4} if version == 18 else {})
 
 
+@pytest.mark.parametrize("size", [0, 4, 7, 9, 16])
+def test_a_high_watermark_of_another_size_is_refused(size: int) -> None:
+    """Eight bytes would be read of it, past its end, or less than all."""
+    topic, request = UUID(int=7), FetchRequest()
+    request.topics = [(topic, [FetchPartition(3, 0, 5, 0, 0, 100)])]
+    request.high_watermarks = {(topic, 3): 4}
+    whole = bytes(encode_fetch_request(18, 11, request))[4:]
+    known = bytes([1, 1, 8]) + struct.pack(">q", 4)
+    assert whole.count(known) == 1
+    frame = memoryview(whole.replace(known, bytes([1, 1, size]) + bytes(size)))
+    with pytest.raises(InvalidRequest):
+        decode_fetch(frame, codec.decode_header(frame)[1], 18)
+
+
 @pytest.mark.parametrize("version", CLIENT_VERSIONS)
 @SOME
 @given(data=st.data())

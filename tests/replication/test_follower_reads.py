@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.base.config import TopicConfig
 from raftlog.base.errors import (
+    CorruptMessage,
     FencedLeaderEpoch,
     KafkaStorageError,
     NotLeaderOrFollower,
@@ -261,3 +263,62 @@ def test_the_first_reader_has_the_follower_ask_its_leader_again() -> None:
         host.heard_at = host.clock
         consume(cluster[2], 0)
         assert host.asked == [partition] * asked
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_response_that_arrives_after_a_reader_found_damage_is_dropped(compacted: bool) -> None:
+    """Its records do not follow the log that is cut. A compacted log would take the missing records for a hole."""
+    cluster = rotten_follower()
+    leader, partition = cluster[1], cluster[2].partition
+    if compacted:
+        partition.log.config = TopicConfig(min_insync_replicas=1, cleanup_policy=("compact",))
+    leader.produce("f")
+    leader.produce("g")
+    leader.host.flush()
+    role = partition.role
+    assert isinstance(role, FollowerRole)
+    in_flight = leader.partition.read(
+        5, 1 << 20, current_leader_epoch=role.leader_epoch, replica=cluster[2].replica
+    )
+    assert values_in(in_flight.records) == ["f", "g"]
+    assert consume(cluster[2], 2).error_code == KafkaStorageError.code
+    waiter = parked_at(cluster[2])
+    with pytest.raises(CorruptMessage):
+        role.append_fetched(
+            memoryview(in_flight.records or b""),
+            leader_epoch=role.leader_epoch,
+            high_watermark=in_flight.high_watermark,
+            log_start_offset=0,
+        )
+    assert partition.log.damage is not None
+    assert wakes(cluster[2], waiter) == 1
+    assert (partition.log_end_offset, partition.high_watermark) == (2, 2)
+    assert values_in(consume(cluster[2], 0).records) == ["a", "b"]
+    cluster[2].fetch_from(leader, max_bytes=1)
+    assert (partition.log_end_offset, partition.log.damage is None) == (3, False)
+    assert not partition.cut_damage()
+    cluster.catch_up(1, 2)
+    assert partition.log.damage is None
+    assert cluster[2].values() == ["a", "b", "c", "d" * 5_000, "e", "f", "g"]
+
+
+def test_committed_markers_stay_committed_when_damage_behind_them_is_cut() -> None:
+    """The cut reads the producers back from the log, and the last stable offset must not go back to the transaction."""
+    cluster = ReplicaCluster(2)
+    cluster.elect(1, tell=(1, 2))
+    confirm(cluster[1])
+    write(cluster[1], 0)
+    end(cluster[1], commit=True)
+    for value in ("b", "c", "d" * 5_000, "e"):
+        cluster[1].produce(value)
+    cluster.catch_up(1, 2)
+    partition = cluster[2].partition
+    cluster[2].checkpointed = partition.high_watermark
+    cluster[2].corrupt_batch(4)
+    cluster[2].reboot(clean=True)
+    cluster.publish(2)
+    cluster[2].fetch_from(cluster[1])
+    partition = cluster[2].partition
+    assert consume(cluster[2], 4, committed=True).error_code == KafkaStorageError.code
+    assert partition.cut_damage()
+    assert (partition.high_watermark, partition.last_stable_offset) == (4, 4)

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from raftlog.base.errors import InvalidFetchSessionEpoch, NotLeaderOrFollower, UnknownLeaderEpoch
+from raftlog.base.errors import (
+    CorruptMessage,
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+)
 from raftlog.base.types import NAME_MAX_CHARS, EpochEnd
 from raftlog.broker.handlers import fetch as fetch_handler
 from raftlog.broker.links.peer_auth import HELLO
@@ -288,11 +295,18 @@ async def test_a_failed_cold_read_is_an_error_and_a_bad_disk_is_reported(number:
     assert len(cold.reported) == reports
 
 
+@pytest.mark.parametrize("refused", [None, CorruptMessage(), OffsetOutOfRange()])
 @pytest.mark.parametrize("change", ["role", "truncation"])
-async def test_records_read_while_the_role_or_the_log_changed_are_not_returned(change: str) -> None:
-    """A replica that followed meanwhile may have cut and overwritten the bytes under the reader."""
+async def test_records_read_while_the_role_or_the_log_changed_are_not_returned(
+    change: str, refused: KafkaError | None
+) -> None:
+    """A replica that followed meanwhile may have cut and overwritten the bytes under the reader.
+
+    What the reader took for rot or for the log's end proves nothing then.
+    """
     cold = filled(0)
     cold.cold = True
+    cold.disk_error = refused
     fake = FakePartitionServer(cold)
     pipe = fake.connect()
     pipe.send(fetch(1, (0, 0)))

@@ -10,7 +10,8 @@ import pytest
 from raftlog.base.config.broker import RACK_AWARE_SELECTOR
 from raftlog.base.errors import KafkaStorageError, NotLeaderOrFollower
 from raftlog.broker.controller_session import ControllerSession
-from raftlog.metadata.image import Endpoint
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION
+from raftlog.metadata.image import Endpoint, SupportedFeature
 from raftlog.protocol.message_builders import request_builders
 from raftlog.records.header import iter_headers
 from raftlog.replication.isr import CommittedIsr
@@ -315,7 +316,18 @@ async def _delete_before(broker: SimBroker, offset: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", ["fenced", "leaving", "no listener", "not in sync", "behind", "silent", "deleted there"]
+    "trouble",
+    [
+        "fenced",
+        "leaving",
+        "no listener",
+        "older release",
+        "oldest release",
+        "not in sync",
+        "behind",
+        "silent",
+        "deleted there",
+    ],
 )
 def test_a_follower_that_would_not_serve_is_not_named(trouble: str) -> None:
     """Else readers would go back and forth."""
@@ -326,6 +338,8 @@ def test_a_follower_that_would_not_serve_is_not_named(trouble: str) -> None:
         changes = {
             "fenced": {"fenced": True},
             "leaving": {"in_controlled_shutdown": True},
+            "older release": {"features": (SupportedFeature(RAFTLOG_METADATA_VERSION, 0, 2),)},
+            "oldest release": {"features": ()},
             "no listener": {"endpoints": (Endpoint("OTHER", "node2", PORT),)},
         }
         if trouble in changes:

@@ -325,11 +325,11 @@ class ColdRead:
         A follower truncates and overwrites its log (KAFKA-18723). A failing disk goes offline; a file that retention
         deleted meanwhile is not a failure.
         """
-        if self._refused is not None:
-            return read._replace(error_code=self._partition.read_error_for_client(self._refused).code)
         partition, error = self._partition, self._disk_error
+        refused = None if self._refused is None else partition.read_error_for_client(self._refused)
         if error is not None and error.errno == EIO:
             partition.storage_failed(error)
         if partition.role is not self._role or partition.log.truncation_count != self._truncation_count:
-            return PartitionRead(read.error_code or NotLeaderOrFollower.code, -1, -1, -1, b"")
-        return read
+            error_code = NotLeaderOrFollower.code if error is None else read.error_code
+            return PartitionRead(error_code, -1, -1, -1, b"")
+        return read if refused is None else read._replace(error_code=refused.code)
