@@ -88,7 +88,11 @@ def trust_all_that_is_read_again(patch: pytest.MonkeyPatch) -> None:
 
 def save_logs_with_the_minute_only(patch: pytest.MonkeyPatch) -> None:
     """However much a log has grown, a start reads all of that for the indexes and the producers."""
-    patch.setattr(Housekeeping, "_most_unsaved", lambda keeping: [])
+
+    async def none(keeping: Housekeeping) -> list[Any]:
+        return []
+
+    patch.setattr(Housekeeping, "_most_unsaved", none)
 
 
 PLANTS = [

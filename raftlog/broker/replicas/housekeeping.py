@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 from raftlog.base.env import shared_time
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
-from raftlog.base.turns import each_part
+from raftlog.base.turns import each_part, in_slices
 from raftlog.broker.replicas.compaction import LogCleaner
-from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
+from raftlog.broker.replicas.offset_checkpoint import LOGS_AT_ONCE, OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.storage.log import Log
@@ -137,13 +137,14 @@ class Housekeeping:
 
     async def send_readers_back(self) -> None:
         """Wake the consumers that wait at followers without a leader, so that they go on at another replica."""
-        for partition in tuple(self._replicas.partitions.values()):
+        partitions = tuple(self._replicas.partitions.values())
+        async for partition in in_slices(self._env, partitions, LOGS_AT_ONCE):
             if partition.waiting_consumers and partition.has_lost_leader():
                 partition.high_watermark_moved()
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint where a high watermark moved."""
-        for partition in self._high_watermarks.take():
+        async for partition in in_slices(self._env, self._high_watermarks.take(), LOGS_AT_ONCE):
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_high_watermarks.note(volume, partition, partition.high_watermark)
@@ -166,7 +167,7 @@ class Housekeeping:
         ahead = self._ahead.take()
         await each_part(self._env, ahead, self._update_recovery_point)
         await self._write_checkpoints(ahead)
-        await self._visit_these(self._most_unsaved(), "checkpoint", _checkpoint)
+        await self._visit_these(await self._most_unsaved(), "checkpoint", _checkpoint)
 
     def _update_recovery_point(self, partition: Partition) -> None:
         if self._replicas.volume_of(partition) is None:
@@ -177,16 +178,17 @@ class Housekeeping:
         if log.update_recovery_point() != log.log_end_offset:
             self._ahead.keep(partition)
 
-    def _most_unsaved(self) -> list[Partition]:
+    async def _most_unsaved(self) -> list[Partition]:
         """Return the logs to save, so that all logs together keep below UNSAVED_BYTES."""
         growing = list(self._to_checkpoint)
         most = max(UNSAVED_BYTES // max(len(growing), 1), UNSAVED_LOG_BYTES)
-        grown = [each for each in growing if each.log.bytes_since_checkpoint > most]
+        slices = in_slices(self._env, growing, LOGS_AT_ONCE)
+        grown = [each async for each in slices if each.log.bytes_since_checkpoint > most]
         return nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
 
     async def _write_checkpoints(self, partitions: Iterable[Partition]) -> None:
         async with self._writing:
-            for partition in partitions:
+            async for partition in in_slices(self._env, partitions, LOGS_AT_ONCE):
                 volume = self._replicas.volume_of(partition)
                 if volume is not None:
                     self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
@@ -197,7 +199,7 @@ class Housekeeping:
 
     async def checkpoint_log_starts(self) -> None:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
-        for partition in self._starts.take():
+        async for partition in in_slices(self._env, self._starts.take(), LOGS_AT_ONCE):
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_starts.note(volume, partition, partition.log_start_offset)
