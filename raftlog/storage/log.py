@@ -156,6 +156,11 @@ class Log(LogReads):
         return self._checkpointed != self._segments.end_position or self._epochs.changed
 
     @property
+    def has_unsaved_epochs(self) -> bool:
+        """Whether `checkpoint` waits for the disk."""
+        return self._epochs.changed
+
+    @property
     def bytes_since_checkpoint(self) -> int:
         """The bytes that a start would have to read for the indexes and the producers."""
         return self._segments.bytes_since(self._checkpointed)

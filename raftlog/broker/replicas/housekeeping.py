@@ -84,6 +84,8 @@ class Housekeeping:
         self._written_points = OffsetCheckpoint(
             env, LogDirectory.write_recovery_points, written=Log.recovery_point_written
         )
+        self._saved_last: frozenset[Partition] = frozenset()
+        """The logs that were saved in the last interval for their unsaved bytes."""
         self._writing = asyncio.Lock()
         """Held while points are written, so that no older file replaces a newer one."""
         self._expiries: list[tuple[int, int, Partition]] = []
@@ -165,7 +167,12 @@ class Housekeeping:
         Logs that grew by much are saved afterwards, since a start also reads what their indexes and producers lack.
         """
         ahead = self._ahead.take()
-        await each_part(self._env, ahead, self._update_recovery_point)
+        try:
+            await each_part(self._env, ahead, self._update_recovery_point)
+        except Exception:
+            for partition in ahead:
+                self._ahead.keep(partition)
+            raise
         await self._write_checkpoints(ahead)
         await self._visit_these(await self._most_unsaved(), "checkpoint", _checkpoint)
 
@@ -179,12 +186,25 @@ class Housekeeping:
             self._ahead.keep(partition)
 
     async def _most_unsaved(self) -> list[Partition]:
-        """Return the logs to save, so that all logs together keep below UNSAVED_BYTES."""
+        """Return the logs to save, so that all logs together keep below UNSAVED_BYTES.
+
+        A log with a new leader epoch waits for the recurring checkpoint. Else the loop would wait for the disk often
+        after a failover, when all logs have one. A log that was just saved waits too: its producers may not be saved
+        before their markers are committed, and others have their turn.
+        """
         growing = list(self._to_checkpoint)
         most = max(UNSAVED_BYTES // max(len(growing), 1), UNSAVED_LOG_BYTES)
         slices = in_slices(self._env, growing, LOGS_AT_ONCE)
-        grown = [each async for each in slices if each.log.bytes_since_checkpoint > most]
-        return nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
+        grown = [
+            each
+            async for each in slices
+            if each.log.bytes_since_checkpoint > most
+            and not each.log.has_unsaved_epochs
+            and each not in self._saved_last
+        ]
+        chosen = nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
+        self._saved_last = frozenset(chosen)
+        return chosen
 
     async def _write_checkpoints(self, partitions: Iterable[Partition]) -> None:
         async with self._writing:
