@@ -596,6 +596,10 @@ class Log(LogReads):
         if offset <= self.recovery_point:
             self._truncation_mark.note_written_point()
 
+    def high_watermark_written(self) -> None:
+        """Note that a file with a high watermark from after the last cut is durable."""
+        self._truncation_mark.note_written_high_watermark()
+
     def close(self, *, clean: bool) -> None:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""
         if clean:

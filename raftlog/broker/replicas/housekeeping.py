@@ -78,7 +78,9 @@ class Housekeeping:
         self._to_reap, self._to_retain = queue(), queue()
         self._with_producers, self._to_count = queue(), queue()
         env = self._env
-        self._written_high_watermarks = OffsetCheckpoint(env, LogDirectory.write_high_watermarks)
+        self._written_high_watermarks = OffsetCheckpoint(
+            env, LogDirectory.write_high_watermarks, written=lambda log, _: log.high_watermark_written()
+        )
         self._written_starts = OffsetCheckpoint(env, LogDirectory.write_log_starts)
         self._written_cleaned = OffsetCheckpoint(env, LogDirectory.write_cleaner_offsets)
         self._written_points = OffsetCheckpoint(

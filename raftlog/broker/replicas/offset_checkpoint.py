@@ -32,12 +32,15 @@ class NotedOffset(NamedTuple):
 
     log: Log
     offset: int
+    truncation_count: int
+    """The log's, as long as it was not cut again."""
 
 
 class OffsetCheckpoint:
     """The checkpoint files of one kind, one file per volume. `write` is the directory's method for it.
 
-    `written` is called for each log whose offset moved once the file is durable.
+    `written` is called for each log whose offset moved or that was cut, once the file is durable, but not for a log
+    that was cut meanwhile.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class OffsetCheckpoint:
         The first offset of a log counts as a change, since the file may hold an older offset.
         """
         offsets = self._offsets.setdefault(volume, {})
-        noted = NotedOffset(partition.log, offset)
+        noted = NotedOffset(partition.log, offset, partition.log.truncation_count)
         if noted != offsets.get(partition.name):
             offsets[partition.name] = noted
             self._moved.setdefault(volume, {})[partition.name] = noted
@@ -92,7 +95,8 @@ class OffsetCheckpoint:
                 del offsets[name]
         if written and self._written is not None:
             async for noted in in_slices(self._env, moved.values(), LOGS_AT_ONCE):
-                self._written(noted.log, noted.offset)
+                if noted.truncation_count == noted.log.truncation_count:
+                    self._written(noted.log, noted.offset)
 
 
 def _write_kept(

@@ -119,7 +119,7 @@ class CountedName(str):
 async def test_the_loop_looks_at_logs_that_moved_alone() -> None:
     """100,000 logs took 150 ms to draw up and 500 ms to count as written, each second."""
     names = [CountedName(f"t-{number}") for number in range(50)]
-    logs, drawn, written = {name: object() for name in names}, [], []
+    logs, drawn, written = {name: SimpleNamespace(truncation_count=0) for name in names}, [], []
 
     async def offload(work: Callable[[], bool]) -> bool:
         assert CountedName.lookups == 0
@@ -155,7 +155,7 @@ async def test_the_loop_looks_at_logs_that_moved_alone() -> None:
 
 async def test_offsets_that_could_not_be_written_are_due_again_with_those_that_moved_since() -> None:
     """A refused file leaves the older one, and the marks of cuts wait for what is written."""
-    written, log = [], object()
+    written, log = [], SimpleNamespace(truncation_count=0)
     is_written = iter((False, True))
 
     async def offload(work: Callable[[], bool]) -> bool:
@@ -205,3 +205,23 @@ def test_work_on_all_logs_leaves_the_loop_between(monkeypatch: pytest.MonkeyPatc
             assert turns >= at_least, chore
 
     run_scenario(scenario, size=1)
+
+
+async def test_a_log_that_is_cut_while_its_offset_is_written_is_written_again() -> None:
+    """The mark of the cut waits for an offset from after it, also if that is the same."""
+    written, log, cuts = [], SimpleNamespace(truncation_count=0), iter((1, 0))
+
+    async def offload(work: Callable[[], bool]) -> bool:
+        log.truncation_count += next(cuts)
+        return work()
+
+    env: Any = SimpleNamespace(offload=offload, turns=TurnQueue())
+    volume: Any = Fake(logs={"t": log}, directory=None, generation=0, checkpoint=lambda *_: True)
+    points = OffsetCheckpoint(env, lambda _, offsets: None, written=lambda _, offset: written.append(offset))
+    partition: Any = SimpleNamespace(name="t", log=log)
+    for expected in ([], [7]):
+        points.note(volume, partition, 7)
+        writing = points.write_if_changed(volume)
+        assert writing is not None
+        await writing
+        assert written == expected
