@@ -5,11 +5,12 @@ that is cut off does not learn any of that. If clients still reach it, it would 
 what they send, and its metadata responses name itself as the leader. So it has to know by itself when others may lead.
 
 A heartbeat response begins a session anew, at the moment when the heartbeat was sent. So the session ends here before
-it ends at the controller. Its end alone proves no leader change: without any controller there are no elections, and
-brokers serve on. The followers make the difference, since a follower that fetches from us knows of no other leader. So
-a partition may have another leader once a member of its ISR does not fetch either. A member whose port refuses
-connections is no leader, since its process is gone. If all others have died, the last broker serves on. Without
-another member, as in a cluster of one node, no other replica may lead it.
+it ends at the controller. Only a broker that answers no probe is fenced sooner, and that does not answer clients
+either. The end alone proves no leader change: without any controller there are no elections, and brokers serve on. The
+followers make the difference, since a follower that fetches from us knows of no other leader. So a partition may have
+another leader once a member of its ISR does not fetch either. A member whose port refuses connections is no leader,
+since its process is gone. If all others have died, the last broker serves on. Without another member, as in a cluster
+of one node, no other replica may lead it.
 
 This state is soft: it only affects responses to clients. Times are loop seconds. A stall of our own loop delays the
 end by its length, since responses may have come meanwhile.

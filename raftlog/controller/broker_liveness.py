@@ -8,9 +8,9 @@ fenced for it. The wall clocks that heartbeats report are kept here too.
 
 A process that hangs keeps its connections, so only its silence shows that. A broker that was on time and has been
 silent for a third of its session is probed. If its machine accepts the connection and nothing answers, it hangs and is
-fenced. A busy machine looks the same for a moment. So a broker has its whole session where its loop or this
-controller's was late recently. It also has it for some time after it was fenced so and came back (`HUNG_AGAIN_S`). A
-broker that is cut off has it too, as it goes on serving clients.
+fenced. A busy machine looks the same for a moment. So a broker has its whole session where its own loop is often late,
+or this controller's was late at all recently. It also has it for some time after it was fenced so and came back
+(`HUNG_AGAIN_S`). A broker that is cut off has it too, as it goes on serving clients.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ HUNG_SHARE: Final = 1 / 3
 """The share of its session after which a silent broker is probed that was on time."""
 
 HUNG_AFTER_S: Final = 1.0
-"""The least of that in seconds: two heartbeats are missing by then."""
+"""The least of that in seconds."""
+
+HEARTBEATS_MISSED: Final = 2
+"""The least of that in intervals of heartbeats. If that is the whole session, no broker is probed for its silence."""
 
 PREDECESSOR_SILENT_S: Final = 0.4
 """How long the predecessor of a new controller was silent in the quorum before: an election timeout, in seconds."""
@@ -98,15 +101,15 @@ class LivenessEntry:
 
 
 class BrokerLiveness:
-    """The liveness of the brokers in the image. `lateness`: of the controller's own loop.
+    """The liveness of the brokers in the image. `lateness`: of the controller's own loop. `interval_s`: of heartbeats.
 
     Deadlines are in one heap, a broker's at most once. A heartbeat extends a deadline without touching the heap, and a
     pop that comes too early pushes it back. So a heartbeat costs the same however many brokers there are.
     """
 
-    def __init__(self, session_s: float, lateness: Lateness) -> None:
+    def __init__(self, session_s: float, lateness: Lateness, *, interval_s: float = 0.0) -> None:
         self._session_s = session_s
-        hung_after_s = max(HUNG_SHARE * session_s, HUNG_AFTER_S)
+        hung_after_s = max(HUNG_SHARE * session_s, HUNG_AFTER_S, HEARTBEATS_MISSED * interval_s)
         self._hung_after_s = hung_after_s if hung_after_s < session_s else NEVER
         self._lateness = lateness
         self._entries: dict[int, LivenessEntry] = {}

@@ -189,7 +189,9 @@ class Controller:
         self._seen_at = self._token_check_at = now
         self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
         self._runner.reset(image, image.offset)
-        self._soft = BrokerLiveness(self._config.broker_session_timeout_ms / 1000, self.lateness)
+        session_s = self._config.broker_session_timeout_ms / 1000
+        interval_s = self._config.broker_heartbeat_interval_ms / 1000
+        self._soft = BrokerLiveness(session_s, self.lateness, interval_s=interval_s)
         present = {*self._connected, self._node_id}
         self._mutations, self._clocks = None, BrokerClocks()
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)

@@ -286,6 +286,8 @@ class _Builder:
         broker = self.brokers.pop(record.broker_id)
         assert broker.broker_epoch == record.broker_epoch, "another incarnation"
         self.size_bytes -= broker_bytes(broker)
+        if broker.rack is not None:
+            self.topics_changed()  # the racks of its replicas
         self._end_decommission(record.broker_id)
         if record.directory_ids:
             self.departed[record.broker_id] = record.directory_ids

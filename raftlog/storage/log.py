@@ -156,6 +156,11 @@ class Log(LogReads):
         return self._checkpointed != self._segments.end_position or self._epochs.changed
 
     @property
+    def has_unsaved_epochs(self) -> bool:
+        """Whether `checkpoint` waits for the disk."""
+        return self._epochs.changed
+
+    @property
     def bytes_since_checkpoint(self) -> int:
         """The bytes that a start would have to read for the indexes and the producers."""
         return self._segments.bytes_since(self._checkpointed)
@@ -590,6 +595,10 @@ class Log(LogReads):
         """Note that a file with this recovery point is durable; it may have been drawn up before the last cut."""
         if offset <= self.recovery_point:
             self._truncation_mark.note_written_point()
+
+    def high_watermark_written(self) -> None:
+        """Note that a file with a high watermark from after the last cut is durable."""
+        self._truncation_mark.note_written_high_watermark()
 
     def close(self, *, clean: bool) -> None:
         """Close all files; `clean` first makes everything durable, so that the next start can trust it."""

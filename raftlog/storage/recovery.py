@@ -261,15 +261,24 @@ def remove_epoch_checkpoint(disk: Disk, directory: str) -> None:
 class TruncationMark:
     """The file that says that records below a recovery point were cut on purpose.
 
-    It stays until the recovery point that follows the cut is written, and goes with the next checkpoint.
+    It stays until the recovery point and the high watermark that follow the cut are written, and goes with the next
+    checkpoint.
     """
 
-    __slots__ = ("_directory", "_disk", "_is_checkpointed", "_is_superseded", "begin", "until")
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_is_checkpointed",
+        "_is_high_watermark_written",
+        "_is_superseded",
+        "begin",
+        "until",
+    )
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
-        self._is_checkpointed = self._is_superseded = False
+        self._is_checkpointed = self._is_superseded = self._is_high_watermark_written = False
         self.until: int | None = None
         """The offset of the lowest cut; None without the file. No checkpoint beyond it is believed, as a recovery point
         may be from before all cuts.
@@ -305,11 +314,11 @@ class TruncationMark:
         self.until, self.begin = offset if self.until is None else min(offset, self.until), begin
         content = f"0\n{self.until}\n{begin}\n".encode()
         write_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}", content, copy=True)
-        self._is_checkpointed = self._is_superseded = False
+        self._is_checkpointed = self._is_superseded = self._is_high_watermark_written = False
 
     def note_checkpoint(self) -> None:
         """Note a checkpoint of the log, and remove the file if it is no longer needed."""
-        if self._is_superseded and self.until is not None:
+        if self._is_superseded and self._is_high_watermark_written and self.until is not None:
             remove_checked(self._disk, f"{self._directory}/{TRUNCATION_MARK}")
             self.until = None
         self._is_checkpointed = True
@@ -317,6 +326,10 @@ class TruncationMark:
     def note_written_point(self) -> None:
         """Note that the recovery point is durable. The next checkpoint removes the file if a checkpoint came before."""
         self._is_superseded = self._is_checkpointed
+
+    def note_written_high_watermark(self) -> None:
+        """Note that a high watermark from after the last cut is durable."""
+        self._is_high_watermark_written = True
 
 
 def _rebuild_epochs(contents: LoadedLog) -> None:

@@ -154,6 +154,7 @@ def test_every_part_of_the_metadata_is_shown():
         *("cluster_id", "offset", "controller_id", "controller_epoch", "next_producer_id", "features"),
         *(
             "voters",
+            "decommissions",
             "brokers",
             "topics",
             "configs",

@@ -6,6 +6,7 @@ import pytest
 
 from raftlog.base.lateness import Lateness
 from raftlog.controller.broker_liveness import HUNG_AFTER_S, HUNG_AGAIN_S, BrokerLiveness, ProbeResult
+from tests.controller.controller_cluster import ControllerCluster
 
 SESSION_S = 3.0
 PROBED = 100.0 + HUNG_AFTER_S
@@ -106,6 +107,25 @@ def test_a_longer_session_waits_longer() -> None:
     assert soft.take_due_probes(103.0) == [1]
 
 
+@pytest.mark.parametrize(
+    ("session_s", "interval_s", "silence_s"), [(3.0, 1.0, 2.0), (9.0, 2.0, 4.0), (9.0, 0.5, 3.0)]
+)
+def test_one_late_heartbeat_is_no_silence(session_s: float, interval_s: float, silence_s: float) -> None:
+    """A machine that stalls for a moment would be fenced, and each interval would have its probe."""
+    soft = BrokerLiveness(session_s, Lateness(), interval_s=interval_s)
+    soft.on_heartbeat(1, 100.0)
+    assert soft.take_due_probes(100.0 + silence_s - 0.2) == []
+    assert soft.take_due_probes(100.0 + silence_s) == [1]
+
+
+def test_with_heartbeats_that_are_rare_for_its_length_the_session_decides_alone() -> None:
+    """Kafka's interval of two seconds with the default of three for the session."""
+    soft = BrokerLiveness(SESSION_S, Lateness(), interval_s=2.0)
+    soft.on_heartbeat(1, 100.0)
+    assert soft.take_due_probes(102.9) == []
+    assert soft.brokers_to_fence(100.0 + SESSION_S) == {1: "session expired"}
+
+
 def test_the_predecessor_of_a_new_controller_is_asked_sooner() -> None:
     """It was silent in the quorum for an election timeout, or there would be no new controller."""
     soft = BrokerLiveness(SESSION_S, Lateness())
@@ -126,3 +146,14 @@ def test_a_broker_that_lost_its_connection_has_its_session() -> None:
     assert soft.take_due_probes(PROBED) == []
     soft.on_probe_result(1, "accepted")
     assert soft.brokers_to_fence(100.0 + SESSION_S - 0.1) == {}
+
+
+@pytest.mark.parametrize(("interval_ms", "probed"), [(500, [2]), (2_000, [])])
+def test_a_controller_takes_the_interval_from_its_own_setting(interval_ms: int, probed: list[int]) -> None:
+    """A broker's setting is not known to it."""
+    cluster = ControllerCluster(broker_heartbeat_interval_ms=interval_ms)
+    cluster.elect(1)
+    cluster.start(1, 2)
+    cluster.probes.clear()
+    cluster.advance(1.5, heartbeats=(1,))
+    assert cluster.probes == probed

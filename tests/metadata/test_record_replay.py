@@ -92,6 +92,9 @@ def test_topics_offset_moves_with_the_racks_of_replicas() -> None:
     image = replay(PartitionChanged(OTHER, 0, replicas=(1, 3)), image=image)
     assert image.topics_offset == 11
     assert replay(registered(3, "a"), image=image).topics_offset == 12
+    gone = replay(BrokerUnregistered(3, image.brokers[3].broker_epoch), image=image)
+    assert gone.topics_offset == 12
+    assert replay(BrokerUnregistered(1, plain.brokers[1].broker_epoch), image=plain).topics_offset == 5
 
 
 def test_broker_epoch_is_the_offset_of_its_registration() -> None:

@@ -11,13 +11,16 @@ from raftlog.storage import producer_snapshots
 from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.flush import FlushState, FlushTicket
 from raftlog.storage.log import Log
+from raftlog.storage.recovery import TruncationMark
 from raftlog.storage.segment import Segment
 from raftlog_chaos.scenarios.blackouts import blackouts
 from raftlog_chaos.scenarios.kip_101 import kip_101
+from raftlog_chaos.scenarios.names_of_one_log import names_of_one_log
 from raftlog_chaos.scenarios.retry import retry
 from tests.planted.plant import Plant
 
 _TESTS = "tests/storage/test_recovery_point.py"
+_MARK_TESTS = "tests/broker/replicas/test_housekeeping.py"
 _CHORE_TESTS = "tests/broker/replicas/test_recovery_points.py"
 
 
@@ -88,7 +91,22 @@ def trust_all_that_is_read_again(patch: pytest.MonkeyPatch) -> None:
 
 def save_logs_with_the_minute_only(patch: pytest.MonkeyPatch) -> None:
     """However much a log has grown, a start reads all of that for the indexes and the producers."""
-    patch.setattr(Housekeeping, "_most_unsaved", lambda keeping: [])
+
+    async def none(keeping: Housekeeping) -> list[Any]:
+        return []
+
+    patch.setattr(Housekeeping, "_most_unsaved", none)
+
+
+def forget_the_high_watermark_of_before(patch: pytest.MonkeyPatch) -> None:
+    """The mark of a cut goes though the file of high watermarks is from before the cut."""
+    note = TruncationMark.note_checkpoint
+
+    def note_as_written(mark: TruncationMark) -> None:
+        mark.note_written_high_watermark()
+        note(mark)
+
+    patch.setattr(TruncationMark, "note_checkpoint", note_as_written)
 
 
 PLANTS = [
@@ -134,5 +152,12 @@ PLANTS = [
         blackouts,
         save_logs_with_the_minute_only,
         test=f"{_CHORE_TESTS}::test_a_log_that_grew_by_much_is_saved_before_its_minute",
+    ),
+    Plant(
+        "high-watermark-of-before",
+        "cut of committed records",
+        names_of_one_log,
+        forget_the_high_watermark_of_before,
+        test=f"{_MARK_TESTS}::test_mark_of_a_cut_stays_until_the_high_watermark_is_written",
     ),
 ]

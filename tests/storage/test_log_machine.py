@@ -113,12 +113,14 @@ class LogMachine(RuleBasedStateMachine):
     def checkpoint(self) -> None:
         self.recovery_point = self.log.checkpoint()
         self.log.recovery_point_written(self.recovery_point)
+        self.log.high_watermark_written()
 
     @rule()
     def update_recovery_point(self) -> None:
         self.recovery_point = self.log.update_recovery_point()
         assert self.recovery_point <= self.flushed
         self.log.recovery_point_written(self.recovery_point)
+        self.log.high_watermark_written()
 
     @rule(share=st.floats(0, 1), is_epoch_older=st.booleans())
     def truncate(self, share: float, is_epoch_older: bool) -> None:

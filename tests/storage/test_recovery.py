@@ -362,6 +362,7 @@ def test_a_truncation_is_not_taken_for_lost_records() -> None:
     log.checkpoint()
     assert any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
     log.recovery_point_written(10)
+    log.high_watermark_written()
     log.checkpoint()
     assert not any(name.startswith("raftlog-") for name in disk.listdir(FOLDER))
 
@@ -563,6 +564,7 @@ def test_the_mark_of_a_cut_outlives_a_recovery_point_that_no_checkpoint_preceded
     disk, _ = filled_disk()
     mark = TruncationMark(disk, FOLDER)
     mark.cut(3)
+    mark.note_written_high_watermark()
     mark.note_written_point()
     mark.note_checkpoint()
     assert mark.until == 3, "the file may be from before the cut"
@@ -571,3 +573,18 @@ def test_the_mark_of_a_cut_outlives_a_recovery_point_that_no_checkpoint_preceded
     mark.note_checkpoint()
     assert mark.until is None
     assert TruncationMark.read(disk, FOLDER, unchecked_ok=False).until is None
+
+
+def test_the_mark_of_a_cut_outlives_a_high_watermark_from_before_it() -> None:
+    """Recovery points follow each second, and the high watermark's file is written more rarely."""
+    disk, _ = filled_disk()
+    mark = TruncationMark(disk, FOLDER)
+    mark.note_written_high_watermark()
+    mark.cut(3)
+    for _ in range(3):
+        mark.note_checkpoint()
+        mark.note_written_point()
+    assert TruncationMark.read(disk, FOLDER, unchecked_ok=False).until == 3
+    mark.note_written_high_watermark()
+    mark.note_checkpoint()
+    assert mark.until is None

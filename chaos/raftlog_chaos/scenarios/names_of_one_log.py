@@ -227,6 +227,7 @@ class OneLog:
             self._log.update_recovery_point()
         else:
             self._log.checkpoint()
+        self._log.high_watermark_written()
         if self._is_refused and may_be_refused:
             self._struck["recovery point not written"] += 1
             return

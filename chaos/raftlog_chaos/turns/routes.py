@@ -38,6 +38,7 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "Page": (LARGEST_PAGE,),
     "AclQuery": (LARGEST_PAGE, {**LARGEST_PAGE, "resource_name": "prefix-1", "pattern_type": "MATCH"}),
     "AclDeletionQuery": ({"resource_type": "TOPIC", "resource_name": "prefix-1", "pattern_type": "MATCH"},),
+    "NewDecommission": ({},),
     "RecordsQuery": (
         {"offset": 0, "max_records": 1000, "max_bytes": 4 << 20},
         {"offset": 299_999, "max_records": 1000, "max_bytes": 4 << 20},

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 from raftlog.base.env import shared_time
 from raftlog.base.log import get_logger
 from raftlog.base.recurring_failures import Failures
-from raftlog.base.turns import each_part
+from raftlog.base.turns import each_part, in_slices
 from raftlog.broker.replicas.compaction import LogCleaner
-from raftlog.broker.replicas.offset_checkpoint import OffsetCheckpoint
+from raftlog.broker.replicas.offset_checkpoint import LOGS_AT_ONCE, OffsetCheckpoint
 from raftlog.broker.replicas.touched import TouchedPartitions, TouchedQueue
 from raftlog.replication.leader_role import LeaderRole
 from raftlog.storage.log import Log
@@ -78,12 +78,16 @@ class Housekeeping:
         self._to_reap, self._to_retain = queue(), queue()
         self._with_producers, self._to_count = queue(), queue()
         env = self._env
-        self._written_high_watermarks = OffsetCheckpoint(env, LogDirectory.write_high_watermarks)
+        self._written_high_watermarks = OffsetCheckpoint(
+            env, LogDirectory.write_high_watermarks, written=lambda log, _: log.high_watermark_written()
+        )
         self._written_starts = OffsetCheckpoint(env, LogDirectory.write_log_starts)
         self._written_cleaned = OffsetCheckpoint(env, LogDirectory.write_cleaner_offsets)
         self._written_points = OffsetCheckpoint(
             env, LogDirectory.write_recovery_points, written=Log.recovery_point_written
         )
+        self._saved_last: frozenset[Partition] = frozenset()
+        """The logs that were saved in the last interval for their unsaved bytes."""
         self._writing = asyncio.Lock()
         """Held while points are written, so that no older file replaces a newer one."""
         self._expiries: list[tuple[int, int, Partition]] = []
@@ -137,13 +141,14 @@ class Housekeeping:
 
     async def send_readers_back(self) -> None:
         """Wake the consumers that wait at followers without a leader, so that they go on at another replica."""
-        for partition in tuple(self._replicas.partitions.values()):
+        partitions = tuple(self._replicas.partitions.values())
+        async for partition in in_slices(self._env, partitions, LOGS_AT_ONCE):
             if partition.waiting_consumers and partition.has_lost_leader():
                 partition.high_watermark_moved()
 
     async def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint where a high watermark moved."""
-        for partition in self._high_watermarks.take():
+        async for partition in in_slices(self._env, self._high_watermarks.take(), LOGS_AT_ONCE):
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_high_watermarks.note(volume, partition, partition.high_watermark)
@@ -164,9 +169,14 @@ class Housekeeping:
         Logs that grew by much are saved afterwards, since a start also reads what their indexes and producers lack.
         """
         ahead = self._ahead.take()
-        await each_part(self._env, ahead, self._update_recovery_point)
+        try:
+            await each_part(self._env, ahead, self._update_recovery_point)
+        except Exception:
+            for partition in ahead:
+                self._ahead.keep(partition)
+            raise
         await self._write_checkpoints(ahead)
-        await self._visit_these(self._most_unsaved(), "checkpoint", _checkpoint)
+        await self._visit_these(await self._most_unsaved(), "checkpoint", _checkpoint)
 
     def _update_recovery_point(self, partition: Partition) -> None:
         if self._replicas.volume_of(partition) is None:
@@ -177,16 +187,30 @@ class Housekeeping:
         if log.update_recovery_point() != log.log_end_offset:
             self._ahead.keep(partition)
 
-    def _most_unsaved(self) -> list[Partition]:
-        """Return the logs to save, so that all logs together keep below UNSAVED_BYTES."""
+    async def _most_unsaved(self) -> list[Partition]:
+        """Return the logs to save, so that all logs together keep below UNSAVED_BYTES.
+
+        A log with a new leader epoch waits for the recurring checkpoint. Else the loop would wait for the disk often
+        after a failover, when all logs have one. A log that was just saved waits too: its producers may not be saved
+        before their markers are committed, and others have their turn.
+        """
         growing = list(self._to_checkpoint)
         most = max(UNSAVED_BYTES // max(len(growing), 1), UNSAVED_LOG_BYTES)
-        grown = [each for each in growing if each.log.bytes_since_checkpoint > most]
-        return nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
+        slices = in_slices(self._env, growing, LOGS_AT_ONCE)
+        grown = [
+            each
+            async for each in slices
+            if each.log.bytes_since_checkpoint > most
+            and not each.log.has_unsaved_epochs
+            and each not in self._saved_last
+        ]
+        chosen = nlargest(SAVED_PER_SECOND, grown, key=lambda each: each.log.bytes_since_checkpoint)
+        self._saved_last = frozenset(chosen)
+        return chosen
 
     async def _write_checkpoints(self, partitions: Iterable[Partition]) -> None:
         async with self._writing:
-            for partition in partitions:
+            async for partition in in_slices(self._env, partitions, LOGS_AT_ONCE):
                 volume = self._replicas.volume_of(partition)
                 if volume is not None:
                     self._written_cleaned.note(volume, partition, partition.log.cleaned_until)
@@ -197,7 +221,7 @@ class Housekeeping:
 
     async def checkpoint_log_starts(self) -> None:
         """Write where logs begin, since DeleteRecords may move that into a segment."""
-        for partition in self._starts.take():
+        async for partition in in_slices(self._env, self._starts.take(), LOGS_AT_ONCE):
             volume = self._replicas.volume_of(partition)
             if volume is not None:
                 self._written_starts.note(volume, partition, partition.log_start_offset)

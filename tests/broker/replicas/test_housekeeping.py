@@ -184,6 +184,32 @@ def test_mark_of_a_cut_stays_while_the_recovery_point_cannot_be_written(
     run_scenario(scenario, size=1)
 
 
+def test_mark_of_a_cut_stays_until_the_high_watermark_is_written() -> None:
+    """A log that was cut and fetched again at once would start with the high watermark of before."""
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        cluster.create()
+        await cluster.pass_time(0.1)
+        broker = cluster[1]
+        chores, host, mark = broker.housekeeping, broker.host, f"/data/t-0/{TRUNCATION_MARK}"
+        await host.start(broker.produce("a", "b"))
+        await host.start(broker.produce("c"))
+        await host.start(chores.checkpoint_high_watermarks())
+        await host.start(chores.checkpoint_logs())
+        host.call(partial(broker.partition().log.truncate_to, 2, committed=True))
+        for value in "def":
+            await host.start(broker.produce(value))
+            await host.start(chores.checkpoint_logs())
+        assert offsets(cluster, "replication-offset-checkpoint") == {NAME: 3}
+        assert host.disk.exists(mark)
+        await host.start(chores.checkpoint_high_watermarks())
+        await host.start(broker.produce("g"))
+        await host.start(chores.checkpoint_logs())
+        assert not host.disk.exists(mark)
+
+    run_scenario(scenario, size=1, **{"replica.high.watermark.checkpoint.interval.ms": "3600000"})
+
+
 def test_an_idle_log_is_cut_down_to_its_size_though_its_segments_were_not_flushed() -> None:
     """Only a segment with a durable name may become the first. The pass has the log flushed, and goes on."""
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from raftlog.base.disk import Disk
 from raftlog.base.types import TopicPartition
 from raftlog.broker.replicas import housekeeping
+from raftlog.storage import recovery
+from raftlog.storage.epochs import LeaderEpochs
 from raftlog.storage.log import Log
 from raftlog.storage.log_directory import LogDirectory, Offsets, decode_offsets
 from raftlog_chaos.simulator.hosts import Host
@@ -108,22 +111,79 @@ def test_a_log_that_grew_by_much_is_saved_before_its_minute(monkeypatch: pytest.
     run_scenario(scenario, size=1)
 
 
-def test_a_new_leader_epoch_does_not_hold_a_point_back_for_a_minute_once_its_log_grew(
+def test_logs_with_a_new_leader_epoch_wait_for_the_recurring_checkpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The point waits for the checkpoint of epochs, which is written once it saves a start something to read."""
+    """Their checkpoint syncs a file, and after a failover all logs have a new epoch: the loop may not wait so often."""
     monkeypatch.setattr(housekeeping, "UNSAVED_BYTES", 0)
     monkeypatch.setattr(housekeeping, "UNSAVED_LOG_BYTES", 3_000)
+    waited: list[str] = []
+    write = recovery.write_epoch_checkpoint
+
+    def note(disk: Disk, directory: str, epochs: LeaderEpochs) -> None:
+        waited.append(directory)
+        write(disk, directory, epochs)
+
+    monkeypatch.setattr(recovery, "write_epoch_checkpoint", note)
 
     async def scenario(cluster: BrokerCluster) -> None:
         cluster.create(partitions=PARTITIONS)
         await cluster.pass_time(0.1)
         broker = cluster[1]
         for _ in range(4):
-            await broker.host.start(broker.produce(RECORD, index=2))
+            await produce_to_all(broker)
+        await cluster.pass_time(5.1)
+        assert (waited, points(broker.host)) == ([], {})
+        await cluster.pass_time(60)
+        assert len(waited) == PARTITIONS
+        assert points(broker.host) == dict.fromkeys(range(PARTITIONS), 4)
+
+    run_scenario(scenario, size=1)
+
+
+def test_logs_whose_producers_cannot_be_saved_yet_leave_others_their_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A snapshot waits for markers that are not committed; such a log stays the one that grew most."""
+    monkeypatch.setattr(housekeeping, "UNSAVED_BYTES", 0)
+    monkeypatch.setattr(housekeeping, "UNSAVED_LOG_BYTES", 500)
+    monkeypatch.setattr(housekeeping, "SAVED_PER_SECOND", 1)
+    saved: list[str] = []
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        broker = await with_saved_epochs(cluster)
+
+        def save_nothing(log: Log) -> int:
+            saved.append(log.directory)
+            return log.recovery_point
+
+        monkeypatch.setattr(Log, "checkpoint", save_nothing)
+        for index in (3, 3, 1):
+            await broker.host.start(broker.produce(RECORD, index=index))
+        await cluster.pass_time(4.1)
+        assert set(saved) == {"/data/t-3", "/data/t-1"}
+
+    run_scenario(scenario, size=1)
+
+
+def test_points_follow_after_a_failure_of_one_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others would be behind until their next record."""
+    update, fails = Log.update_recovery_point, True
+
+    def fail_once(log: Log) -> int:
+        nonlocal fails
+        if fails and log.directory == "/data/t-2":
+            fails = False
+            raise ValueError(log.directory)
+        return update(log)
+
+    async def scenario(cluster: BrokerCluster) -> None:
+        broker = await with_saved_epochs(cluster)
+        monkeypatch.setattr(Log, "update_recovery_point", fail_once)
         await produce_to_all(broker)
-        await cluster.pass_time(2.1)
-        assert points(broker.host) == {2: 5}
+        await cluster.pass_time(3.1)
+        assert not fails
+        assert points(broker.host) == dict.fromkeys(range(PARTITIONS), 2)
 
     run_scenario(scenario, size=1)
 
