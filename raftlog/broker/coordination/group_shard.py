@@ -115,11 +115,12 @@ class GroupCoordinatorShard(CoordinatorShard[GroupCoordinator, GroupReplay]):
         return replay.next_offset
 
     async def _take_up(self, replay: GroupReplay, end_offset: int) -> tuple[GroupCoordinator, int]:
-        coordinator = self._new_coordinator(self._append, self)
+        coordinator, now = self._new_coordinator(self._append, self), asyncio.get_running_loop().time
         groups = replay.groups()
+        coordinator.load([], now=now())  # expiration begins, even without a group
         portions = iter(lambda: list(islice(groups, PARTS_AT_ONCE)), [])
         async for portion in in_slices(self._env, portions, 1):  # many partitions may be gained at once
-            coordinator.load(portion, now=asyncio.get_running_loop().time())
+            coordinator.load(portion, now=now())
         coordinator.committed(end_offset)
         coordinator.delete_topic_offsets(replay.deleted_topics)
         return coordinator, len(coordinator)

@@ -17,6 +17,7 @@ from raftlog.metadata.controller_api import (
     FeatureUpdate,
     UpdateFeatures,
 )
+from raftlog.metadata.features import NEWEST_METADATA_LEVEL
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.handlers.one_broker import HandlerSetup, versions
 
