@@ -62,7 +62,7 @@ def test_a_calm_cluster_passes(session: AttackSession):
     began = time.monotonic()
     outcome = struck(
         session,
-        lambda: until(lambda: session.acknowledged(began) > 100, "a hundred records are acknowledged"),
+        lambda: until(lambda: session.acknowledged(began) > 200, "two hundred records are acknowledged"),
     )
     assert said(outcome) == ""
     assert outcome.seen.sends.count > 50 and outcome.seen.reads.count > 50
@@ -88,7 +88,7 @@ def test_connections_and_files_that_a_node_keeps_are_seen(session: AttackSession
 
 
 def test_a_node_that_stands_still_is_seen(session: AttackSession):
-    """It is fenced, and bystanders wait for it. (The quorum's leader would be deposed instead.)"""
+    """It is fenced, so soon that bystanders hardly wait. (The quorum's leader would be deposed instead.)"""
     node = min(session.target.nodes.keys() - {quorum_leader(session)})
     pid = session.ground.pid(node)
 
@@ -106,9 +106,7 @@ def test_a_node_that_stands_still_is_seen(session: AttackSession):
             os.kill(pid, signal.SIGCONT)
 
     offset = facts.metadata_offset(others)
-    outcome = struck(session, pause)
-    assert f"broker {node} was fenced" in said(outcome)
-    assert "bystanders: p99 of acknowledgements" in said(outcome)
+    assert f"broker {node} was fenced" in said(struck(session, pause))
 
 
 def test_lost_records_and_a_node_that_ended_are_seen(session: AttackSession):
