@@ -39,8 +39,8 @@ class NotedOffset(NamedTuple):
 class OffsetCheckpoint:
     """The checkpoint files of one kind, one file per volume. `write` is the directory's method for it.
 
-    `written` is called for each log whose offset moved or that was cut, once the file is durable, but not for a log
-    that was cut meanwhile.
+    `written` is called for each log whose offset moved or that was cut, once the file is durable. A log that was cut
+    meanwhile waits for the next file.
     """
 
     def __init__(
