@@ -103,7 +103,7 @@ class LogVolume:
         self.full = False
         return True
 
-    def checkpoint(self, write: Callable[[Offsets], None], offsets: Offsets, generation: int) -> bool:
+    def checkpoint(self, write: Callable[[], None], generation: int) -> bool:
         """Write one of the directory's checkpoints, unless it was prepared in an older generation.
 
         Away from the loop.
@@ -113,7 +113,7 @@ class LogVolume:
         """
         with self._checkpoints:
             if generation == self.generation:
-                write(offsets)
+                write()
             return generation == self.generation
 
     def mark_clean(self, high_watermarks: Offsets, broker_epoch: int) -> None:
