@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from raftlog.base.disk import DISK_FULL, OUT_OF_FILES
@@ -45,8 +45,6 @@ ROOM_AGAIN_AFTER_S, ROOM_AGAIN_AFTER_MOST_S = 10.0, 3600.0
 """Seconds from the last refused write to the next check: at first, and after it has filled up repeatedly."""
 MAX_CONCURRENT_CLOSES = 4
 """Threads that share a volume's logs at a clean stop."""
-
-Content = TypeVar("Content")
 
 log = get_logger(__name__)
 
@@ -105,7 +103,7 @@ class LogVolume:
         self.full = False
         return True
 
-    def checkpoint(self, write: Callable[[Content], None], content: Content, generation: int) -> bool:
+    def checkpoint(self, write: Callable[[], None], generation: int) -> bool:
         """Write one of the directory's checkpoints, unless it was prepared in an older generation.
 
         Away from the loop.
@@ -115,7 +113,7 @@ class LogVolume:
         """
         with self._checkpoints:
             if generation == self.generation:
-                write(content)
+                write()
             return generation == self.generation
 
     def mark_clean(self, high_watermarks: Offsets, broker_epoch: int) -> None:

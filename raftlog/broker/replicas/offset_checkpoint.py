@@ -40,7 +40,7 @@ class OffsetCheckpoint:
     """The checkpoint files of one kind, one file per volume. `write` is the directory's method for it.
 
     `written` is called for each log whose offset moved or that was cut, once the file is durable. A log that was cut
-    meanwhile is left out.
+    meanwhile waits for the next file.
     """
 
     def __init__(
@@ -78,14 +78,13 @@ class OffsetCheckpoint:
     async def _write_now(self, volume: LogVolume) -> None:
         offsets, moved = self._offsets[volume], self._moved.pop(volume)
         gone: list[TopicPartition] = []
-        write = partial(_write_kept, partial(self._write, volume.directory), volume.logs.copy(), gone)
+        logs, write = volume.logs.copy(), partial(self._write, volume.directory)
+        draw_up = partial(_write_kept, write, offsets.copy(), logs=logs, gone=gone)
         written = False
         try:
             # False if a log of an old name is being created, since the prepared file may contain its predecessor's
             # offset
-            written = await self._env.offload(
-                partial(volume.checkpoint, write, offsets.copy(), volume.generation)
-            )
+            written = await self._env.offload(partial(volume.checkpoint, draw_up, volume.generation))
         finally:
             if not written:
                 self._moved[volume] = moved | self._moved.get(volume, {})
@@ -101,9 +100,10 @@ class OffsetCheckpoint:
 
 def _write_kept(
     write: Callable[[Offsets], None],
+    offsets: Mapping[TopicPartition, NotedOffset],
+    *,
     logs: Mapping[TopicPartition, Log],
     gone: list[TopicPartition],
-    offsets: Mapping[TopicPartition, NotedOffset],
 ) -> None:
     """Write the offsets of the logs that are there, and add the names of all others to `gone`. Away from the loop."""
     drawn = {}

@@ -338,10 +338,10 @@ def test_a_checkpoint_drawn_up_before_a_topic_was_made_anew_is_not_written() -> 
         cluster.create()
         await cluster.pass_time(0.1)
         (volume,) = cluster[1].replicas.logs.online
-        drawn_up, write = volume.generation, volume.directory.write_recovery_points
-        assert volume.checkpoint(write, {NAME: 2}, drawn_up)
+        drawn_up, write = volume.generation, partial(volume.directory.write_recovery_points, {NAME: 2})
+        assert volume.checkpoint(write, drawn_up)
         volume.remove_checkpoints([NAME])
-        assert not volume.checkpoint(write, {NAME: 2}, drawn_up)
+        assert not volume.checkpoint(write, drawn_up)
         assert offsets(cluster, "recovery-point-offset-checkpoint") == {}
 
     run_scenario(scenario, size=1)

@@ -127,8 +127,8 @@ async def test_the_loop_looks_at_logs_that_moved_alone() -> None:
         CountedName.lookups = 0
         return done
 
-    def checkpoint(write: Callable[[Any], None], offsets: Any, _generation: int) -> bool:
-        write(offsets)
+    def checkpoint(write: Callable[[], None], _generation: int) -> bool:
+        write()
         return True
 
     env: Any = SimpleNamespace(offload=offload, turns=TurnQueue())
@@ -161,7 +161,7 @@ async def test_offsets_that_could_not_be_written_are_due_again_with_those_that_m
     async def offload(work: Callable[[], bool]) -> bool:
         return work()
 
-    def checkpoint(write: Callable[[Any], None], offsets: Any, _generation: int) -> bool:
+    def checkpoint(write: Callable[[], None], _generation: int) -> bool:
         return next(is_written)
 
     env: Any = SimpleNamespace(offload=offload, turns=TurnQueue())
