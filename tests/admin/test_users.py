@@ -326,7 +326,7 @@ def test_audit_has_denials_and_failed_logins_without_secrets(doors: Doors) -> No
     """Lines have the user, the request and the address; /metrics counts them."""
     doors.ask("GET", "/v3/clusters", user=("alice", "a wrong guess"))
     doors.ask("DELETE", f"{doors.at}/topics/orders", user=("carol", "singing"))
-    log_lines(doors.cluster.nodes[1], "may not DELETE TOPIC orders")
+    log_lines(doors.cluster.nodes[1], "User:carol may not DELETE TOPIC orders")
     denied = [
         each for each in doors.log() if each["event"] == "admin_denied" and each["caller"] == "User:carol"
     ]
