@@ -47,8 +47,7 @@ from raftlog.replication.role import ReadableRole, Search
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
-    from raftlog.storage.log import LogAppendInfo
-    from raftlog.storage.producers import ActiveProducer
+    from raftlog.storage.producers import ActiveProducer, LogAppendInfo
     from raftlog.storage.verification import Verification
 
 _new_tuple = tuple.__new__

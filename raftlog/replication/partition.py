@@ -48,8 +48,8 @@ from raftlog.replication.replica_host import (
 )
 from raftlog.replication.role import FailedRole, OfflineRole, ReplicaRole, Search
 from raftlog.replication.traffic import Traffic
-from raftlog.storage.log import Log, LogAppendInfo
-from raftlog.storage.producers import ActiveProducer
+from raftlog.storage.log import Log
+from raftlog.storage.producers import ActiveProducer, LogAppendInfo
 from raftlog.storage.verification import Verification
 
 FAILED_ADVICE: Final = (

@@ -14,8 +14,7 @@ from raftlog.replication.replica_host import CommitWaiter, PartitionRead, Replic
 
 if TYPE_CHECKING:
     from raftlog.replication.partition import Partition
-    from raftlog.storage.log import LogAppendInfo
-    from raftlog.storage.producers import ActiveProducer
+    from raftlog.storage.producers import ActiveProducer, LogAppendInfo
     from raftlog.storage.verification import Verification
 
 Search = Callable[[], tuple[int, int, int] | None]

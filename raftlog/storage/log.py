@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from raftlog.base.disk import Buffer, Disk, half_changed
@@ -32,7 +32,7 @@ from raftlog.storage.index_check import check_time_before
 from raftlog.storage.log_reads import LogReads
 from raftlog.storage.log_segments import BASE_OFFSET, START, LogSegments
 from raftlog.storage.producer_snapshots import ProducerSnapshots
-from raftlog.storage.producers import AbortedTransaction, BatchMetadata
+from raftlog.storage.producers import AbortedTransaction, BatchMetadata, LogAppendInfo
 from raftlog.storage.recovery import LoadedLog
 from raftlog.storage.segment import Segment
 
@@ -40,16 +40,6 @@ if TYPE_CHECKING:
     from raftlog.base.config import TopicConfig
 
 _new_tuple = tuple.__new__
-
-
-class LogAppendInfo(NamedTuple):
-    """The position of a produced batch. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
-
-    base_offset: int
-    end_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool = False
 
 
 class Log(LogReads):

@@ -51,6 +51,16 @@ _SNAPSHOT_VERSION: Final = 1
 _CRC_END: Final = 6
 
 
+class LogAppendInfo(NamedTuple):
+    """The position of a produced batch. `log_append_time_ms` is -1 under CreateTime; a duplicate names its original."""
+
+    base_offset: int
+    end_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool = False
+
+
 class BatchMetadata(NamedTuple):
     """A batch that is in the log."""
 

@@ -27,7 +27,7 @@ from raftlog.records.validation import NeedsStepwiseValidation
 from raftlog.replication.isr import CommittedIsr, PendingExpand, PendingShrink
 from raftlog.replication.partition import Partition
 from raftlog.replication.replica_host import ReplicaId
-from raftlog.storage.log import LogAppendInfo
+from raftlog.storage.producers import LogAppendInfo
 from tests.records.forged_batches import claiming, with_payload
 from tests.replication.replica_cluster import (
     NOW_MS,

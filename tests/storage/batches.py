@@ -9,7 +9,8 @@ from raftlog.records.batch import (
     read_header,
     validate_produced,
 )
-from raftlog.storage.log import Log, LogAppendInfo
+from raftlog.storage.log import Log
+from raftlog.storage.producers import LogAppendInfo
 
 NOW_MS = 1_000_000
 
