@@ -209,17 +209,14 @@ class MovePlan:
         wanted = brokers.get(self._leaving.get(broker_id, NO_BROKER))
         if wanted is not None and wanted.broker_id not in taken and not wanted.fenced:
             return wanted.broker_id if self._may_receive(wanted.broker_id) else None
-        free = filter(self._may_receive, self._availability.alive - self._leaving.keys() - taken)
+        others = self._availability.alive - self._leaving.keys() - taken
+        others = others - self._availability.draining or others  # a full disk counts as drained
+        free = filter(self._may_receive, others)
         staying = [each for each in target if each not in self._leaving and each != broker_id]
         racks = Counter(brokers[each].rack for each in staying if each in brokers)
         return min(
             free,
-            key=lambda each: (
-                each in self._availability.draining,
-                racks[brokers[each].rack],
-                self._replicas[each],
-                each,
-            ),
+            key=lambda each: (racks[brokers[each].rack], self._replicas[each], each),
             default=None,
         )
 
