@@ -69,14 +69,15 @@ def cluster(shared_cluster: AdminCluster) -> AdminCluster:
 
 @pytest.fixture(scope="session")
 def failover_cluster() -> Iterator[AdminCluster]:
-    """Three nodes to kill and stop. Each module leaves all of them running."""
+    """Three nodes to kill and stop."""
     with AdminCluster(3, settings=SMALL) as running:
         yield running
 
 
-@pytest.fixture(scope="module")
-def own_cluster(failover_cluster: AdminCluster) -> Iterator[AdminCluster]:
-    """The same, whole again: a module finds all replicas in sync."""
+@pytest.fixture
+def own_cluster(failover_cluster: AdminCluster) -> AdminCluster:
+    """The same, whole again: each test finds all nodes running and all replicas in sync."""
+    failover_cluster.heal()
     nodes = [Api(failover_cluster.admin_url(each)) for each in failover_cluster.nodes]
 
     def degraded() -> set[str]:
@@ -84,9 +85,7 @@ def own_cluster(failover_cluster: AdminCluster) -> Iterator[AdminCluster]:
         return {each["code"] for each in reasons} - {"node_slow"}
 
     failover_cluster.wait_until(lambda: not degraded(), "the cluster is whole", seen=degraded)
-    yield failover_cluster
-    for each in set(failover_cluster.nodes) - failover_cluster.running_ids():
-        failover_cluster.restart(each)
+    return failover_cluster
 
 
 @pytest.fixture

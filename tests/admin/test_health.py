@@ -27,7 +27,7 @@ from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(own_cluster: AdminCluster) -> AdminCluster:
     return own_cluster
 
@@ -37,18 +37,17 @@ def api_of(cluster: AdminCluster, node_id: int) -> Api:
 
 
 def create(cluster: AdminCluster, topic: str, **settings: Any) -> None:
-    """Create a topic of three partitions, and wait until every running node knows it."""
+    """Create a topic of three partitions unless it is there, and wait until every running node knows it."""
     node = api_of(cluster, min(cluster.running_ids()))
     (found,) = node.get("/v3/clusters").body["data"]
-    body = {"topic_name": topic, "partitions_count": 3, "replication_factor": 3, **settings}
-    made = node.ask("POST", f"/v3/clusters/{found['cluster_id']}/topics", body)
-    assert made.status == 201, made
-    for each in cluster.running_ids():
-        path = f"/v3/clusters/{found['cluster_id']}/topics/{topic}"
-        cluster.wait_until(
-            lambda each=each, path=path: api_of(cluster, each).get(path).status == 200,  # type: ignore[misc]
-            "the topic is known",
-        )
+    topics = f"/v3/clusters/{found['cluster_id']}/topics"
+    path = f"{topics}/{topic}"
+    if node.get(path).status == 404:
+        body = {"topic_name": topic, "partitions_count": 3, "replication_factor": 3, **settings}
+        made = node.ask("POST", topics, body)
+        assert made.status == 201, made
+    nodes = [api_of(cluster, each) for each in cluster.running_ids()]
+    cluster.wait_until(lambda: all(each.get(path).status == 200 for each in nodes), "the topic is known")
 
 
 def reasons(health: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -20,8 +20,9 @@ from tests.metadata.test_history import TOPIC as TOPIC_ID
 TOPIC = "trips"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(own_cluster: AdminCluster) -> AdminCluster:
+    create(own_cluster, TOPIC)
     return own_cluster
 
 
@@ -45,7 +46,6 @@ def follower_of_quorum(cluster: AdminCluster) -> int:
 
 def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -> None:
     """Created → the leader died, and why that is believed → another took over → the first is back and caught up."""
-    create(cluster, TOPIC)
     victim = follower_of_quorum(cluster)
     partition = led_by(cluster, victim)
     cluster.kill(victim)
@@ -72,14 +72,12 @@ def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -
     assert f"because broker {victim} was considered dead" in told[0]["summary"]
     assert f"Not in sync: {victim}." in told[0]["summary"]
     assert told[0]["complete"]
-    cluster.restart(victim)
 
 
 def test_a_fencing_has_its_cause_and_its_end(cluster: AdminCluster) -> None:
     """Fenced, because its port refused; started anew; in service, because it caught up."""
     victim = follower_of_quorum(cluster)
     asked = api_of(cluster, next(iter(cluster.running_ids() - {victim})))
-    cluster.wait_until(lambda: len(why(asked)["isr"]) == 3, "the ISR is whole")
     cluster.kill(victim)
     cluster.wait_until(lambda: broker_why(asked, victim)["fenced"], "it is fenced")
     fenced = broker_why(asked, victim)
@@ -109,7 +107,6 @@ def test_a_restarted_node_remembers_what_its_journal_holds(cluster: AdminCluster
 
 def test_a_controlled_shutdown_is_reported_as_what_it_is(cluster: AdminCluster) -> None:
     """A broker that was asked to stop was not taken for dead."""
-    cluster.wait_until(lambda: len(why(api_of(cluster, 1))["isr"]) == 3, "the ISR is whole")
     victim = follower_of_quorum(cluster)
     cluster.nodes[victim].signal(signal.SIGTERM)
     cluster.nodes[victim].wait()
