@@ -219,7 +219,11 @@ class Session:
         history = HistoryFile(folder / run_folder.HISTORY, header)
         try:
             runner = Runner(
-                case, stock_rig(testbed), seed=self._seed, keep=history.keep, told=screen.progress
+                case,
+                stock_rig(testbed, retries=not case.expect.unseen),
+                seed=self._seed,
+                keep=history.keep,
+                told=screen.progress,
             )
             record = await runner.run()
         finally:

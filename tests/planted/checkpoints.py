@@ -53,10 +53,8 @@ def unchecked_file(name: str, module: Any) -> Patch:
     def plant(patch: pytest.MonkeyPatch) -> None:
         read = module.read_checked
 
-        def read_it(disk: Disk, path: str, *, unchecked_ok: bool = False) -> bytes | None:
-            if path.endswith(f"/{name}"):
-                return _read(disk, path)
-            return read(disk, path, unchecked_ok=unchecked_ok)
+        def read_it(disk: Disk, path: str, **options: Any) -> bytes | None:
+            return _read(disk, path) if path.endswith(f"/{name}") else read(disk, path, **options)
 
         patch.setattr(module, "read_checked", read_it)
 

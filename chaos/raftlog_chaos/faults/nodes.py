@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog_chaos.faults.fault import AtController, AtCoordinator, AtFollower, AtLeader, OneNodeFault
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, Testbed
 
@@ -51,6 +52,38 @@ class Terminate(OneNodeFault):
 
     async def strike(self, testbed: Testbed, node_id: int, chance: random.Random) -> None:
         await testbed.terminate(node_id)
+
+
+class SafeRestarts:
+    """All nodes are restarted, one after the other, each only when that is safe; one node's disk is slow all the while.
+
+    Healing waits until all nodes have caught up.
+    """
+
+    name: ClassVar[str] = "safe-restarts"
+    needs: ClassVar[frozenset[Ability]] = frozenset({Ability.RESTART_IN_TURN, Ability.SLOW_DISK})
+    destructive: ClassVar[bool] = False
+    slow_s: ClassVar[float] = 0.05
+    """How much longer each sync of the slow disk takes, seconds."""
+
+    def __init__(self) -> None:
+        self._slow: int | None = None
+        self._restarts: asyncio.Task[None] | None = None
+
+    async def inject(self, testbed: Testbed, chance: random.Random) -> str:
+        self._slow = chance.choice(testbed.nodes)
+        await testbed.trouble_disk(self._slow, DiskTrouble(slow_s=self.slow_s))
+        self._restarts = asyncio.create_task(testbed.restart_in_turn())
+        return f"all nodes, node {self._slow} with a slow disk"
+
+    async def heal(self, testbed: Testbed) -> None:
+        restarts, self._restarts = self._restarts, None
+        if restarts is None or self._slow is None:
+            return
+        try:
+            await restarts
+        finally:
+            await testbed.trouble_disk(self._slow, DiskTrouble())
 
 
 class Pause(OneNodeFault):

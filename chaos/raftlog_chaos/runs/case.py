@@ -99,6 +99,8 @@ class Expectations:
     injections: int = bounded(1, 0, 1 << 40)
     unavailable_s: Mapping[str, float] = field(default_factory=dict, metadata={"least": 0, "most": 3600})
     """By fault: no partition goes without an acknowledgement for longer."""
+    unseen: tuple[str, ...] = ()
+    """Errors that no record of the meter gets, by Kafka's names; the meter does not retry then."""
     nodes_may_stop: bool = False
     """A node may end by itself (its disk failed) and is started again by the healing."""
     logged: tuple[str, ...] = ()

@@ -119,7 +119,7 @@ class UnavailabilityMeter:
                 self.beats[partition].acked_at.append(now)
                 self.beats[partition].took_s.append(now - sent_at)
             else:
-                self.errors.append(f"partition {partition}: {error}")
+                self.errors.append(f"partition {partition}: {error.name()} {error.str()}")
             self._due[partition] = now + self._pace_s
 
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -179,6 +180,10 @@ def _broken(record: Record, outcome: Outcome) -> list[str]:
         found += record.fallen
     if not record.read_all:
         found.append("the final reading did not reach everything that was acknowledged")
+    for name in expect.unseen:
+        count = sum(name in re.findall(r"\w+", error) for error in record.meter_errors)
+        if count:
+            found.append(f"{count} records of the meter failed with {name}, expected none")
     for name, least, seen in (
         ("writes acknowledged", expect.acked, outcome.acked),
         ("writes acknowledged during faults", expect.acked_during_faults, outcome.acked_during_faults),

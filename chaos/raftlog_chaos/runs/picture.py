@@ -31,6 +31,7 @@ FAMILIES: Final = {
     "kill": "process",
     "terminate": "process",
     "restart": "process",
+    "safe-restarts": "process",
     "pause": "pause",
     "power": "power",
     "blackout": "power",

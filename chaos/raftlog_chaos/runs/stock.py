@@ -16,11 +16,14 @@ PACE_S: Final = 0.005
 """Between an acknowledgement and the meter's next record of that partition: it shares the machine with the cluster."""
 
 
+NO_RETRIES: Final = {"enable.idempotence": False, "retries": 0}
+
+
 class StockMeter:
     """The meter of stock clients, for a run on an event loop. The loop's clock is time.monotonic."""
 
-    def __init__(self, testbed: OpenTestbed, topic: str, partitions: int) -> None:
-        settings = {**PATIENCE, **testbed.client_settings}
+    def __init__(self, testbed: OpenTestbed, topic: str, partitions: int, *, retries: bool) -> None:
+        settings = {**PATIENCE, **testbed.client_settings, **({} if retries else NO_RETRIES)}
         self._meter = UnavailabilityMeter(
             testbed.bootstrap, topic, partitions, pace_s=PACE_S, log_level=0, **settings
         )
@@ -70,14 +73,14 @@ class LoopedCommitMeter:
             await asyncio.to_thread(self._meter.stop)
 
 
-def stock_rig(testbed: OpenTestbed) -> Rig:
-    """Return a place with stock clients. Raises ImportError without confluent-kafka."""
+def stock_rig(testbed: OpenTestbed, *, retries: bool = True) -> Rig:
+    """Return a place with stock clients; `retries` are the meter's. Raises ImportError without confluent-kafka."""
     from raftlog_chaos.workloads.stock import StockPorts
 
     ports = StockPorts(testbed.bootstrap, testbed.client_settings)
 
     def open_meter(topic: str, partitions: int) -> StockMeter:
-        return StockMeter(testbed, topic, partitions)
+        return StockMeter(testbed, topic, partitions, retries=retries)
 
     def open_commit_meter(topic: str) -> LoopedCommitMeter:
         return LoopedCommitMeter(testbed, topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
 import random
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,8 @@ METADATA: Final = "/data/raftlog-metadata"
 """The files that a voter must not lose: its vote and its journal."""
 FOLDERS: Final = 3
 """Folders that are as likely to fail alone as the metadata's folder."""
+LOOK_S: Final = 0.1
+"""How often restarts in turn check whether the cluster is whole, virtual seconds."""
 DRIFTS: Final = (0.0, 0.0, -0.05, 0.05, 10.0)
 """How much too fast a clock goes that jumped, as a share of time."""
 
@@ -86,6 +89,20 @@ class SimTestbed:
 
     async def terminate(self, node_id: int) -> None:
         self.cluster.leave(node_id, power_loss=self._chance.random() < 0.5)
+
+    async def restart_in_turn(self) -> None:
+        """Restart them as `raftlog cluster restart` does, the leader of the quorum last, but undrained."""
+        for node_id in sorted(self.nodes, key=lambda each: each == self.cluster.leader_id()):
+            await self._whole()
+            self.cluster.leave(node_id)
+            self.cluster.start(node_id)
+        await self._whole()
+
+    async def _whole(self) -> None:
+        lacks = (await self.view()).lacks(self.nodes)
+        while lacks:
+            await asyncio.sleep(LOOK_S)
+            lacks = (await self.view()).lacks(self.nodes)
 
     async def pause(self, node_id: int) -> None:
         self.cluster.pause(node_id)

@@ -80,7 +80,8 @@ def why_not_here() -> str:
 
 def _abilities() -> frozenset[Ability]:
     links = {Ability.CUT, Ability.CUT_ONE_WAY, Ability.LOSSY_LINK}
-    return processes.ABILITIES | links | ({Ability.SLOW_LINK} if can_delay() else set())
+    own = processes.ABILITIES - {Ability.RESTART_IN_TURN}
+    return own | links | ({Ability.SLOW_LINK} if can_delay() else set())
 
 
 def __getattr__(name: str) -> Any:

@@ -16,13 +16,14 @@ from typing import Any, TypeVar
 from raftlog.base.types import METADATA_FOLDER
 from raftlog.faults.troubled_disk import DiskTrouble
 from raftlog.testing.certificates import CertificatesUnusable
-from raftlog.testing.cluster import Cluster
+from raftlog.testing.cluster import AdminCluster, Cluster
 from raftlog.testing.fake_clock import clock_environment, find_libfaketime
 from raftlog.testing.probe import NO_QUORUM, QuorumView, Topics, view_quorum, view_topics
 from raftlog.testing.progress import Stalled
 from raftlog.testing.snapshots import copy_data, replace_data
 from raftlog_chaos.runs.rig import Unavailable
 from raftlog_chaos.runs.rot import RotWatch
+from raftlog_chaos.testbeds.restart_in_turn import restart_in_turn
 from raftlog_chaos.testbeds.secured import SecuredListener
 from raftlog_chaos.testbeds.testbed import Ability, ClusterState, PartitionView
 
@@ -128,6 +129,14 @@ class ProcessTestbed:
         self._stopping(node_id)
         self.cluster.nodes[node_id].signal(signal.SIGTERM)
 
+    async def restart_in_turn(self) -> None:
+        await restart_in_turn(self.cluster.admin_url(), self.restart)
+
+    async def restart(self, node_id: int) -> None:
+        """Stop a node by SIGTERM, and start it when it has ended."""
+        await self.terminate(node_id)
+        await self.start(node_id)
+
     async def _gone(self, node_id: int) -> None:
         """Wait for a node to end; a node without progress hangs, and is killed."""
         node = self.cluster.nodes[node_id]
@@ -218,7 +227,7 @@ DEEDS = {
     Ability.CLOCK: "set_clock",
 }
 ABILITIES = frozenset(
-    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE, Ability.ROLL_BACK}
+    {Ability.KILL, Ability.TERMINATE, Ability.PAUSE, Ability.ROLL_BACK, Ability.RESTART_IN_TURN}
     | {ability for ability, method in DEEDS.items() if hasattr(Cluster, method)}
     | ({Ability.START_CLOCK} if find_libfaketime() else set())
 )
@@ -282,7 +291,7 @@ async def open_testbed(
     directory: Path, *, nodes: int, settings: Mapping[str, str], seed: int, secured: bool = False
 ) -> ProcessTestbed:
     """Start a cluster in that folder and return it once every node sees all. Raises ClusterError, Unavailable."""
-    cluster = Cluster(nodes, settings=settings, directory=directory, faults=True)
+    cluster = AdminCluster(nodes, settings=settings, directory=directory, faults=True)
     testbed = ProcessTestbed(cluster, random.Random(seed))
     if secured:
         try:

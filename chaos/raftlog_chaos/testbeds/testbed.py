@@ -17,6 +17,7 @@ The abilities of testbeds of real processes, and their means (the simulator has 
 | out-of-files, log-trouble | no; real ones are in `tests/clients/test_standard_error.py` | no |
 | flip-bit, wipe | the node's files (`faults/harm.py`) | the same |
 | roll-back | the node's files are copied, and replaced by that copy | the same |
+| restart-in-turn | `raftlog cluster restart` (`restart_in_turn.py`) | no |
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Ability(StrEnum):
     OUT_OF_FILES = "out-of-files"
     LOG_TROUBLE = "log-trouble"
     START_CLOCK = "start-clock"
+    RESTART_IN_TURN = "restart-in-turn"
 
 
 class PartitionView(NamedTuple):
@@ -131,6 +133,9 @@ class Testbed(Protocol):
 
     async def terminate(self, node_id: int) -> None:
         """SIGTERM; returns at once. The node stops by itself."""
+
+    async def restart_in_turn(self) -> None:
+        """Restart all nodes, one after the other, each only when that is safe; returns once all have caught up."""
 
     async def pause(self, node_id: int) -> None: ...
 

@@ -62,6 +62,8 @@ class ConsumerWorker(Worker):
         self.book = book
         self.epoch = JOINING
         self._giving_up: set[int] = set()
+        self._given_up: set[int] = set()
+        """The partitions that it gave up since its former epoch, and may have got again since."""
         self._must_tell_all = True
         self._said: tuple[int, ...] | None = None
         """The last reported partitions that the coordinator has answered."""
@@ -146,7 +148,7 @@ class ConsumerWorker(Worker):
         self.book.heard(member_id, sent_at)
         before, self.epoch = self.epoch, answer.member_epoch
         if before not in (JOINING, self.epoch) and self.positions:
-            self._former = before, dict(self.positions)
+            self._former, self._given_up = (before, dict(self.positions)), set()
         if answer.assignment is None:
             return 0
         parts = [each for topic in answer.assignment.topic_partitions for each in topic.partitions]
@@ -178,6 +180,7 @@ class ConsumerWorker(Worker):
 
     def _give_up(self) -> None:
         self.book.gives_up(self.member_id, self._giving_up)
+        self._given_up |= self._giving_up
         for each in self._giving_up:
             self.positions.pop(each, None)
         self._giving_up = set()
@@ -238,7 +241,7 @@ class ConsumerWorker(Worker):
         (epoch, positions), self._former = self._former, None
         index, position = self._chance.choice(sorted(positions.items()))
         if index in self.positions:
-            return await self._commit_kept(epoch, index)
+            return 0 if index in self._given_up else await self._commit_kept(epoch, index)
         if self._said is None or index in self._said:
             return 0  # the coordinator does not know yet that it was given up
         code = await self._send_commit(epoch, index, position)

@@ -83,6 +83,11 @@ class ModelTestbed:
         self._note("terminate", node_id)
         self.running.discard(node_id)
 
+    async def restart_in_turn(self) -> None:
+        for node_id in self.nodes:
+            await self.terminate(node_id)
+            await self.start(node_id)
+
     async def pause(self, node_id: int) -> None:
         self._note("pause", node_id)
         self.paused.add(node_id)

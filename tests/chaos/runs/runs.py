@@ -55,6 +55,7 @@ def record(**expected: object) -> Record:
     ]
     made.injections = [Injection("kill-leader", "node 2", 3.0, 5.0), Injection("pause", "node 1", 7.0, 8.0)]
     made.beats = [beats(), beats((3.0, 3.7))]
+    made.meter_errors = ["partition 1: NOT_ENOUGH_REPLICAS Broker: Not enough in-sync replicas"]
     made.whole_after_s, made.read_all = 0.4, True
     for number in range(120):
         at_ns = number * 100_000_000

@@ -63,6 +63,10 @@ def test_unavailability_is_reported_by_fault():
             {"unavailable_s": {"kill-leader": 0.5}},
             "kill-leader: 0.75 s without an acknowledgement, limit 0.5 s",
         ),
+        (
+            {"unseen": ("NOT_ENOUGH_REPLICAS",)},
+            "1 records of the meter failed with NOT_ENOUGH_REPLICAS, expected none",
+        ),
     ],
 )
 def test_an_expectation_that_was_not_met_fails_the_case_and_is_named(expected, reason):
