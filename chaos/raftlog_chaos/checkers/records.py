@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from raftlog.base.errors import KafkaError
 from raftlog.records.batch import iter_records
 from raftlog.records.header import iter_headers
 from raftlog.storage.log import Log
@@ -13,11 +14,14 @@ READ_BYTES = 1 << 20
 
 
 def read_batches(log: Log, end_offset: int) -> bytes:
-    """All batches of a log below an offset, as they are on disk."""
+    """All batches of a log below an offset, as they are on disk. Raises AssertionError where they cannot be read."""
     parts = []
     offset = log.log_start_offset
     while offset < end_offset:
-        part = log.read(offset, READ_BYTES, end_offset=end_offset, cached=False)
+        try:
+            part = log.read(offset, READ_BYTES, end_offset=end_offset, cached=False)
+        except KafkaError as error:
+            raise AssertionError(f"offset {offset} cannot be read: {error!r}") from error
         assert part, f"no record to read at offset {offset} of {end_offset}"
         parts.append(part)
         offset = max(header.end_offset for _, header in iter_headers(part))

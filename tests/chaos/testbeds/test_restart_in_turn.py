@@ -38,7 +38,7 @@ def test_a_command_that_fails_is_reported_with_its_words() -> None:
     async def restart(node_id: int) -> None:
         restarted.append(node_id)
 
-    with pytest.raises(RuntimeError, match="raftlog cluster restart: .*127.0.0.1:1"):
+    with pytest.raises(RuntimeError, match=r"raftlog cluster restart: .*127\.0\.0\.1:1"):
         asyncio.run(restart_in_turn("http://127.0.0.1:1", restart))
     assert not restarted
 
