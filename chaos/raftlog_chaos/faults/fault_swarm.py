@@ -38,9 +38,16 @@ SHARP: Final = (
 )
 """The methods of `FaultSwarm` that are faults: they need finer control than other worlds have."""
 
-LEFT_OUT: Final = ("flip-bit", "kill-coordinator", "pause-coordinator", "isolate-coordinator")
+LEFT_OUT: Final = (
+    "flip-bit",
+    "kill-coordinator",
+    "pause-coordinator",
+    "isolate-coordinator",
+    "safe-restarts",
+)
 """Rot has a scenario of its own, which also reads everything, since unread rot is not repaired. Most scenarios have no
-coordinator; in the others, its partitions are among the struck leaders' partitions.
+coordinator; in the others, its partitions are among the struck leaders' partitions. Restarts that wait until the
+cluster is whole would wait for the storm's end.
 """
 
 FAULTS: Final = (*SHARP, *(name for name in named.FAULTS if name not in LEFT_OUT))

@@ -2,6 +2,7 @@
 
 In the storm a broker leaves, and another broker's decommission is ended again. In the calm the first must become empty
 and be unregistered, with every partition on as many brokers as before. Restarted, it is a new broker without replicas.
+In some runs it is dead before it is decommissioned, and does not come back until it is unregistered.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from raftlog_chaos.simulator.loop import SimLoop
 RETRY_S = 0.2
 CALM_AFTER_S = 3.0
 """A request that is not answered within this waits for the storm's end, virtual seconds."""
+DIES = 0.4
+"""How likely the broker that leaves is dead."""
 ANSWER_S = 5.0
 """A node that answers later than this stands still or is cut off, virtual seconds."""
 
@@ -67,9 +70,21 @@ class Leaving(Moves):
             for number, state in enumerate(topic.partitions)
         }
 
-    async def amid_faults(self, seconds: float) -> int:
-        """Decommission a broker, and begin and end that of another; return the first."""
-        first, second = self.chance.sample(tuple(self.cluster.nodes), 2)
+    async def dies(self, broker_id: int) -> None:
+        """Kill a broker for good, and wait until no partition counts on it."""
+        self.cluster.crash(broker_id, power_loss=self.power())
+        self.cluster.dead.add(broker_id)
+
+        def is_missed() -> bool:
+            image = self.cluster.newest_image()
+            return image is not None and not any(
+                broker_id in state.isr for topic in image.topics.values() for state in topic.partitions
+            )
+
+        await self.cluster.until(is_missed, SERVED_S, f"broker {broker_id} is in no ISR")
+
+    async def amid_faults(self, first: int, second: int, seconds: float) -> None:
+        """Decommission a broker, and begin and end that of another."""
         others = [each for each in self.cluster.nodes if each not in (first, second)]
         replace_with = self.chance.choice((NO_BROKER, self.chance.choice(others)))
         storm = asyncio.ensure_future(self.weather.storm(seconds))
@@ -82,7 +97,6 @@ class Leaving(Moves):
         )
         await storm
         await self.weather.calm()
-        return first
 
     async def left(self, broker_id: int) -> None:
         """Wait until the broker was unregistered. A restart in the storm may have registered it again since."""
@@ -106,11 +120,15 @@ async def decommissions(loop: SimLoop, seconds: float = 3.0) -> Report:
     await scene.begin()
     await scene.cluster.until(scene.cluster.all_in_sync, SERVED_S, "all in sync")
     before = scene.factors()
-    broker_id = await scene.amid_faults(seconds)
+    broker_id, other = scene.chance.sample(tuple(scene.cluster.nodes), 2)
+    if scene.chance.random() < DIES:
+        await scene.dies(broker_id)
+    await scene.amid_faults(broker_id, other, seconds)
     await scene.left(broker_id)
     after = scene.factors()
     assert {each: after[each] for each in before} == before, "partitions have other numbers of replicas"
     await scene.served(3)
+    scene.cluster.dead.clear()
     gone = [each for each in scene.cluster.nodes if each not in scene.cluster.last_image().brokers]
     scene.cluster.restart(*gone)
     await scene.cluster.until_ready(seconds=SERVED_S)

@@ -100,6 +100,8 @@ class SimCluster:
         loop.observer = self.invariants.stepped
         self.watchers: list[Callable[[int, Node], object]] = []
         """They hear of each life of a node before it begins."""
+        self.dead: set[int] = set()
+        """Nodes that never start again."""
         self.may_rot = False
         """Whether disks may rot here, so that a damaged log is no failure."""
         voters = ",".join(f"{each}@node{each}:{CONTROLLER_PORT}" for each in range(1, nodes + 1))
@@ -116,8 +118,8 @@ class SimCluster:
     # -- life and death -----------------------------------------------------------------------------------------
 
     def start(self, *node_ids: int) -> None:
-        """Start stopped nodes (default: all); a node that is shutting down starts after that."""
-        for node_id in node_ids or tuple(self.nodes):
+        """Start stopped nodes (default: all); a node that is shutting down starts after that, a dead node never."""
+        for node_id in [each for each in node_ids or self.nodes if each not in self.dead]:
             sim_node = self.nodes[node_id]
             sim_node.back = sim_node.leaving
             if not sim_node.running:
@@ -335,8 +337,8 @@ class SimCluster:
             await asyncio.sleep(LOOK_S)
 
     async def until_ready(self, node_ids: Iterable[int] = (), seconds: float = 30.0) -> None:
-        """Wait until nodes (default: all) are unfenced."""
-        chosen = tuple(node_ids) or tuple(self.nodes)
+        """Wait until nodes (default: all that are not dead) are unfenced."""
+        chosen = tuple(node_ids) or tuple(each for each in self.nodes if each not in self.dead)
         await self.until(
             lambda: all(self.nodes[each].ready for each in chosen), seconds, f"nodes {chosen} unfenced"
         )

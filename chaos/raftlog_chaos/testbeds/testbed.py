@@ -4,7 +4,7 @@ namespaces, containers.
 A place runs on an asyncio loop, real or simulated, and only *does* things; what to do and when is the faults' and the
 nemesis's. Every method returns once the deed is done, not once its consequences have shown.
 
-The abilities of testbeds of real processes, and their means (the simulator has them all):
+The abilities of testbeds of real processes, and their means (the simulator has all but the last):
 
 | ability | processes on loopback | in network namespaces |
 |---|---|---|
