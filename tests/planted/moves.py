@@ -144,6 +144,22 @@ def give_the_leaving_broker_new_replicas(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decommissions.MovePlan, "_receiver", any_broker)
 
 
+def wait_for_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """A move to a broker that died, or that leaves as well by now, is waited for."""
+    patch.setattr(decommissions.MovePlan, "_is_gone", lambda *_: False)
+
+
+def move_beside_the_dead(patch: pytest.MonkeyPatch) -> None:
+    """A second broker that leaves holds up the moves of the first while it is dead."""
+
+    def target(self: Any, state: PartitionState) -> tuple[int, ...] | None:
+        away = [each for each in state.replicas if not self._availability.is_unfenced(each)]
+        return None if away else target_of(self, state)
+
+    target_of = decommissions.MovePlan._target
+    patch.setattr(decommissions.MovePlan, "_target", target)
+
+
 PLANTS = [
     Plant("move-ends-early", "KIP-455 completion", moves, end_with_the_first_in_sync),
     Plant("move-trusts-newcomers", "KIP-455 completion", moves, take_the_target_for_in_sync),
@@ -153,6 +169,8 @@ PLANTS = [
     Plant("unregistered-too-soon", "decommission", leaving, unregister_before_it_is_empty),
     Plant("leaving-replica-dropped", "decommission", leaving, drop_the_replica_that_leaves),
     Plant("decommission-forgotten", "decommission", leaving, forget_the_decommission_in_snapshots),
+    Plant("dead-receiver-awaited", "decommission", leaving, wait_for_the_dead),
+    Plant("dead-broker-holds-up", "decommission", leaving, move_beside_the_dead),
     Plant(
         "leaving-broker-receives",
         "decommission",

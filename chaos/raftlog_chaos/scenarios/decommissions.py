@@ -2,7 +2,8 @@
 
 In the storm a broker leaves, and another broker's decommission is ended again. In the calm the first must become empty
 and be unregistered, with every partition on as many brokers as before. Restarted, it is a new broker without replicas.
-In some runs it is dead before it is decommissioned, and does not come back until it is unregistered.
+In some runs it is dead before it is decommissioned, and does not come back until it is unregistered. In others the
+second broker dies amid the moves of the first, and leaves for good.
 """
 
 from __future__ import annotations
@@ -22,8 +23,6 @@ from raftlog_chaos.simulator.loop import SimLoop
 RETRY_S = 0.2
 CALM_AFTER_S = 3.0
 """A request that is not answered within this waits for the storm's end, virtual seconds."""
-DIES = 0.4
-"""How likely the broker that leaves is dead."""
 ANSWER_S = 5.0
 """A node that answers later than this stands still or is cut off, virtual seconds."""
 
@@ -70,10 +69,13 @@ class Leaving(Moves):
             for number, state in enumerate(topic.partitions)
         }
 
-    async def dies(self, broker_id: int) -> None:
-        """Kill a broker for good, and wait until no partition counts on it."""
+    def dies(self, broker_id: int) -> None:
+        """Kill a broker for good."""
         self.cluster.crash(broker_id, power_loss=self.power())
         self.cluster.dead.add(broker_id)
+
+    async def missed(self, broker_id: int) -> None:
+        """Wait until no partition counts on a broker."""
 
         def is_missed() -> bool:
             image = self.cluster.newest_image()
@@ -83,18 +85,21 @@ class Leaving(Moves):
 
         await self.cluster.until(is_missed, SERVED_S, f"broker {broker_id} is in no ISR")
 
-    async def amid_faults(self, first: int, second: int, seconds: float) -> None:
-        """Decommission a broker, and begin and end that of another."""
+    async def amid_faults(self, first: int, second: int, seconds: float, *, second_dies: bool) -> None:
+        """Decommission a broker, and begin and end that of another, or decommission the other as well when it dies."""
         others = [each for each in self.cluster.nodes if each not in (first, second)]
         replace_with = self.chance.choice((NO_BROKER, self.chance.choice(others)))
         storm = asyncio.ensure_future(self.weather.storm(seconds))
         await asyncio.sleep(self.a_while(0.0, 0.5))
         await self.surely(DecommissionBroker(first, replace_with), BrokerIdNotRegistered)
+        if second_dies:
+            self.dies(second)
         await self.surely(DecommissionBroker(second), BrokerIdNotRegistered)
         await asyncio.sleep(self.a_while(0.0, 0.2, 1.0))
-        await self.surely(
-            DecommissionBroker(second, ended=True), BrokerIdNotRegistered, NoReassignmentInProgress
-        )
+        if not second_dies:
+            await self.surely(
+                DecommissionBroker(second, ended=True), BrokerIdNotRegistered, NoReassignmentInProgress
+            )
         await storm
         await self.weather.calm()
 
@@ -120,11 +125,15 @@ async def decommissions(loop: SimLoop, seconds: float = 3.0) -> Report:
     await scene.begin()
     await scene.cluster.until(scene.cluster.all_in_sync, SERVED_S, "all in sync")
     before = scene.factors()
-    broker_id, other = scene.chance.sample(tuple(scene.cluster.nodes), 2)
-    if scene.chance.random() < DIES:
-        await scene.dies(broker_id)
-    await scene.amid_faults(broker_id, other, seconds)
-    await scene.left(broker_id)
+    first, second = scene.chance.sample(tuple(scene.cluster.nodes), 2)
+    fate = scene.chance.choice(("all live", "first is dead", "second dies"))
+    if fate == "first is dead":
+        scene.dies(first)
+        await scene.missed(first)
+    await scene.amid_faults(first, second, seconds, second_dies=fate == "second dies")
+    await scene.left(first)
+    if fate == "second dies":
+        await scene.left(second)
     after = scene.factors()
     assert {each: after[each] for each in before} == before, "partitions have other numbers of replicas"
     await scene.served(3)
