@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -40,13 +41,14 @@ MODULES = {
 }
 
 
-def log_of(folder: Path, *options: str) -> str:
+def log_of(folder: Path, *options: str, reverse: bool = False) -> str:
     (folder / "conftest.py").write_text(CONFTEST)
     for name, text in MODULES.items():
         (folder / name).write_text(text)
     plain = [f"-p no:{each}" for each in ("cacheprovider", "schemathesis", "anyio", "hypothesispytest")]
     command = [sys.executable, "-m", "pytest", *plain, "-c", "/dev/null", f"--rootdir={folder}", *options]
-    ran = waits.run([*command, str(folder)], cwd=ROOT, text=True)
+    environment = {**os.environ, "RAFTLOG_REVERSED": str(int(reverse))}
+    ran = waits.run([*command, str(folder)], cwd=ROOT, text=True, env=environment)
     assert ran.returncode == 0, ran.stdout
     return (folder / "log").read_text().strip()
 
@@ -55,3 +57,9 @@ def test_modules_that_share_a_cluster_come_first_and_it_ends_with_the_last_of_th
     """A test between that does not use it leaves it alone."""
     told = log_of(tmp_path, "-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
     assert told == "start test_b1 test_b2 test_b3 test_c1 end test_a1"
+
+
+def test_the_tests_of_each_module_can_be_reversed_and_the_modules_keep_their_order(tmp_path: Path) -> None:
+    """No test may need what an earlier test of its module left."""
+    told = log_of(tmp_path, "-n", "0", reverse=True)
+    assert told == "test_a1 start test_b3 test_b2 test_b1 test_c1 end"
