@@ -35,7 +35,7 @@ test: $(STAMP)
 
 # The same tests, reversed within each module: a test that needs what an earlier test left fails.
 reversed: $(STAMP)
-	RAFTLOG_REVERSED=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reversed $(TEST)
 
 # The console of real nodes in a headless browser: Debian's chromium, driven by playwright. axe-core (where there is npm)
 # judges how accessible its screens are.

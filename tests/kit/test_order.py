@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,9 +11,12 @@ ROOT = Path(__file__).parents[2]
 CONFTEST = """
 from pathlib import Path
 import pytest
-from tests.kit.order import LongestFirst
+from tests.kit.order import LongestFirst, add_option
 
 LOG = Path(__file__).parent / "log"
+
+def pytest_addoption(parser):
+    add_option(parser)
 
 def pytest_configure(config):
     config.pluginmanager.register(LongestFirst())
@@ -41,14 +43,13 @@ MODULES = {
 }
 
 
-def log_of(folder: Path, *options: str, reverse: bool = False) -> str:
+def log_of(folder: Path, *options: str) -> str:
     (folder / "conftest.py").write_text(CONFTEST)
     for name, text in MODULES.items():
         (folder / name).write_text(text)
     plain = [f"-p no:{each}" for each in ("cacheprovider", "schemathesis", "anyio", "hypothesispytest")]
     command = [sys.executable, "-m", "pytest", *plain, "-c", "/dev/null", f"--rootdir={folder}", *options]
-    environment = {**os.environ, "RAFTLOG_REVERSED": str(int(reverse))}
-    ran = waits.run([*command, str(folder)], cwd=ROOT, text=True, env=environment)
+    ran = waits.run([*command, str(folder)], cwd=ROOT, text=True)
     assert ran.returncode == 0, ran.stdout
     return (folder / "log").read_text().strip()
 
@@ -61,5 +62,5 @@ def test_modules_that_share_a_cluster_come_first_and_it_ends_with_the_last_of_th
 
 def test_the_tests_of_each_module_can_be_reversed_and_the_modules_keep_their_order(tmp_path: Path) -> None:
     """No test may need what an earlier test of its module left."""
-    told = log_of(tmp_path, "-n", "0", reverse=True)
+    told = log_of(tmp_path, "-n", "0", "--reversed")
     assert told == "test_a1 start test_b3 test_b2 test_b1 test_c1 end"
