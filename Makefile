@@ -21,7 +21,7 @@ WORKERS ?= 3
 # Without byte code each process compiles what it imports: a test run would take half as long again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
+.PHONY: demo test reversed console-test console-pictures lint sim sim-scenarios planted chaos power-cut turns attack fuzz fuzz-live \
 	interop interop-groups interop-go interop-java interop-spark api compose-test helm-test test-spark pipeline-demo bench compare kafka-diff kafka-generated kafka-record growth slow newest constraints nightly docs wheel clean
 
 # Three nodes, a real file, nodes killed meanwhile, everything read back. DEMO="--records 1000000 --keep" passes options.
@@ -32,6 +32,10 @@ demo: $(DEMO_STAMP)
 # share a process and its cluster. A test of real nodes that fails is run once more, and told as FLAKY if it passes then.
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
+
+# The same tests, reversed within each module: a test that needs what an earlier test left fails.
+reversed: $(STAMP)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reversed $(TEST)
 
 # The console of real nodes in a headless browser: Debian's chromium, driven by playwright. axe-core (where there is npm)
 # judges how accessible its screens are.

@@ -16,7 +16,7 @@ from tests.kit.examples import leave_constants_out
 from tests.kit.garbage import Spared
 from tests.kit.light_reports import LightReports
 from tests.kit.marks import note_selection
-from tests.kit.order import LongestFirst
+from tests.kit.order import LongestFirst, add_option
 
 import_without("rich", "structlog")
 """As a node does it: rich would take 16 ms for each traceback in the log of a test."""
@@ -30,6 +30,11 @@ settings.register_profile("explore", max_examples=100, **_TOO_SLOW)
 settings.load_profile("raftlog")
 
 pytest_plugins = ["tests.kit.clusters"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of the order of tests."""
+    add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -33,6 +33,7 @@ PARTS = (
     Part("lint"),
     Part("newest"),
     Part("test", variables=(EVERY_TEST, "LARGE_REQUEST_PARTS=50000")),
+    Part("reversed"),
     Part("demo"),
     Part("docs"),
     Part("wheel"),

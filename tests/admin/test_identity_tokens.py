@@ -193,7 +193,7 @@ def test_tokens_that_a_broker_refuses_are_refused_alike_slowly_and_counted(door:
     assert not door.lets_in_at_broker(bad["wrong_audience"])
     log = door.cluster.nodes[1].log_path.read_text()
     failed = [each for each in events(door.cluster, 1) if each["event"] == "admin_login_failed"]
-    assert any(ISSUER in each["advice"] for each in failed)
+    assert any(ISSUER in each.get("advice", "") for each in failed)
     assert not [part for token in bad.values() for part in token.split(".") if part in log if part]
 
 

@@ -77,8 +77,10 @@ def scrape(cluster: AdminCluster, node_id: int, query: str = "") -> dict[str, di
     }
 
 
-def total(cluster: AdminCluster, name: str) -> float:
-    return sum(sum(scrape(cluster, each).get(name, {}).values()) for each in (1, 2, 3))
+def total(cluster: AdminCluster, name: str, label: str = "") -> float:
+    """Return the sum over all nodes of the samples with that label; empty: of all samples."""
+    found = [scrape(cluster, each).get(name, {}) for each in (1, 2, 3)]
+    return sum(value for each in found for labels, value in each.items() if not label or label in labels)
 
 
 def test_dashboards_for_kafka_find_their_names(cluster: AdminCluster) -> None:
@@ -90,12 +92,13 @@ def test_dashboards_for_kafka_find_their_names(cluster: AdminCluster) -> None:
 def test_sums_over_all_nodes_count_everything_once(cluster: AdminCluster) -> None:
     """A partition's leader exports the partition, and the controller exports the cluster: as a single exporter does."""
     assert total(cluster, "kafka_brokers") == 3
-    assert total(cluster, "kafka_topic_partitions") == PARTITIONS
-    assert total(cluster, "kafka_topic_partition_current_offset") == RECORDS
-    assert total(cluster, "kafka_topic_partition_in_sync_replica") == 3 * PARTITIONS
+    assert total(cluster, "kafka_topic_partitions", TOPIC) == PARTITIONS
+    assert total(cluster, "kafka_topic_partition_current_offset", TOPIC) == RECORDS
+    assert total(cluster, "kafka_topic_partition_in_sync_replica", TOPIC) == 3 * PARTITIONS
     assert total(cluster, "kafka_controller_kafkacontroller_activecontrollercount") == 1
-    assert total(cluster, "kafka_server_brokertopicmetrics_messagesin") == RECORDS
-    assert total(cluster, "kafka_server_replicamanager_leadercount") == PARTITIONS
+    assert total(cluster, "kafka_server_brokertopicmetrics_messagesin", TOPIC) == RECORDS
+    leaders = total(cluster, "kafka_server_replicamanager_leadercount")
+    assert leaders == total(cluster, "kafka_topic_partitions")
 
 
 def test_a_node_exports_its_requests_disks_quorum_and_process(cluster: AdminCluster) -> None:
@@ -187,7 +190,7 @@ def test_promtool_objects_to_nothing_but_names_that_dashboards_query(cluster: Ad
 
 
 def test_the_memory_of_groups_is_exported(cluster: AdminCluster) -> None:
-    """By the node that coordinates them. The last test here: it brings about a topic more."""
+    """The node that coordinates them exports it."""
     assert total(cluster, "raftlog_group_memory_bytes") == 0
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "told"})
     try:

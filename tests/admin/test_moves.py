@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raftlog.testing.cluster import AdminCluster
 from tests.admin.conftest import Api
 from tests.admin.test_health import api_of, create, reasons
 
 TOPIC = "moving"
+
+
+@pytest.fixture(scope="module")
+def cluster(shared_cluster: AdminCluster) -> AdminCluster:
+    create(shared_cluster, TOPIC)
+    return shared_cluster
 
 
 def leaders(node: Api) -> list[int]:
@@ -16,7 +24,6 @@ def leaders(node: Api) -> list[int]:
 
 def test_leadership_moves_to_the_replica_that_is_named(cluster: AdminCluster) -> None:
     """Any node accepts the request; the event says that a user asked for it."""
-    create(cluster, TOPIC)
     node = api_of(cluster, 2)
     path = f"/v1/topics/{TOPIC}/partitions/0"
     wanted = next(each for each in (1, 2, 3) if each != leaders(node)[0])

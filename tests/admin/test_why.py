@@ -26,8 +26,8 @@ def cluster(own_cluster: AdminCluster) -> AdminCluster:
     return own_cluster
 
 
-def why(node: Api, partition: int = 0) -> dict[str, Any]:
-    body: dict[str, Any] = node.get(f"/v1/topics/{TOPIC}/partitions/{partition}/why").body
+def why(node: Api) -> dict[str, Any]:
+    body: dict[str, Any] = node.get(f"/v1/topics/{TOPIC}/partitions/0/why").body
     return body
 
 
@@ -36,8 +36,13 @@ def broker_why(node: Api, broker_id: int) -> dict[str, Any]:
     return body
 
 
-def led_by(cluster: AdminCluster, broker_id: int) -> int:
-    return next(each for each, view in cluster.partitions(TOPIC).items() if view.leader == broker_id)
+def make_leader(cluster: AdminCluster, broker_id: int) -> None:
+    """Have a broker lead the first partition, and wait until every node knows."""
+    nodes = [api_of(cluster, each) for each in cluster.nodes]
+    if why(nodes[0])["leader"] != broker_id:
+        moved = nodes[0].ask("POST", f"/v1/topics/{TOPIC}/partitions/0/leader", {"leader": broker_id})
+        assert moved.status == 200, moved
+    cluster.wait_until(lambda: all(why(each)["leader"] == broker_id for each in nodes), "it leads")
 
 
 def follower_of_quorum(cluster: AdminCluster) -> int:
@@ -47,16 +52,14 @@ def follower_of_quorum(cluster: AdminCluster) -> int:
 def test_a_killed_leader_is_the_reason_for_the_next_one(cluster: AdminCluster) -> None:
     """Created → the leader died, and why that is believed → another took over → the first is back and caught up."""
     victim = follower_of_quorum(cluster)
-    partition = led_by(cluster, victim)
+    make_leader(cluster, victim)
     cluster.kill(victim)
     asked = [api_of(cluster, each) for each in sorted(cluster.running_ids())]
-    cluster.wait_until(
-        lambda: all(why(each, partition)["leader"] != victim for each in asked), "another leads"
-    )
+    cluster.wait_until(lambda: all(why(each)["leader"] != victim for each in asked), "another leads")
     told: list[dict[str, Any]] = []
 
     def tell_the_same() -> bool:
-        told[:] = [why(each, partition) for each in asked]
+        told[:] = [why(each) for each in asked]
         return told[0] == told[1]
 
     cluster.wait_until(tell_the_same, "whichever is asked has heard of it")

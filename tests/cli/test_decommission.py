@@ -15,6 +15,9 @@ from tests.kit.waits import PATIENCE_S, poll_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
+SHARE = 6
+"""The replicas of each of four brokers."""
+
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[AdminCluster]:
@@ -23,6 +26,36 @@ def cluster() -> Iterator[AdminCluster]:
         found.create_topic("rides", partitions=8, replication_factor=3)
         found.wait_until_healthy()
         yield found
+
+
+def replicas_of_4(cluster: AdminCluster) -> int:
+    return sum(4 in each.replicas for each in cluster.partitions("rides").values())
+
+
+def send_away(cluster: AdminCluster) -> None:
+    """Have broker 4 leave, unless it has left."""
+    if 4 in cluster.running_ids():
+        code, _, err = invoke("broker", "decommission", "4", "--wait", "--http", cluster.admin_url(1))
+        assert code == exits.OK, err
+        cluster.stop(4)
+
+
+def bring_back(cluster: AdminCluster) -> None:
+    """Have broker 4 run, with less than its share of replicas."""
+    if replicas_of_4(cluster) >= SHARE:
+        send_away(cluster)
+    if 4 not in cluster.running_ids():
+        cluster.restart(4)
+    cluster.wait_until_healthy()
+
+
+def fill(cluster: AdminCluster) -> None:
+    """Have broker 4 run, with its share of replicas."""
+    if replicas_of_4(cluster) < SHARE:
+        bring_back(cluster)
+        where = ("-b", cluster.bootstrap_servers)
+        code, _, err = invoke("cluster", "rebalance", "--execute", "--throttle", "100MB", *where)
+        assert code == exits.OK, err
 
 
 class Writer:
@@ -79,6 +112,7 @@ def read_all(cluster: AdminCluster, count: int) -> list[bytes]:
 
 def test_broker_leaves_with_all_its_replicas_and_no_record_is_lost(cluster: AdminCluster) -> None:
     """All that was acknowledged meanwhile is read from the others once it is stopped."""
+    fill(cluster)
     url = cluster.admin_url(1)
     writer = Writer(cluster)
     code, out, err = invoke("broker", "decommission", "4", "--wait", "--http", url)
@@ -96,6 +130,7 @@ def test_broker_leaves_with_all_its_replicas_and_no_record_is_lost(cluster: Admi
 
 def test_no_broker_leaves_whose_replicas_have_no_other_place(cluster: AdminCluster) -> None:
     """Broker 4 is gone, so the others are needed."""
+    send_away(cluster)
     url = cluster.admin_url(1)
     code, _, err = invoke("broker", "decommission", "3", "--http", url)
     assert code != exits.OK
@@ -108,9 +143,8 @@ def test_no_broker_leaves_whose_replicas_have_no_other_place(cluster: AdminClust
 
 def test_broker_that_comes_back_takes_the_place_of_another(cluster: AdminCluster) -> None:
     """Its progress is shown; recommissioned, a broker keeps what it has."""
+    bring_back(cluster)
     url = cluster.admin_url(2)
-    cluster.restart(4)
-    cluster.wait_until_healthy()
     code, _, err = invoke("broker", "decommission", "3", "--replace-with", "4", "--http", url)
     assert code == exits.OK, err
     code, out, err = invoke("broker", "decommission-status", "3", "--json", "--http", url)
@@ -123,8 +157,8 @@ def test_broker_that_comes_back_takes_the_place_of_another(cluster: AdminCluster
 
 def test_rebalance_gives_the_broker_that_came_back_its_share(cluster: AdminCluster) -> None:
     """The plan changes nothing; carried out, a second plan finds nothing to move."""
+    bring_back(cluster)
     where = ("-b", cluster.bootstrap_servers)
-    cluster.wait_until_healthy()
     before = {key: each.replicas for key, each in cluster.partitions("rides").items()}
     code, out, err = invoke("cluster", "rebalance", "--json", *where)
     assert code == exits.OK, err

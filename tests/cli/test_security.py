@@ -18,7 +18,7 @@ from raftlog.client.errors import UNPROVEN
 from raftlog.testing.secure_cluster import SecureCluster
 from tests.cli.live import CommandLine, Ran, invoke
 from tests.kit.settings import SMALL
-from tests.kit.waits import PATIENCE_S, poll_until
+from tests.kit.waits import PATIENCE_S, poll_until, until
 
 
 class As:
@@ -68,13 +68,18 @@ def test_controllers_speak_tls_and_the_clusters_own_topics_are_made(cluster: Sec
     assert len(cluster.partitions("made")) == 2
     context = ssl.create_default_context(cafile=str(cluster.certificates.ca))
     address = cluster.addresses[1].host, cluster.addresses[1].controller_port
-    with (
-        socket.create_connection(address, timeout=PATIENCE_S) as plain,
-        context.wrap_socket(plain, server_hostname=address[0]) as talking,
-    ):
-        assert talking.recv(1) == b""
     log = cluster.nodes[1].log_path
-    poll_until(lambda: "the client has no certificate" in log.read_text(), "the node says why")
+
+    def is_logged() -> bool:
+        """Handshakes that fail are logged every few seconds at most, so each look is an attempt."""
+        with (
+            socket.create_connection(address, timeout=PATIENCE_S) as plain,
+            context.wrap_socket(plain, server_hostname=address[0]) as talking,
+        ):
+            assert talking.recv(1) == b""
+        return "the client has no certificate" in log.read_text()
+
+    until(is_logged, "the node says why")
 
 
 def test_the_http_api_takes_the_users_passwords(cluster: SecureCluster) -> None:

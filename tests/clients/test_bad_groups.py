@@ -20,6 +20,7 @@ from tests.clients.coordinator_client import GROUP, TRANSACTION, CoordinatorClie
 from tests.clients.with_confluent import Confluent
 
 TOPIC, CLASSIC, MODERN, OWNER = "bad-groups", "classic-group", "modern-group", "owner-of-transactions"
+IDLE = "owner-of-no-transaction"
 JOIN, SYNC, BEAT, LEAVE = ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP
 COMMIT, MODERN_BEAT = ApiKey.OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT
 INIT, ADD, ADD_GROUP = ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN
@@ -99,6 +100,12 @@ class UndisturbedClients(NamedTuple):
             "producer_epoch": self.producer_epoch,
         }
         return {**who, **fields}
+
+    def of_idle_producer(self, **fields: Any) -> dict[str, Any]:
+        """Return the fields of a producer that has begun no transaction."""
+        made = self.coordinators.ask(IDLE, INIT, 4, kind=TRANSACTION, **initialising(transactional_id=IDLE))
+        who = {"producer_id": made.producer_id, "producer_epoch": made.producer_epoch}
+        return {"transactional_id": IDLE, **who, **fields}
 
     def commit_in(self, metadata: str = "", **fields: Any) -> dict[str, Any]:
         """Return a TxnOffsetCommit in the classic group; it adds its partition by itself."""
@@ -257,7 +264,7 @@ IN_TRANSACTIONS = {
     "ends as nobody": BadRequest(
         49, END, 3, lambda me: me.in_transaction(producer_id=77, committed=True), OWNER
     ),
-    "ends what was not begun": BadRequest(48, END, 3, lambda me: me.in_transaction(committed=True), OWNER),
+    "ends what was not begun": BadRequest(48, END, 3, lambda me: me.of_idle_producer(committed=True), IDLE),
     "ends in an epoch to come": BadRequest(
         90, END, 3, lambda me: me.in_transaction(producer_epoch=me.producer_epoch + 9, committed=True), OWNER
     ),

@@ -33,6 +33,7 @@ from tests.clients.raw_client import (
 )
 from tests.clients.stock import ClientRefused
 from tests.clients.with_confluent import Confluent
+from tests.kit.waits import until
 from tests.records.forged_batches import claiming, with_payload
 
 CORRUPT_MESSAGE = 2
@@ -122,14 +123,17 @@ def test_what_is_no_request_closes_its_connection(home: tuple[str, str], what: s
 
 def test_the_log_says_what_knocked_at_the_wrong_door(three: Cluster, home: tuple[str, str]) -> None:
     """A browser or a TLS client on a PLAINTEXT port is a common mistake, and its reason is in the node's log."""
-    reasons = {
-        str(event["reason"])
-        for node_id in three.nodes
-        for event in events(three, node_id)
-        if event["event"] == "framing_lost"
-    }
-    for what in ("HTTP", "TLS"):
-        assert any(what in reason for reason in reasons)
+    for what in ("an HTTP request", "a TLS hello"):
+        with RawClient(home[1]) as wire:
+            wire.send(FOREIGN[what])
+            assert wire.is_closed()
+
+    def reasons() -> set[str]:
+        logged = [event for node_id in three.nodes for event in events(three, node_id)]
+        return {str(event["reason"]) for event in logged if event["event"] == "framing_lost"}
+
+    for name in ("HTTP", "TLS"):
+        until(lambda name=name: any(name in each for each in reasons()), f"{name} is named", seen=reasons)
 
 
 def test_a_frame_that_never_ends_is_let_go_with_its_connection(home: tuple[str, str]) -> None:

@@ -11,9 +11,12 @@ ROOT = Path(__file__).parents[2]
 CONFTEST = """
 from pathlib import Path
 import pytest
-from tests.kit.order import LongestFirst
+from tests.kit.order import LongestFirst, add_option
 
 LOG = Path(__file__).parent / "log"
+
+def pytest_addoption(parser):
+    add_option(parser)
 
 def pytest_configure(config):
     config.pluginmanager.register(LongestFirst())
@@ -55,3 +58,9 @@ def test_modules_that_share_a_cluster_come_first_and_it_ends_with_the_last_of_th
     """A test between that does not use it leaves it alone."""
     told = log_of(tmp_path, "-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
     assert told == "start test_b1 test_b2 test_b3 test_c1 end test_a1"
+
+
+def test_the_tests_of_each_module_can_be_reversed_and_the_modules_keep_their_order(tmp_path: Path) -> None:
+    """No test may need what an earlier test of its module left."""
+    told = log_of(tmp_path, "-n", "0", "--reversed")
+    assert told == "test_a1 start test_b3 test_b2 test_b1 test_c1 end"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -143,6 +143,11 @@ async def test_what_cannot_be_a_frame_is_said_once_and_closes(start: bytes, reas
     assert fake.server.counters.closed_by_broker == {"framing_lost": 1}
 
 
+def malformed(logs: Sequence[MutableMapping[str, Any]]) -> list[MutableMapping[str, Any]]:
+    """Return these lines of a log, to which a slow machine adds how long a turn of the loop took."""
+    return [line for line in logs if line["event"] == "request_malformed"]
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -158,7 +163,7 @@ async def test_a_malformed_request_closes_the_connection(body: bytes) -> None:
     with capture_logs() as logs:
         pipe.feed(len(body).to_bytes(4, "big") + body)
     assert pipe.transport.closed
-    assert [line["event"] for line in logs] == ["request_malformed"]
+    assert len(malformed(logs)) == 1
     assert pipe.transport.written == b""
 
 
@@ -544,7 +549,7 @@ async def test_malformed_requests_at_will_are_a_few_lines() -> None:
     with capture_logs() as logs:
         for _ in range(50):
             fake.connect().send(b"\0\0\0\x01\0")
-    assert len(logs) == LIMITED_LINES
+    assert len(malformed(logs)) == LIMITED_LINES
     assert fake.server.counters.closed_by_broker == {"request_malformed": 50}
 
 

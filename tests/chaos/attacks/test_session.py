@@ -26,18 +26,43 @@ QUICK = Limits(settle_s=3.0, still_s=6.0)
 """Deliberately kept or lost records are not waited for; all else is as in a real run."""
 
 
-@pytest.fixture(scope="module")
-def session() -> Iterator[AttackSession]:
-    """One session for the harms of this module, in their order; the last harm ends it.
+class Sessions:
+    """The session of this module, and the next one after a harm that ended it."""
 
-    Memory is not among them, so the nodes need not serve every API before.
-    """
-    session = AttackSession(ProcessGround("usual"), QUICK)
-    session.open(warm=False)
-    try:
-        yield session
-    finally:
-        session.abandon()
+    def __init__(self) -> None:
+        self._open: AttackSession | None = None
+
+    def open(self) -> AttackSession:
+        """Memory is not among the harms here, so the nodes need not serve every API before."""
+        if self._open is None:
+            self._open = AttackSession(ProcessGround("usual"), QUICK)
+            self._open.open(warm=False)
+        return self._open
+
+    def end(self) -> None:
+        if self._open is not None:
+            self._open.abandon()
+        self._open = None
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[Sessions]:
+    found = Sessions()
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def session(sessions: Sessions) -> AttackSession:
+    """The session for all harms that leave its nodes running."""
+    return sessions.open()
+
+
+@pytest.fixture
+def last_session(sessions: Sessions) -> Iterator[AttackSession]:
+    """The same, for a harm that ends it."""
+    yield sessions.open()
+    sessions.end()
 
 
 def struck(session: AttackSession, harm: Callable[[], object]) -> Outcome:
@@ -110,8 +135,9 @@ def test_a_node_that_stands_still_is_seen(session: AttackSession):
     assert f"broker {node} was fenced" in said(struck(session, pause))
 
 
-def test_lost_records_and_a_node_that_ended_are_seen(session: AttackSession):
+def test_lost_records_and_a_node_that_ended_are_seen(last_session: AttackSession):
     """Acknowledged records are deleted by hand, then a node is killed; the records are missed at the end."""
+    session = last_session
 
     def harm() -> None:
         make = request_builders(21, 2)
