@@ -18,6 +18,7 @@ from raftlog.admin.kafka_rest import (
 )
 from raftlog.admin.native import (
     clock,
+    decommissions,
     elections,
     events,
     explain,
@@ -67,6 +68,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *group_why.ROUTES,
     *explain.ROUTES,
     *moves.ROUTES,
+    *decommissions.ROUTES,
     *restarts.ROUTES,
     *transactions.ROUTES,
     *users.ROUTES,

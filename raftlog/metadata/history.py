@@ -19,6 +19,7 @@ from raftlog.metadata.metadata_records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    DecommissionChanged,
     PartitionChanged,
     PartitionCreated,
     TopicDeleted,
@@ -28,6 +29,8 @@ KEPT_OF_PARTITION: Final = 16
 KEPT_OF_BROKER: Final = 64
 MAX_PARTITION_CHANGES: Final = 100_000
 """Changes of partitions that are kept in all; the partitions without a change for longest are evicted."""
+
+_OF_BROKERS: Final = (BrokerChanged, BrokerRegistered, BrokerUnregistered, DecommissionChanged)
 
 State = TypeVar("State")
 
@@ -122,7 +125,7 @@ class History:
             kind = type(record)
             if kind is PartitionChanged or kind is PartitionCreated:
                 partitions[record.topic_id, record.partition] = None  # type: ignore[union-attr]
-            elif kind is BrokerChanged or kind is BrokerRegistered or kind is BrokerUnregistered:
+            elif kind in _OF_BROKERS:
                 brokers[record.broker_id] = None  # type: ignore[union-attr]
             elif kind is TopicDeleted:
                 self._forget(old, record.topic_id)  # type: ignore[union-attr]

@@ -84,6 +84,13 @@ def of_broker(broker_id: int, change: BrokerChange) -> tuple[list[str], str]:
         if not set(old.directory_ids) <= set(new.directory_ids):
             changes.append(("disk_lost", "without a log directory that it had"))
     changes += _of_service(broker_id, old, new)
+    kinds = {each.kind for each in change.batch.causes if each.broker_id == broker_id}
+    if "decommissioned" in kinds:
+        changes.append(
+            ("decommission_began", f"broker {broker_id} leaves: its replicas move to other brokers")
+        )
+    if "recommissioned" in kinds:
+        changes.append(("decommission_ended", f"broker {broker_id} stays"))
     return [what for what, _ in changes], "; ".join(text for _, text in changes) or "nothing changed"
 
 

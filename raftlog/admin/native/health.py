@@ -14,6 +14,7 @@ import msgspec
 
 from raftlog.admin.cluster_summary import Kind, Survey
 from raftlog.admin.kafka_client import Asks, BrokerUnreachable
+from raftlog.admin.native.decommissions import Decommission, progress_of
 from raftlog.admin.native.quorum import Quorum, quorum_of
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
@@ -87,14 +88,16 @@ class Health(msgspec.Struct):
 async def get_health(call: Call) -> Health:
     """Ask the quorum and all brokers at once; a dead one costs ANSWER_S at most."""
     node, image = call.node, call.node.image()
-    quorum, brokers, found = await asyncio.gather(
+    quorum, brokers, found, leaving = await asyncio.gather(
         quorum_of(node),
         asyncio.gather(*(broker_health(call.asker, each) for _, each in sorted(image.brokers.items()))),
         node.survey_of(image),
+        asyncio.gather(*(progress_of(call, each) for each in sorted(image.decommissions))),
     )
     reasons = [
         *_of_quorum(node, quorum),
         *_of_brokers(brokers),
+        *_of_decommissions(leaving),
         *_of_partitions(found),
         *_of_replicas(node),
         *_of_memory(node),
@@ -237,6 +240,21 @@ def _of_brokers(brokers: Iterable[BrokerHealth]) -> Iterator[Reason]:
                 "that are in sync elsewhere; free space, and it leads again after a while"
             )
             yield Reason("yellow", "log_dirs_full", text, len(each.full_log_dirs), [each.broker_id])
+
+
+def _of_decommissions(leaving: Iterable[Decommission]) -> Iterator[Reason]:
+    for each in leaving:
+        ids = [each.broker_id]
+        text = f"broker {each.broker_id} is being decommissioned: it has {each.replicas} replicas left"
+        yield Reason("green", "brokers_leaving", text, each.replicas, ids)
+        if each.blocked:
+            first = each.waiting[0]
+            names = [f"{it.topic}-{it.partition}" for it in each.waiting[:FAILURES_TOLD] if it.blocked]
+            text = (
+                f"broker {each.broker_id} cannot leave: {each.blocked} of its partitions cannot move, as "
+                f"{names[0]}: {first.reason}"
+            )
+            yield Reason("yellow", "decommission_blocked", text, each.blocked, ids, names)
 
 
 def _of_partitions(found: Survey) -> Iterator[Reason]:
