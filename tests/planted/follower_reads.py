@@ -99,7 +99,7 @@ def wake_no_reader(patch: pytest.MonkeyPatch) -> None:
 
 def keep_damage_that_a_reader_found(patch: pytest.MonkeyPatch) -> None:
     """A follower with a damaged log goes on from its end: in sync, though records in it are lost."""
-    patch.setattr(Partition, "cut_damage", lambda partition: False)
+    patch.setattr(FollowerRole, "cut_damage", lambda role: False)
 
 
 def append_behind_damage_that_is_cut(patch: pytest.MonkeyPatch) -> None:
