@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from raftlog.base import import_without
 from tests.kit import in_memory, order
 from tests.kit.again import Again, stretch_timeout
+from tests.kit.byte_code import CompiledOnce
 from tests.kit.coroutines import Coroutines
 from tests.kit.examples import leave_constants_out
 from tests.kit.garbage import Spared
@@ -45,6 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Also, a shell that runs the tests in the background ignores these signals, and the nodes would inherit that.
     """
     config.pluginmanager.register(Again())
+    config.pluginmanager.register(CompiledOnce())
     config.pluginmanager.register(Coroutines())
     config.pluginmanager.register(LongestFirst())
     config.pluginmanager.register(LightReports())
