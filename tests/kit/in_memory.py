@@ -19,7 +19,7 @@ MEMORY: Final = Path("/dev/shm")
 ROOM_BYTES: Final = 2 << 30
 """Containers often have 64 MB there, which the clusters of three processes would fill."""
 
-PREFIX: Final = "raftlog-"
+PREFIX: Final = "raftlog-tests-"
 
 
 def add_option(parser: pytest.Parser) -> None:
@@ -59,7 +59,7 @@ def has_room(memory: Path) -> bool:
 
 def remove_left_overs(memory: Path) -> None:
     """Remove the folders of runs that were killed: nobody holds their locks any more."""
-    for folder in memory.glob(f"{PREFIX}[0-9]*"):
+    for folder in memory.glob(f"{PREFIX}*"):
         held = os.open(folder, os.O_RDONLY)
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

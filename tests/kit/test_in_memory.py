@@ -67,8 +67,8 @@ def test_folders_are_on_the_disk_where_that_is_wanted_or_memory_is_small(
 
 def test_only_folders_of_runs_that_have_ended_are_removed(memory: Path) -> None:
     """A run that was killed cannot remove its own, and memory is scarce."""
-    left, used = memory / "raftlog-1", memory / "raftlog-2"
-    for each in (left, used):
+    left, used, other = (memory / f"raftlog-{each}" for each in ("tests-1", "tests-2", "1"))
+    for each in (left, used, other):
         (each / "cluster").mkdir(parents=True)
     held = os.open(used, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -77,3 +77,4 @@ def test_only_folders_of_runs_that_have_ended_are_removed(memory: Path) -> None:
     os.close(held)
     remove_left_overs(memory)
     assert not used.exists()
+    assert other.exists()
