@@ -1,8 +1,8 @@
 """Eligible leader replicas (KIP-966): what left an ISR that is below min.insync.replicas, and may lead all the same.
 
 The high watermark does not rise while a partition has eligible leaders, whatever its leader's configuration says. So a
-replica that was in the ISR, or eligible, when the ISR shrank has all committed records: as Kafka's rule has it, but for
-the flush. Here an offset counts once it is on the disk, so a crash does not end the eligibility, and a lost disk does.
+replica that was in the ISR, or eligible, when the ISR shrank has all committed records. An offset counts once it is on
+the disk, so a crash does not end the eligibility, as it does in Kafka. A lost disk does.
 
 While no ISR member is in service, the eligible leaders are members too: the first to come back leads. Kafka's ISR is
 empty then.
