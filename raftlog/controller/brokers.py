@@ -328,7 +328,7 @@ def decide_unregister(
     )
     if not updates.complete:
         return Decision(updates.records, DECIDE_AGAIN, updates.events)
-    is_last = bool(index.at(apply_records(image, updates.records)).in_sync_on(broker.broker_id))
+    is_last = bool(index.at(apply_records(image, updates.records)).trusted_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )

@@ -114,7 +114,7 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     ),
     AlterPartition: ControllerRequest(
         lambda image, request, given: alter_partition.decide_alter_partition(
-            image, request, given.availability
+            image, request, given.availability, given.min_insync
         ),
         _of_broker("proposed"),
     ),

@@ -118,6 +118,7 @@ class IsrChangeResult(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     isr: tuple[int, ...] = ()
     partition_epoch: int = -1
+    eligible: tuple[int, ...] = ()
 
 
 class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_reply"):

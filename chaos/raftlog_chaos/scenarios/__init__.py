@@ -22,6 +22,7 @@ from raftlog_chaos.scenarios.cut_off import cut_off
 from raftlog_chaos.scenarios.decommissions import decommissions
 from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.double_failover import double_failover
+from raftlog_chaos.scenarios.eligible_leaders import eligible_leaders
 from raftlog_chaos.scenarios.emptied_segments import emptied_segments
 from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone, exactly_once_groups
@@ -94,6 +95,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "decommissions": decommissions,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
+    "eligible-leaders": eligible_leaders,
     "emptied-segments": emptied_segments,
     "controller": controller,
     "exactly-once": exactly_once,
