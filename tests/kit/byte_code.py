@@ -27,19 +27,26 @@ class CompiledOnce:
             return (yield)
         held = os.open(TESTS / "conftest.py", os.O_RDONLY)
         try:
-            wait_for_the_first(held)
+            if not is_first(held):
+                wait_for_the_first(held)
             return (yield)
         finally:
             os.close(held)
 
 
-def wait_for_the_first(held: int) -> None:
-    """Hold a file's lock if no other process does. Otherwise wait for its release, and do not hold it."""
+def is_first(held: int) -> bool:
+    """Hold the lock of an open file, and return True, if no other process does."""
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        fcntl.flock(held, fcntl.LOCK_UN)
+        return False
+    return True
+
+
+def wait_for_the_first(held: int) -> None:
+    """Wait for the lock's release, and do not hold it."""
+    fcntl.flock(held, fcntl.LOCK_EX)
+    fcntl.flock(held, fcntl.LOCK_UN)
 
 
 def is_compiled(tests: Path) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
 from pathlib import Path
 from threading import Thread
 
-from tests.kit.byte_code import is_compiled, wait_for_the_first
+from tests.kit.byte_code import is_compiled, is_first, wait_for_the_first
 from tests.kit.waits import PATIENCE_S
 
 
@@ -17,17 +16,16 @@ def test_the_first_process_holds_the_lock_and_others_wait_for_it_only(tmp_path: 
     path = tmp_path / "file"
     path.touch()
     first, second, third = (os.open(path, os.O_RDONLY) for _ in range(3))
-    wait_for_the_first(first)
-    waiting = [Thread(target=wait_for_the_first, args=(each,)) for each in (second, third)]
-    for each in waiting:
-        each.start()
-    assert all(each.is_alive() for each in waiting)
+    assert is_first(first)
+    assert not is_first(second)
+    waiting = Thread(target=wait_for_the_first, args=(second,))
+    waiting.start()
+    assert waiting.is_alive()
     os.close(first)
-    for each in waiting:
-        each.join(PATIENCE_S)
-    assert not any(each.is_alive() for each in waiting)
+    waiting.join(PATIENCE_S)
+    assert not waiting.is_alive()
+    assert is_first(third), "the second holds it no longer"
     for each in (second, third):
-        fcntl.flock(each, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.close(each)
 
 
