@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from raftlog.base.errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.machine import Decision
-from raftlog.controller import alter_partition, brokers, configs, producer_ids, topics
+from raftlog.controller import alter_partition, brokers, configs, topics
 from raftlog.controller.request_row import Circumstances, ControllerRequest, NewId
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
@@ -119,7 +119,7 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
         _of_broker("proposed"),
     ),
     AllocateProducerIds: ControllerRequest(
-        lambda image, request, given: producer_ids.decide_allocate_producer_ids(image, request),
+        lambda image, request, given: brokers.decide_allocate_producer_ids(image, request),
         None,
     ),
     CreateTopics: ControllerRequest(
