@@ -41,6 +41,8 @@ from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
 from raftlog.quorum.snapshot_sender import SnapshotSender
 from raftlog.quorum.voter_set import VoterSet
+from raftlog.quorum.voters_change import VotersChange, check_no_other
+from raftlog.quorum.voters_record import VotersRecord
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 
 if TYPE_CHECKING:
@@ -88,7 +90,9 @@ class Driver:
         self._machine = machine
         self._restore_at_boot(directory)
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
-        self._alone = not voters.peers
+        self.on_voters: Callable[[], None] = lambda: None
+        """Called when another set of voters is in force."""
+        self._change: VotersChange | None = None
         self._recorded = voters.recorded()
         self.core = RaftCore(
             self.node_id,
@@ -104,8 +108,9 @@ class Driver:
             voters=voters,
         )
         self.journal.snapshot = None  # restored; it may be large
+        self.journal.on_voters = self._voters_changed
         self.election = Election(
-            alone=self._alone,
+            alone=not voters.peers,
             timing=timing,
             chance=env.random,
             now=self._loop.time(),
@@ -135,6 +140,7 @@ class Driver:
         self.incarnations = Incarnations(env.disk, directory, voters.directory_id, env.unguessable)
         voters.directory_id = self.incarnations.directory_id
         journal = self.journal
+        voters.adopt(journal.voters)
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
         if journal.torn_bytes:
@@ -181,7 +187,25 @@ class Driver:
 
     def stop_candidacy(self) -> None:
         """Stop standing for leader in this process: it still votes and follows, and stays leader if it leads now."""
-        self.candidacy_stopped = not self._alone
+        self.candidacy_stopped = bool(self.voters.peers)
+
+    def change_voters(self, record: VotersRecord) -> asyncio.Future[None]:
+        """Propose the next set of voters; return the future of its commit.
+
+        Raise NotController unless leading, RequestTimedOut if another change is under way.
+        """
+        if not self.leading:
+            raise NotController()
+        check_no_other(self.core, self._change)
+        self._change = VotersChange(self.core, record)
+        self._schedule()
+        return self._change.done
+
+    def _voters_changed(self) -> None:
+        self.voters.adopt(self.journal.voters)
+        self.core.follow_voters()
+        self.on_voters()
+        log.info("quorum_voters_changed", node_id=self.node_id, voters=list(self.voters.recorded() or ()))
 
     def resign(self) -> None:
         """Give up leadership at once; the other voters find out by themselves."""
@@ -310,9 +334,11 @@ class Driver:
             self._compact_to = 0
         inbox, self._inbox = self._inbox, deque()
         for peer, message in inbox:
-            self._note_heard(peer)
+            self.voters.note_heard(peer, self.journal.heard)  # before its message counts
             self._take(peer, message)
-        if self._proposals:
+        if self._change is not None:
+            self._change.append_if_due()
+        if self._proposals and self._may_append:
             self._take_proposals()
         self._announce()
         if self._needs_tick():
@@ -340,6 +366,7 @@ class Driver:
         self.core.tick()
         self._keep_commit_of_voters()
         self._count_committed()
+        self._leave_if_removed()
         if self.leading and not self.core.has_applied_own_term:
             self._announce()  # a loss is reported at once, a gain only once the term is durable
         self._snapshots.take_if_due(self.core.applied_index)
@@ -360,7 +387,7 @@ class Driver:
             self.resume_sending()
         elif (
             self._inbox
-            or self._proposals
+            or (self._may_append and (self._proposals or self._change is not None and self._change.is_due))
             or self._compact_to
             or self.core.commit_index > self.core.applied_index
         ):
@@ -368,6 +395,19 @@ class Driver:
         self._announce()
         self._arm()
         self.on_advance()
+
+    @property
+    def _may_append(self) -> bool:
+        """Whether no change of the voters waits for the commit of all before it."""
+        return self._change is None or not self._change.waits
+
+    def _leave_if_removed(self) -> None:
+        """Hand leadership on once the set without this leader is committed."""
+        core = self.core
+        if core.is_leader and not self.voters.is_voter and core.commit_index >= self.journal.voters_index:
+            core.transfer_leadership()
+            core.resign()
+            self._announce()
 
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""
@@ -382,7 +422,8 @@ class Driver:
             self._answer_pre_vote(peer, message)
             return
         if isinstance(message, PreVoteGranted):
-            if self._stands() and self.election.on_pre_vote_granted(message.term, peer):
+            counts = self._stands() and peer in self.voters.peers
+            if counts and self.election.on_pre_vote_granted(message.term, peer):
                 self._stand()
             return
         deadline = self.core.on_message(peer, message)
@@ -393,19 +434,6 @@ class Driver:
                 self.election.on_leader_message(self._loop.time(), deadline)
         if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
-
-    def _note_heard(self, peer: int) -> None:
-        """Stage the incarnation of the sender, before its message counts."""
-        voters = self.voters
-        directory_id, incarnation = voters.linked.get(peer), voters.incarnations.get(peer)
-        if (
-            directory_id is None
-            or not incarnation
-            or self.journal.heard.knows(peer, directory_id, incarnation)
-        ):
-            return
-        recorded = voters.recorded_directory(peer)
-        self.journal.heard.note(peer, directory_id, incarnation, recorded=recorded)
 
     def _take_proposals(self) -> None:
         """Put the proposals into the log, unless their term is over."""
@@ -423,6 +451,9 @@ class Driver:
         committed = self.core.commit_index if self.core.is_leader else self.core.journal.last_index
         while self._uncommitted and self._uncommitted[0][0] <= committed:
             self._waiting_bytes -= self._uncommitted.popleft()[1]
+        if self._change is not None:
+            self._change.end_if_committed()
+            self._change = None if self._change.done.done() else self._change
 
     def _answer_pre_vote(self, peer: int, asked: PreVote) -> None:
         core, now = self.core, self._loop.time()
@@ -448,7 +479,8 @@ class Driver:
             self._stand()
             return
         question = core.term + 1, core.journal.last_index, core.last_term
-        core.outbox.extend((peer, PreVote(*question, *self.voters.claim(peer))) for peer in self.linked())
+        asked = [peer for peer in self.linked() if peer in self.voters.peers]
+        core.outbox.extend((peer, PreVote(*question, *self.voters.claim(peer))) for peer in asked)
 
     def _stand(self) -> None:
         self.core.start_election()
@@ -519,7 +551,9 @@ class Driver:
         if self.core.is_leader:
             # past, since the core does not count a deadline as reached at equality; and a float that the timer does not
             # exceed
-            return self._snapshots.due_at if self._alone else timer_time(self.core.next_heartbeat_at + 0.001)
+            if not (self.voters.peers or self.linked()):
+                return self._snapshots.due_at
+            return timer_time(self.core.next_heartbeat_at + 0.001)
         return self.election.deadline if self._stands() else self._snapshots.due_at
 
     def _wake(self) -> None:

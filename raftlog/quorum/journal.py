@@ -15,6 +15,7 @@ from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.incarnations import HeardVoters
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
+from raftlog.quorum.voters_record import VOTERS_PREFIX, VotersRecord, decode_voters, encode_voters
 from raftlog.quorum.wal import (
     DamagedJournal,
     Entry,
@@ -59,6 +60,10 @@ class Journal:
         self.snapshot_index = 0
         """Last index of the newest durable (or staged) snapshot; 0 for none."""
         self.torn_bytes = 0
+        self.on_voters: Callable[[], None] = lambda: None
+        """Called when another set of voters is the log's newest."""
+        self._voters: list[tuple[int, VotersRecord]] = []
+        """The sets of voters in the log by index, and before them the snapshot's."""
         self._node_id = node_id
         self._entries: list[Entry] = []
         self._term = 0
@@ -98,6 +103,17 @@ class Journal:
                 f"{directory}: the log begins at {self._entries[0][1]} and no snapshot precedes it"
             )
         self._commit_index = min(self._commit_index, self.last_index or 1)
+        self._find_voters(snapshot)
+
+    def _find_voters(self, snapshot: Snapshot | None) -> None:
+        """Find the sets of voters of a snapshot and of the entries that follow it."""
+        self._voters = []
+        end = 0 if snapshot is None else snapshot.end
+        if snapshot is not None and snapshot.voters:
+            self._voters.append((end, decode_voters(snapshot.voters)))
+        for command, index, _ in self._entries:
+            if index > end and command.startswith(VOTERS_PREFIX):
+                self._voters.append((index, decode_voters(command)))
 
     def _trim_to(self, snapshot: Snapshot) -> None:
         """Begin the log with the snapshot's pair of entries, keeping what follows if the two agree."""
@@ -139,6 +155,21 @@ class Journal:
         position = index - self.first_index
         return self._entries[position][2] if 0 <= position < len(self._entries) else None
 
+    @property
+    def voters(self) -> VotersRecord | None:
+        """Return the newest set of voters; None while those of the config are in force."""
+        return self._voters[-1][1] if self._voters else None
+
+    @property
+    def voters_index(self) -> int:
+        """Return the index of the newest set of voters, or of a snapshot that covers it; 0 for none."""
+        return self._voters[-1][0] if self._voters else 0
+
+    def voters_at(self, index: int) -> bytes:
+        """Return the command with the newest set of voters up to an index, or b""."""
+        found = [each for at, each in self._voters if at <= index]
+        return encode_voters(found[-1]) if found else b""
+
     def entries(self, start: int, end: int) -> list[Entry]:
         """Return entries [start, end); the caller checked that the log reaches back to `start`."""
         first = self.first_index
@@ -167,11 +198,17 @@ class Journal:
         entry = (command, idx, term)
         self._entries.append(entry)
         self._staged.append(entry_record(entry))
+        if command.startswith(VOTERS_PREFIX):
+            self._voters.append((idx, decode_voters(command)))
+            self.on_voters()
 
     def truncate_from(self, index: int) -> None:
         """Drop entries at `index` and after it."""
         del self._entries[index - self.first_index :]
         self._staged.append(truncate_record(index))
+        if self.voters_index >= index:
+            self._voters = [each for each in self._voters if each[0] < index]
+            self.on_voters()
 
     def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
         self._term, self._voted_for = term, votedForNodeId
@@ -187,6 +224,8 @@ class Journal:
     def install(self, snapshot: Snapshot) -> None:
         """Replace the whole log by a snapshot that came from the leader."""
         self._entries = [snapshot.previous, snapshot.last]
+        self._find_voters(snapshot)
+        self.on_voters()
         self._staged_snapshot, self.snapshot_index = snapshot, snapshot.end
         self._rewrite = True
 

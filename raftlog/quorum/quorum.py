@@ -54,7 +54,8 @@ class Quorum:
     """A voter. Set `on_request`, `on_kafka_client`, `secure`, `nodes`, `on_peer_connected`, `on_peer_lost` and
     `on_failure` before `start`, and in `identity` the TLS between controllers and the levels of the metadata.
 
-    `voters` are all of them, this node included: id → (host, port) of its controller listener.
+    `voters` are those of the config: id → (host, port) of its controller listener. They are in force until the log
+    holds a set of voters. A node that is not among the voters follows as an observer that can become a voter.
     """
 
     def __init__(
@@ -71,9 +72,8 @@ class Quorum:
         compaction: SnapshotPolicy = SnapshotPolicy(),  # noqa: B008 (immutable)
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
-        assert node_id in voters
         self.node_id = node_id
-        self.voters = dict(voters)
+        self._configured = dict(voters)
         self.on_request: OnRequest = _no_controller
         self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
@@ -106,16 +106,14 @@ class Quorum:
 
     async def start(self, where: socket.socket | tuple[str, int]) -> None:
         """Open the log, listen, and join. Raises DamagedJournal, CannotListen, OSError."""
-        if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
-            log.warning("quorum_size_not_recommended", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         secure = await self.secure()
-        peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
         voter_set = VoterSet(
             self.node_id,
-            peers,
+            (peer for peer in self._configured if peer != self.node_id),
             directory_id=self.identity.directory_id,
             recorded=self.recorded_voters,
             barred=self.barred,
+            votes=self.node_id in self._configured,
         )
         driver = Driver(
             self._env,
@@ -126,14 +124,17 @@ class Quorum:
             compaction=self.snapshot_policy,
             sizes=self._sizes,
         )
-        if self.barred is not None and not peers and driver.journal.is_new:
+        if self.barred is not None and not voter_set.peers and driver.journal.is_new:
             driver.stop()
             raise DamagedJournal(self.barred)
+        self._driver = driver
+        if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
+            log.warning("quorum_size_not_recommended", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         self.identity = replace(self.identity, voter=driver)
         links = RaftLinks(
             self._env,
             self.identity,
-            peers,
+            {peer: address for peer, address in self.voters.items() if peer != self.node_id},
             voters=voter_set,
             on_message=driver.received,
             on_up=driver.link_up,
@@ -142,6 +143,7 @@ class Quorum:
             on_writable=driver.resume_sending,
         )
         links.went_back = driver.went_back
+        driver.on_voters = lambda: links.follow_voters(self.voters)
         feed = ObserverFeed(driver, self._env)
         driver.send, driver.linked, driver.core.can_send = links.send, links.linked_peers, links.can_send
         driver.on_advance, driver.on_failure = feed.on_commit, self._failed
@@ -158,7 +160,7 @@ class Quorum:
             on_kafka=self.on_kafka_client,
             nodes=self.nodes,
         )
-        self._driver, self._links, self._feed = driver, links, feed
+        self._links, self._feed = links, feed
         try:
             await self._listener.start(where, secure)
         except OSError as error:
@@ -184,6 +186,12 @@ class Quorum:
     def started(self) -> bool:
         """Whether the log was opened."""
         return self._driver is not None
+
+    @property
+    def voters(self) -> dict[int, tuple[str, int]]:
+        """The addresses of the voters, by the newest set of the log or by the config."""
+        record = None if self._driver is None else self._driver.voters.current
+        return self._configured if record is None else record.addresses()
 
     @property
     def driver(self) -> Driver:
@@ -273,6 +281,9 @@ class Quorum:
         driver = self.driver
         observers = tuple(QuorumReplica(*each) for each in self._feed.positions()) if self._feed else ()
         observers += tuple(self._replica(peer) for peer in driver.voters.uncounted())
+        if self._links is not None:
+            others = (each for each in self._links.linked_peers() if each not in driver.voters.peers)
+            observers += tuple(self._replica(peer) for peer in others)
         leader_id = NO_LEADER if driver.leader_id is None else driver.leader_id
         voters = tuple(
             QuorumReplica(voter, -1, directory_id=driver.voters.recorded_directory(voter))
@@ -303,6 +314,8 @@ class Quorum:
         driver = self.driver
         voters, core = driver.voters, driver.core
         found = voters.unrecorded()
+        if voters.current is not None:
+            return {}  # the set names them
         if voters.is_forming or not found:
             return found
         now = asyncio.get_running_loop().time()

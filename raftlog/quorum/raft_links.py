@@ -27,6 +27,9 @@ log = get_logger("quorum")
 
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.2
+PATIENCE_SECONDS: Final = 2.0
+"""How long a voter waits for the link of a voter with a higher id before it dials it, if the voters change."""
+
 PING_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 3.5
 """A link that is silent this long is closed."""
@@ -106,6 +109,7 @@ class RaftLinks:
         """
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
+        self._dialling: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._closed = False
@@ -114,6 +118,13 @@ class RaftLinks:
         self._watch()
         for peer in self._dials():
             self._spawn(self._keep_dialling(peer, 0.0))
+
+    def follow_voters(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Dial by another set of voters; links to other nodes stay while they last."""
+        self._peers = {peer: each for peer, each in addresses.items() if peer != self._identity.node_id}
+        for peer in self._dials():
+            if peer not in self._channels and peer not in self._dialling and not self._closed:
+                self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
 
     def close(self) -> None:
         self._closed = True
@@ -166,9 +177,10 @@ class RaftLinks:
         peer = newcomer.node_id
         if peer == self._identity.node_id:
             return self.why_taken(newcomer)
-        if peer not in self._peers:
+        changes = self._voters.current is not None
+        if peer not in self._peers and not changes:
             return f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
-        if peer < self._identity.node_id:
+        if peer in self._peers and peer < self._identity.node_id and (not changes or peer in self._channels):
             return f"node {self._identity.node_id} dials node {peer}, not the other way round"
         return self._voters.refusal_reason(newcomer) or self.why_taken(newcomer)
 
@@ -208,7 +220,13 @@ class RaftLinks:
     # -- inside --------------------------------------------------------------------------
 
     def _dials(self) -> list[int]:
-        return sorted(peer for peer in self._peers if peer < self._identity.node_id)
+        """Return the voters that this node dials: the lower ids, or all.
+
+        A node that is no voter dials all, since they do not know its address. So does a voter whose voters change: a
+        voter with a higher id may lack the set with this node.
+        """
+        dials_all = self._voters.current is not None or not self._voters.is_voter
+        return sorted(peer for peer in self._peers if dials_all or peer < self._identity.node_id)
 
     def _spawn(self, coroutine: Callable[[], None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
@@ -218,11 +236,23 @@ class RaftLinks:
 
     async def _keep_dialling(self, peer: int, wait: float) -> None:
         """Dial until linked; `_drop` starts anew."""
+        self._dialling.add(peer)
+        try:
+            await self._dial_until_linked(peer, wait)
+        finally:
+            self._dialling.discard(peer)
+
+    async def _dial_until_linked(self, peer: int, wait: float) -> None:
         refused = 0
         while not self._closed:
+            waits_for_dial = self._voters.is_voter and peer > self._identity.node_id
+            if waits_for_dial:
+                wait = max(wait, PATIENCE_SECONDS)
             if wait:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, max(REDIAL_MIN_SECONDS, 2 * wait))
+            if peer in self._channels or peer not in self._dials():
+                return
             try:
                 admit = self._voters.refusal_reason
                 channel = await dial(self._identity, "raft", self._peers[peer], expect=peer, admit=admit)
@@ -324,7 +354,8 @@ class RaftLinks:
         def still_missed() -> bool:
             return not self._closed and peer not in self._channels
 
-        if await is_process_dead(self._peers[peer], still_missed):
+        address = self._peers.get(peer)
+        if address is not None and await is_process_dead(address, still_missed):
             self._on_gone(peer)
 
     def _watch(self) -> None:
