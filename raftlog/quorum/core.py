@@ -114,11 +114,11 @@ class RaftCore(PySyncObjAdapter):
 
     def match_index(self, peer: int) -> int:
         """Leaders only; 0 is unknown."""
-        return max(self.match_indexes.get(self._nodes[peer], 0), self._uncounted.get(peer, 0))
+        return max(self.match_indexes.get(self.node(peer), 0), self._uncounted.get(peer, 0))
 
     def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
-        return self.response_times.get(self._nodes[peer])
+        return self.response_times.get(self.node(peer))
 
     # -- driving -------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
 from raftlog.quorum.snapshot_sender import SnapshotSender
 from raftlog.quorum.voter_set import VoterSet
-from raftlog.quorum.voters_change import VotersChange, check_no_other
+from raftlog.quorum.voters_change import VotersChange
 from raftlog.quorum.voters_record import VotersRecord
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 
@@ -190,16 +190,18 @@ class Driver:
         self.candidacy_stopped = bool(self.voters.peers)
 
     def change_voters(self, record: VotersRecord) -> asyncio.Future[None]:
-        """Propose the next set of voters; return the future of its commit.
-
-        Raise NotController unless leading, RequestTimedOut if another change is under way.
-        """
+        """Propose the next set of voters; return the future of its commit. Raise NotController unless leading."""
         if not self.leading:
             raise NotController()
-        check_no_other(self.core, self._change)
+        assert not self.changes_voters
         self._change = VotersChange(self.core, record)
         self._schedule()
         return self._change.done
+
+    @property
+    def changes_voters(self) -> bool:
+        """Whether a change of the voters is proposed, or appended and not known to be committed."""
+        return self._change is not None or self.journal.voters_index > self.core.commit_index
 
     def _voters_changed(self) -> None:
         self.voters.adopt(self.journal.voters)
@@ -411,7 +413,16 @@ class Driver:
 
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""
-        return not (self.core.is_leader or self.candidacy_stopped) and self.voters.may_stand
+        may_stand = self.voters.may_stand or self._completes_removal
+        return not (self.core.is_leader or self.candidacy_stopped) and may_stand
+
+    @property
+    def _completes_removal(self) -> bool:
+        """Whether it must still lead to commit its own removal, which no other voter may have (Raft thesis §4.2.2)."""
+        former = self.journal.former_voters
+        key = self.node_id, self.directory_id.bytes
+        uncommitted = former is not None and self.journal.voters_index > self.core.commit_index
+        return uncommitted and not self.voters.is_voter and any(each.key == key for each in former.voters)
 
     # -- input ---------------------------------------------------------------------------
 

@@ -165,6 +165,11 @@ class Journal:
         """Return the index of the newest set of voters, or of a snapshot that covers it; 0 for none."""
         return self._voters[-1][0] if self._voters else 0
 
+    @property
+    def former_voters(self) -> VotersRecord | None:
+        """Return the set before the newest, if the log has it."""
+        return self._voters[-2][1] if len(self._voters) > 1 else None
+
     def voters_at(self, index: int) -> bytes:
         """Return the command with the newest set of voters up to an index, or b""."""
         found = [each for at, each in self._voters if at <= index]

@@ -104,7 +104,7 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
         self._now = raft.monotonicTime = now
         self._nodes = {peer: Node(peer) for peer in sorted(peers)}
         self._transport = Transport(None, None, [])
-        self._transport.send = lambda node, message: self.send(node.id, message)
+        self._transport.send = lambda node, message: node == _ABSENT or self.send(node.id, message)
         self.next_heartbeat_at = 0.0  # the constructor reads every property, this property before it is set
         conf = pysyncobj_conf(timing, journal)
         super().__init__(Node(node_id), self._nodes.values(), conf, transport=self._transport)

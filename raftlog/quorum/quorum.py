@@ -24,6 +24,7 @@ from raftlog.quorum.observer_feed import ObserverFeed
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.rpc import OnRequest, RpcServer
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
+from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import Recorded, VoterSet
 from raftlog.quorum.wal import DamagedJournal
 
@@ -100,6 +101,8 @@ class Quorum:
         self._driver: Driver | None = None
         self._links: RaftLinks | None = None
         self._listener: Listener | None = None
+        self.voter_changes: VoterChanges | None = None
+        """Changes of the voters on the leader; None before `start`."""
         self._feed: ObserverFeed | None = None
 
     # -- life ----------------------------------------------------------------------------
@@ -161,6 +164,7 @@ class Quorum:
             nodes=self.nodes,
         )
         self._links, self._feed = links, feed
+        self.voter_changes = VoterChanges(driver, links.directory_of)
         try:
             await self._listener.start(where, secure)
         except OSError as error:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -20,13 +21,25 @@ from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundC
 from raftlog.quorum.handshake_messages import Introduced, why_too_old
 from raftlog.quorum.incarnations import Heard
 from raftlog.quorum.link_claims import LinkClaims
-from raftlog.quorum.messages import LinkAnswer, LinkClaim, Message, Ping, decode_message, encode_message
+from raftlog.quorum.messages import (
+    KnownVoters,
+    LinkAnswer,
+    LinkClaim,
+    Message,
+    Ping,
+    decode_message,
+    encode_message,
+)
 from raftlog.quorum.voter_set import VoterSet
+from raftlog.quorum.voters_record import VotersRecord
 
 log = get_logger("quorum")
 
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.2
+UNLINKED_LOOKS: Final = 10
+"""After so many `PING_SECONDS` without a link, a voter of the config dials the higher ids too."""
+
 PATIENCE_SECONDS: Final = 2.0
 """How long a voter waits for the link of a voter with a higher id before it dials it, if the voters change."""
 
@@ -110,6 +123,9 @@ class RaftLinks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
         self._dialling: set[int] = set()
+        self._hinted: dict[int, tuple[str, int]] = {}
+        """Voters by what other nodes sent: this node's own set may be an old set, or none."""
+        self._unlinked_looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._closed = False
@@ -122,9 +138,25 @@ class RaftLinks:
     def follow_voters(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """Dial by another set of voters; links to other nodes stay while they last."""
         self._peers = {peer: each for peer, each in addresses.items() if peer != self._identity.node_id}
+        self._hinted = {}
+        self._dial_unlinked()
+        for channel in self._channels.values():
+            self._send_voters(channel)
+
+    def _dial_unlinked(self) -> None:
         for peer in self._dials():
             if peer not in self._channels and peer not in self._dialling and not self._closed:
                 self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
+
+    def _send_voters(self, channel: Channel) -> None:
+        if self._voters.current is not None:
+            channel.send(encode_message(KnownVoters(self._voters.current.voters)))
+
+    def _on_hint(self, hint: KnownVoters) -> None:
+        addresses = VotersRecord(hint.voters).addresses()
+        known = self._peers.keys() | {self._identity.node_id}
+        self._hinted = {peer: address for peer, address in addresses.items() if peer not in known}
+        self._dial_unlinked()
 
     def close(self) -> None:
         self._closed = True
@@ -146,6 +178,10 @@ class RaftLinks:
     def incarnation_of(self, peer: int) -> bytes | None:
         """Return the process of a peer at the other end of its link, or None."""
         return self._channels[peer].peer.incarnation if peer in self._channels else None
+
+    def directory_of(self, peer: int) -> UUID | None:
+        """Return the directory of a peer at the other end of its link, or None."""
+        return self._channels[peer].peer.directory_id if peer in self._channels else None
 
     def levels(self) -> dict[int, tuple[int, int]]:
         """Return the lowest and highest level of the metadata that each linked peer supports."""
@@ -223,10 +259,18 @@ class RaftLinks:
         """Return the voters that this node dials: the lower ids, or all.
 
         A node that is no voter dials all, since they do not know its address. So does a voter whose voters change: a
-        voter with a higher id may lack the set with this node.
+        voter with a higher id may lack the set with this node. And so does a voter of the config without any link: it
+        may be removed since.
         """
-        dials_all = self._voters.current is not None or not self._voters.is_voter
-        return sorted(peer for peer in self._peers if dials_all or peer < self._identity.node_id)
+        voters = self._voters
+        dials_all = (
+            voters.current is not None or not voters.is_voter or self._unlinked_looks >= UNLINKED_LOOKS
+        )
+        lower = (peer for peer in self._peers if dials_all or peer < self._identity.node_id)
+        return sorted({*lower, *self._hinted})
+
+    def _address(self, peer: int) -> tuple[str, int] | None:
+        return self._peers.get(peer) or self._hinted.get(peer)
 
     def _spawn(self, coroutine: Callable[[], None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
@@ -251,11 +295,12 @@ class RaftLinks:
             if wait:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, max(REDIAL_MIN_SECONDS, 2 * wait))
-            if peer in self._channels or peer not in self._dials():
+            address = self._address(peer)
+            if address is None or peer in self._channels or peer not in self._dials():
                 return
             try:
                 admit = self._voters.refusal_reason
-                channel = await dial(self._identity, "raft", self._peers[peer], expect=peer, admit=admit)
+                channel = await dial(self._identity, "raft", address, expect=peer, admit=admit)
             except HandshakeRefused as error:
                 refused += 1
                 if refused > 1:  # the first may be due to a link of this node's previous process
@@ -307,6 +352,7 @@ class RaftLinks:
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
+        self._send_voters(channel)
         self._claims.show_links(peer)
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
 
@@ -331,6 +377,8 @@ class RaftLinks:
             self._claims.on_claim(channel.peer_id, message)
         elif isinstance(message, LinkAnswer):
             self._claims.on_answer(channel.peer_id, message)
+        elif isinstance(message, KnownVoters):
+            self._on_hint(message)
         elif type(message) is not Ping or channel.peer_id in self._unheard:
             self._unheard.discard(channel.peer_id)
             self._on_message(channel.peer_id, message)
@@ -354,7 +402,7 @@ class RaftLinks:
         def still_missed() -> bool:
             return not self._closed and peer not in self._channels
 
-        address = self._peers.get(peer)
+        address = self._address(peer)
         if address is not None and await is_process_dead(address, still_missed):
             self._on_gone(peer)
 
@@ -367,6 +415,9 @@ class RaftLinks:
         stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS
         self._looked_at = now
         self._timer = loop.call_at(shared_time(now, PING_SECONDS), self._watch)
+        self._unlinked_looks = 0 if self._channels else self._unlinked_looks + 1
+        if self._unlinked_looks == UNLINKED_LOOKS:
+            self._dial_unlinked()
         for channel in list(self._channels.values()):
             channel.run_guarded(self._look_at, channel, now, stalled)
 

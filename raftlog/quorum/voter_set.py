@@ -123,8 +123,10 @@ class VoterSet:
 
     @property
     def votes_needed(self) -> int:
-        """The votes that make a leader, its own included."""
-        return len(self.peers) + 1 if self.is_forming else (len(self.peers) + 1) // 2 + 1
+        """The votes that make a leader, its own included. It does not count if the newest set lacks this node."""
+        if self.is_forming:
+            return len(self.peers) + 1
+        return (len(self.peers) + 1) // 2 + 1 if self.is_voter else len(self.peers) // 2 + 2
 
     def claim(self, peer: int) -> tuple[bytes, bool]:
         """Return what a request for a voter's vote says of it: its directory as recorded here, and `is_forming`."""

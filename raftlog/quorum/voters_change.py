@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from raftlog.base.errors import NotController, RequestTimedOut
+from raftlog.base.errors import NotController
 from raftlog.quorum.voters_record import VotersRecord
 
 if TYPE_CHECKING:
@@ -51,9 +51,3 @@ class VotersChange:
             self.done.set_exception(NotController())
         elif self._index and core.commit_index >= self._index:
             self.done.set_result(None)
-
-
-def check_no_other(core: RaftCore, change: VotersChange | None) -> None:
-    """Raise RequestTimedOut, as Kafka does, if the voters are changing already."""
-    if (change is not None and not change.done.done()) or core.journal.voters_index > core.commit_index:
-        raise RequestTimedOut("another change of the voters is under way")
