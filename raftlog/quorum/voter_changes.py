@@ -7,8 +7,7 @@ voter that catches up.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -51,7 +50,8 @@ class VoterChanges:
 
     async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
         """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion."""
-        async with self._alone(until):
+
+        async def change(_state: list[str]) -> None:
             if self._driver.voters.current is not None:
                 return
             record = first_record(addresses, self._driver.voters.recorded() or {})
@@ -62,11 +62,12 @@ class VoterChanges:
                 )
             await self._commit(record)
 
+        await self._alone(change, until)
+
     async def add(self, voter: Voter, until: float) -> None:
         """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
-        if voter.directory_id == NO_DIRECTORY or voter.voter_id < 0:
-            raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
-        async with self._alone(until) as state:
+
+        async def change(state: list[str]) -> None:
             if self._present().find(voter.voter_id) is not None:
                 raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
             state.append(f"node {voter.voter_id} cannot be reached: start it, with this cluster's voters")
@@ -74,9 +75,14 @@ class VoterChanges:
             state.append("the new voters have not committed the change yet")
             await self._commit(self._present().with_voter(voter))
 
+        if voter.directory_id == NO_DIRECTORY:
+            raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+        await self._alone(change, until)
+
     async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
         """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
-        async with self._alone(until) as state:
+
+        async def change(state: list[str]) -> None:
             present = self._present()
             found = present.find(voter_id)
             if found is None:
@@ -90,11 +96,12 @@ class VoterChanges:
             state.append("the remaining voters have not committed the change yet")
             await self._commit(present.without(voter_id))
 
+        await self._alone(change, until)
+
     # -- inside --------------------------------------------------------------------------
 
-    @asynccontextmanager
-    async def _alone(self, until: float) -> AsyncIterator[list[str]]:
-        """Wait for the other changes; yield a list, with what is being waited for at its end."""
+    async def _alone(self, change: Callable[[list[str]], Awaitable[None]], until: float) -> None:
+        """Make a change after all others. `change` notes what it waits for at the end of the list that it is given."""
         state = ["another change of the voters is under way"]
         self._check_leads()
         try:
@@ -103,7 +110,7 @@ class VoterChanges:
                 while self._driver.changes_voters:  # by a former leader, or a request that has timed out
                     await asyncio.sleep(LOOK_S)
                     self._check_leads()
-                yield state
+                await change(state)
         except TimeoutError:
             raise RequestTimedOut(state[-1]) from None
         except NotController as error:

@@ -21,6 +21,7 @@ class VotersChange:
 
     def __init__(self, core: RaftCore, record: VotersRecord) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done.add_done_callback(asyncio.Future.exception)  # the request may have timed out: then it is not read
         self._core = core
         self._term = core.term
         self._record = record

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -38,6 +39,10 @@ DELAYS_S: Final = (0.0, 0.0, 0.0005, 0.002, 0.005, 0.02, 0.1, 0.5)
 LASTS_S: Final = (0.05, 0.3, 1.0, 2.5)
 
 Change = Callable[[VoterChanges, float], Coroutine[Any, Any, None]]
+
+
+async def _call(change: Callable[..., Coroutine[Any, Any, None]], changes: VoterChanges, until: float) -> None:
+    await change(changes, until=until)
 
 
 class VotersProperties(RaftProperties):
@@ -132,6 +137,10 @@ class VotersChange:
             ways += [self.remove] * 2
         if len(record.ids) >= 3:
             ways += [self.replace]
+        if outside and len(record.ids) > 1:
+            ways += [self.two_at_once] * 2
+        if len(record.ids) == 4:
+            ways += [self.rivals] * 3
         way = self.chance.choice(ways)
         self.counts[way.__name__] += 1
         await way(record)
@@ -144,12 +153,14 @@ class VotersChange:
         await self._add(node)
 
     async def _add(self, node: int) -> None:
-        host, port = self.addresses[node]
-        voter = Voter(node, self.directories[node].bytes, host, port)
+        voter = self._voter(node)
         self._disturb()
         await self._until_changed(
             lambda changes, until: changes.add(voter, until), lambda record: record.find(node) == voter
         )
+
+    def _voter(self, node: int) -> Voter:
+        return Voter(node, self.directories[node].bytes, *self.addresses[node])
 
     async def remove(self, record: VotersRecord) -> None:
         """Remove a voter, often the leader."""
@@ -164,6 +175,74 @@ class VotersChange:
             lambda changes, until: changes.remove(node, directory_id, until),
             lambda record: record.find(node) is None,
         )
+
+    async def two_at_once(self, record: VotersRecord) -> None:
+        """Ask a leader that is soon cut off to remove or add two nodes at once, then see to both."""
+        leader = self.cluster.leading()
+        if leader is None:
+            return
+        others = [each for each in record.ids if each != leader]
+        outside = [each for each in self.cluster.hosts if each not in record.ids]
+        if len(others) >= 2 and self.chance.random() < 0.7:
+            nodes = self.chance.sample(others, 2)
+            changes = [partial(VoterChanges.remove, voter_id=each, directory_id=self.directories[each]) for each in nodes]
+        else:
+            nodes = self.chance.sample(outside, min(2, len(outside)))
+            changes = [partial(VoterChanges.add, voter=self._voter(each)) for each in nodes]
+        if self.chance.random() < 0.7:
+            self._cut_from(leader, [each for each in record.ids if each not in nodes])
+        await asyncio.gather(*(self._ask(leader, partial(_call, change)) for change in changes))
+        self._disturb()
+        for node in nodes:
+            if node in record.ids:
+                await self._remove(node, self.directories[node])
+            else:
+                await self._add(node)
+
+    async def rivals(self, record: VotersRecord) -> None:
+        """Two leaders in turn change four voters, and neither reaches the others: the erratum of 2015."""
+        first = self.cluster.leading()
+        if first is None or first not in record.ids:
+            return
+        (added,) = (each for each in self.cluster.hosts if each not in record.ids)
+        others = self.chance.sample([each for each in record.ids if each != first], 3)
+        await self.cluster.until(lambda: self._holds_all(added, first), CHANGED_WITHIN_S)
+        self._part([first, added], others)
+        second: list[int] = []
+
+        def cut_off(node: int) -> None:
+            if node in others and not second:
+                second.append(node)
+                self._part([next(each for each in others if each != node)], others)
+
+        self.cluster.on_new_leader = cut_off
+        await self._ask(first, partial(_call, partial(VoterChanges.add, voter=self._voter(added))), 1.0)
+        end = self.loop.time() + 3.0
+        await self.cluster.until(lambda: bool(second) or self.loop.time() > end)
+        self.cluster.on_new_leader = lambda _node: None
+        if second:
+            left = next(each for each in others if each != second[0])
+            remove = partial(VoterChanges.remove, voter_id=left, directory_id=self.directories[left])
+            await self._ask(second[0], partial(_call, remove), 0.3)
+            self.loop.heal()
+            rest = [each for each in others if each != left]
+            self._part([first, added, left], rest)
+            end = self.loop.time() + 2.0
+            await self.cluster.until(lambda: self.loop.time() > end)
+        self.loop.heal()
+
+    def _holds_all(self, node: int, leader: int) -> bool:
+        """Whether a leader has caught a node up."""
+        if node not in self.cluster.nodes or leader not in self.cluster.nodes:
+            return True  # not for this time
+        core = self.cluster.nodes[leader].driver.core
+        return not core.is_leader or core.match_index(node) >= core.commit_index
+
+    def _part(self, some: Iterable[int], others: Iterable[int]) -> None:
+        for one in some:
+            for other in others:
+                if one != other:
+                    self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[other])
 
     async def replace(self, record: VotersRecord) -> None:
         """A voter loses its disk: it is removed with its former directory, and added with the new."""
@@ -233,7 +312,7 @@ class VotersChange:
         record = driver.voters.current
         return record is not None and not driver.changes_voters and holds(record)
 
-    async def _ask(self, leader: int, change: Change) -> None:
+    async def _ask(self, leader: int, change: Change, seconds: float = ASK_S) -> None:
         """Ask one node, and wait for the answer, the end of its process, or the deadline."""
         ended: list[BaseException | None] = []
         quorum = self.cluster.nodes[leader]
@@ -241,12 +320,12 @@ class VotersChange:
         def ask() -> None:
             assert quorum.voter_changes is not None
             task = asyncio.get_running_loop().create_task(
-                change(quorum.voter_changes, self.loop.time() + ASK_S)
+                change(quorum.voter_changes, self.loop.time() + seconds)
             )
             task.add_done_callback(lambda done: ended.append(None if done.cancelled() else done.exception()))
 
         self.cluster.hosts[leader].call(ask)
-        end = self.loop.time() + ASK_S + 1
+        end = self.loop.time() + seconds + 1
         while not ended and self.cluster.nodes.get(leader) is quorum and self.loop.time() < end:
             self.cluster.check()
             await asyncio.sleep(0.005)
@@ -307,9 +386,10 @@ class VotersChange:
             self._crash(each)
 
     def _cut(self, node: int) -> None:
-        for each in self.cluster.hosts:
-            if each != node:
-                self.loop.cut(self.cluster.hosts[node], self.cluster.hosts[each])
+        self._cut_from(node, self.cluster.hosts)
+
+    def _cut_from(self, node: int, others: Iterable[int]) -> None:
+        self._part([node], others)
         self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal)
 
     def _hush(self, node: int) -> None:
