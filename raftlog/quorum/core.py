@@ -197,6 +197,20 @@ class RaftCore(PySyncObjAdapter):
         self.journal.add(encode_voters(record), index, self.term)
         return index
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether it leads, and the set without it is committed."""
+        committed = self.commit_index >= self.journal.voters_index
+        return self.is_leader and not self.voters.is_voter and committed
+
+    @property
+    def completes_removal(self) -> bool:
+        """Whether it must still lead to commit its own removal, which no other voter may have (Raft thesis §4.2.2)."""
+        former, voters = self.journal.former_voters, self.voters
+        if former is None or voters.is_voter or self.journal.voters_index <= self.commit_index:
+            return False
+        return any(each.key == (self.node_id, voters.directory_id.bytes) for each in former.voters)
+
     def follow_voters(self) -> None:
         """Count by the newest set of voters in the log."""
         matches = {peer: self.match_index(peer) for peer in self._nodes}

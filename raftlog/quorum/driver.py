@@ -108,7 +108,6 @@ class Driver:
             voters=voters,
         )
         self.journal.snapshot = None  # restored; it may be large
-        self.journal.on_voters = self._voters_changed
         self.election = Election(
             alone=not voters.peers,
             timing=timing,
@@ -123,8 +122,7 @@ class Driver:
         self._waiting_bytes = 0
         self._incoming = IncomingSnapshot()
         self._announced: tuple[int | None, int, bool] = (None, self.core.term, False)
-        self._was_leader = False
-        self._scheduled = self._stopped = False
+        self._was_leader = self._scheduled = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._compact_to = 0
@@ -141,6 +139,7 @@ class Driver:
         voters.directory_id = self.incarnations.directory_id
         journal = self.journal
         voters.adopt(journal.voters)
+        journal.on_voters = self._voters_changed
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
         if journal.torn_bytes:
@@ -389,7 +388,8 @@ class Driver:
             self.resume_sending()
         elif (
             self._inbox
-            or (self._may_append and (self._proposals or self._change is not None and self._change.is_due))
+            or (self._proposals and self._may_append)
+            or (self._change is not None and self._change.is_due)
             or self._compact_to
             or self.core.commit_index > self.core.applied_index
         ):
@@ -405,24 +405,14 @@ class Driver:
 
     def _leave_if_removed(self) -> None:
         """Hand leadership on once the set without this leader is committed."""
-        core = self.core
-        if core.is_leader and not self.voters.is_voter and core.commit_index >= self.journal.voters_index:
-            core.transfer_leadership()
-            core.resign()
-            self._announce()
+        if self.core.is_removed:
+            self.core.transfer_leadership()
+            self.resign()
 
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""
-        may_stand = self.voters.may_stand or self._completes_removal
+        may_stand = self.voters.may_stand or self.core.completes_removal
         return not (self.core.is_leader or self.candidacy_stopped) and may_stand
-
-    @property
-    def _completes_removal(self) -> bool:
-        """Whether it must still lead to commit its own removal, which no other voter may have (Raft thesis §4.2.2)."""
-        former = self.journal.former_voters
-        key = self.node_id, self.directory_id.bytes
-        uncommitted = former is not None and self.journal.voters_index > self.core.commit_index
-        return uncommitted and not self.voters.is_voter and any(each.key == key for each in former.voters)
 
     # -- input ---------------------------------------------------------------------------
 

@@ -157,7 +157,7 @@ class Journal:
 
     @property
     def voters(self) -> VotersRecord | None:
-        """Return the newest set of voters; None while those of the config are in force."""
+        """Return the newest set of voters; None while the voters of the config are in force."""
         return self._voters[-1][1] if self._voters else None
 
     @property

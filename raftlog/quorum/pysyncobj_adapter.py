@@ -40,8 +40,8 @@ for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not a
 _LEADER: Final = raft._RAFT_STATE.LEADER
 
 _ABSENT: Final = Node(-1)
-"""A voter that never answers. A leader that is no voter counts itself in PySyncObj's code, and this voter makes up for
-it: `1 + n > (voters + 1 + 1) / 2` is `n > voters / 2`.
+"""A voter that never answers. PySyncObj counts each leader itself, even a leader that is no voter. This voter makes up
+for it: `1 + n > (voters + 1 + 1) / 2` is `n > voters / 2`.
 """
 
 raft.createJournal = lambda journal: journal  # ours, given as the name of a file

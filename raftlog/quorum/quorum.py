@@ -55,7 +55,7 @@ class Quorum:
     """A voter. Set `on_request`, `on_kafka_client`, `secure`, `nodes`, `on_peer_connected`, `on_peer_lost` and
     `on_failure` before `start`, and in `identity` the TLS between controllers and the levels of the metadata.
 
-    `voters` are those of the config: id → (host, port) of its controller listener. They are in force until the log
+    `voters`: the voters of the config, id → (host, port) of its controller listener. They are in force until the log
     holds a set of voters. A node that is not among the voters follows as an observer that can become a voter.
     """
 

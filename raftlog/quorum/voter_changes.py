@@ -124,7 +124,7 @@ class VoterChanges:
         present = self._driver.voters.current
         if present is None:
             raise UnsupportedVersion(
-                "the voters are those of controller.quorum.voters: raise kraft.version to 1 to change them"
+                "controller.quorum.voters is in force: raise kraft.version to 1 to change the voters"
             )
         return present
 
@@ -146,7 +146,9 @@ class VoterChanges:
                     return
                 target, began_at = core.journal.last_index, loop.time()
             if match:
-                state[-1] = f"node {voter.voter_id} has not caught up: it is at {match} of {core.commit_index}"
+                state[-1] = (
+                    f"node {voter.voter_id} has not caught up: it is at {match} of {core.commit_index}"
+                )
             await asyncio.sleep(LOOK_S)
 
     async def _commit(self, record: VotersRecord) -> None:

@@ -17,8 +17,8 @@ these votes are the voters from the beginning.
 A voter of a cluster that records no directories (`raftlog.metadata.version` below 2) counts by its id alone, as do ids
 that are not recorded yet.
 
-The voters are those of the config until the log holds a set of voters (`voters_record`). From then on the newest set of
-the log names the voters and their directories, instead of config and metadata. Other nodes with a journal are
+The voters of the config are in force until the log holds a set of voters (`voters_record`). From then on the newest set
+of the log names the voters and their directories, instead of config and metadata. Other nodes with a journal are
 observers: a leader catches them up, and they grant votes only if the candidate's set names them. This module knows no
 connections.
 """
@@ -71,7 +71,7 @@ class VoterSet:
         self.peers = tuple(sorted(peers))
         """The other voters."""
         self.current: VotersRecord | None = None
-        """The newest set of the log; None while the voters are those of the config."""
+        """The newest set of the log; None while the voters of the config are in force."""
         self._configured = self.peers, votes
         self.is_voter = votes
         """Whether this node's id is among the voters."""
@@ -90,7 +90,7 @@ class VoterSet:
         """Whether each other voter that asked for a vote knows of no cluster."""
 
     def adopt(self, record: VotersRecord | None) -> None:
-        """Take over the newest set of the log; None: those of the config."""
+        """Take over the newest set of the log; None: the voters of the config."""
         self.current = record
         if record is None:
             self.peers, self.is_voter = self._configured

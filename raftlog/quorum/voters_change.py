@@ -1,7 +1,7 @@
 """One change of the voters under way on a leader: proposed, appended once all before it is committed, then committed.
 
-Proposals wait while a change waits for the commit of earlier entries. So the former set and an entry of the leader's
-term are committed before a change is appended, and no two changes are under way at once.
+Proposals wait while a change waits for the commit of earlier entries. So the former set is committed before a change is
+appended, and so is an entry of the leader's term. No two changes are under way at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ class VotersChange:
 
     def __init__(self, core: RaftCore, record: VotersRecord) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.done.add_done_callback(asyncio.Future.exception)  # the request may have timed out: then it is not read
+        self.done.add_done_callback(
+            asyncio.Future.exception
+        )  # the request may have timed out: then it is not read
         self._core = core
         self._term = core.term
         self._record = record

@@ -1,7 +1,7 @@
 """A set of voters as an entry of the journal: Kafka's VotersRecord (KIP-853).
 
-The newest set of a log is in force once it is appended, committed or not (Raft thesis §4.1). A log without a set has the
-voters of the config. Consecutive sets differ by one voter, so that their majorities overlap.
+The newest set of a log is in force once it is appended, committed or not (Raft thesis §4.1). A log without a set has
+the voters of the config. Consecutive sets differ by one voter, so that their majorities overlap.
 """
 
 from __future__ import annotations

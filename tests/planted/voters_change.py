@@ -50,7 +50,6 @@ def _propose_at_once(core: RaftCore, record: VotersRecord) -> int:
 def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
     """A leader appends a set before an entry of its term is committed (the erratum of 2015)."""
 
-
     def propose(driver: Driver, record: VotersRecord) -> asyncio.Future[None]:
         driver._change = VotersChange(driver.core, record)
         driver._schedule()
@@ -120,7 +119,7 @@ def keep_a_truncated_set(patch: pytest.MonkeyPatch) -> None:
 
 def leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """A voter stands no more once a set without it is in its log, although no other voter may have that set."""
-    patch.setattr(Driver, "_completes_removal", property(lambda driver: False))
+    patch.setattr(RaftCore, "completes_removal", property(lambda core: False))
 
 
 def count_observers(patch: pytest.MonkeyPatch) -> None:
@@ -136,19 +135,40 @@ def keep_the_set_to_itself(patch: pytest.MonkeyPatch) -> None:
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
-    row("old-set-counts", "KIP-853 in force when appended", plant=count_by_the_old_set, note="two majorities"),
+    row(
+        "old-set-counts", "KIP-853 in force when appended", plant=count_by_the_old_set, note="two majorities"
+    ),
     row(
         "change-before-own-commit",
         "Raft erratum of 2015",
         plant=change_before_own_commit,
         note="two sets without a common majority",
     ),
-    row("two-changes-at-once", "KIP-853 one at a time", plant=change_two_at_once, note="sets two voters apart"),
-    row("snapshot-without-voters", "KIP-853 snapshot", plant=forget_the_set_in_snapshots, note="back to the config"),
+    row(
+        "two-changes-at-once", "KIP-853 one at a time", plant=change_two_at_once, note="sets two voters apart"
+    ),
+    row(
+        "snapshot-without-voters",
+        "KIP-853 snapshot",
+        plant=forget_the_set_in_snapshots,
+        note="back to the config",
+    ),
     row("voter-by-id-alone", "KIP-853 lost vote", plant=trust_an_id, note="an empty disk elects"),
-    row("removed-leader-counts", "Raft thesis 4.2.2", plant=count_itself_always, note="commits with a minority"),
-    row("truncated-set-stays", "KIP-853 truncation", plant=keep_a_truncated_set, note="counts by a set of no leader"),
-    row("removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"),
+    row(
+        "removed-leader-counts",
+        "Raft thesis 4.2.2",
+        plant=count_itself_always,
+        note="commits with a minority",
+    ),
+    row(
+        "truncated-set-stays",
+        "KIP-853 truncation",
+        plant=keep_a_truncated_set,
+        note="counts by a set of no leader",
+    ),
+    row(
+        "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"
+    ),
     row("observers-stand", "KIP-853 observers", plant=count_observers, note="a leader without a majority"),
     row("voters-not-told", "KIP-853 endpoints", plant=keep_the_set_to_itself, note="a node finds no leader"),
 ]

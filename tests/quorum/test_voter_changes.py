@@ -51,7 +51,10 @@ class Changing:
         return Voter(node, UUID(int=node if directory is None else directory).bytes, *self.addresses[node])
 
     async def ask(
-        self, change: Callable[[VoterChanges, float], Coroutine[Any, Any, None]], *, node: int | None = None,
+        self,
+        change: Callable[[VoterChanges, float], Coroutine[Any, Any, None]],
+        *,
+        node: int | None = None,
         seconds: float = 5.0,
     ) -> KafkaError | None:
         """Ask a node (default: the leader), and return its refusal."""

@@ -118,7 +118,7 @@ def test_a_snapshot_has_the_set_up_to_its_end(index: int, ids: list[int] | None)
 
 
 def test_a_snapshot_without_a_set_is_one_of_0_3_0() -> None:
-    """Its bytes are those that older releases write and read."""
+    """Older releases write and read the same bytes."""
     snapshot = Snapshot((b"p", 4, 1), (b"l", 5, 1), b"state")
     assert encode_snapshot(snapshot).startswith(b"RLQS\x01")
     assert encode_snapshot(snapshot._replace(voters=encode_voters(three()))).startswith(b"RLQS\x02")

@@ -1,7 +1,7 @@
 """The scenario of voters that are added, removed and replaced, with crashes at every step: no committed entry is lost.
 
-Each change is disturbed as soon as a node has the new set in its log: nodes crash with and without the loss of power,
-or lose touch, so that sets are truncated, found again at a start, and carried by snapshots. Afterwards all nodes hold the
+Faults follow each change as soon as a node has the new set in its log. Nodes crash with and without the loss of power,
+or lose touch. So sets are truncated, found again at a start, and carried by snapshots. Afterwards all nodes hold the
 same, and the observer has followed all the while.
 """
 
@@ -22,7 +22,7 @@ from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter, VotersRecord
 from raftlog_chaos.scenarios.quorum import QuorumShape, Report
-from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, PORT, QuorumCluster, WatchedNode
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster, WatchedNode
 from raftlog_chaos.scenarios.raft_properties import HeldLog, RaftProperties
 from raftlog_chaos.simulator.loop import SimLoop
 
@@ -41,7 +41,9 @@ LASTS_S: Final = (0.05, 0.3, 1.0, 2.5)
 Change = Callable[[VoterChanges, float], Coroutine[Any, Any, None]]
 
 
-async def _call(change: Callable[..., Coroutine[Any, Any, None]], changes: VoterChanges, until: float) -> None:
+async def _call(
+    change: Callable[..., Coroutine[Any, Any, None]], changes: VoterChanges, until: float
+) -> None:
     await change(changes, until=until)
 
 
@@ -185,7 +187,10 @@ class VotersChange:
         outside = [each for each in self.cluster.hosts if each not in record.ids]
         if len(others) >= 2 and self.chance.random() < 0.7:
             nodes = self.chance.sample(others, 2)
-            changes = [partial(VoterChanges.remove, voter_id=each, directory_id=self.directories[each]) for each in nodes]
+            changes = [
+                partial(VoterChanges.remove, voter_id=each, directory_id=self.directories[each])
+                for each in nodes
+            ]
         else:
             nodes = self.chance.sample(outside, min(2, len(outside)))
             changes = [partial(VoterChanges.add, voter=self._voter(each)) for each in nodes]
@@ -299,7 +304,11 @@ class VotersChange:
 
     def _why(self) -> dict[int, object]:
         return {
-            node: (quorum.leader_id, quorum.term, quorum.driver.voters.current and quorum.driver.voters.current.ids)
+            node: (
+                quorum.leader_id,
+                quorum.term,
+                quorum.driver.voters.current and quorum.driver.voters.current.ids,
+            )
             for node, quorum in self.cluster.nodes.items()
             if quorum.started
         }
