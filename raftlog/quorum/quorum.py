@@ -138,6 +138,7 @@ class Quorum:
             self._env,
             self.identity,
             {peer: address for peer, address in self.voters.items() if peer != self.node_id},
+            configured=self._configured,
             voters=voter_set,
             on_message=driver.received,
             on_up=driver.link_up,

@@ -96,6 +96,7 @@ class RaftLinks:
         identity: Identity,
         peers: Mapping[int, tuple[str, int]],
         *,
+        configured: Mapping[int, tuple[str, int]] | None = None,
         voters: VoterSet,
         on_message: Callable[[int, Message], None],
         on_up: Callable[[int], None],
@@ -106,6 +107,7 @@ class RaftLinks:
         self._env = env
         self._identity = identity
         self._peers = dict(peers)
+        self._configured = dict(configured or {})
         self._voters = voters
         self._on_message = on_message
         self._on_up = on_up
@@ -258,19 +260,20 @@ class RaftLinks:
     def _dials(self) -> list[int]:
         """Return the voters that this node dials: the lower ids, or all.
 
-        A node that is no voter dials all, since they do not know its address. So does a voter whose voters change: a
-        voter with a higher id may lack the set with this node. And so does a voter of the config without any link: it
-        may be removed since.
+        A node that is no voter dials all, since they do not know its address, and also the voters of its config: the
+        newest set of its log may be old. So does a voter whose voters change: a voter with a higher id may lack the set
+        with this node. And so does a voter of the config without any link: it may be removed since.
         """
         voters = self._voters
         dials_all = (
             voters.current is not None or not voters.is_voter or self._unlinked_looks >= UNLINKED_LOOKS
         )
         lower = (peer for peer in self._peers if dials_all or peer < self._identity.node_id)
-        return sorted({*lower, *self._hinted})
+        configured = () if voters.is_voter else self._configured
+        return sorted({*lower, *self._hinted, *configured} - {self._identity.node_id})
 
     def _address(self, peer: int) -> tuple[str, int] | None:
-        return self._peers.get(peer) or self._hinted.get(peer)
+        return self._peers.get(peer) or self._hinted.get(peer) or self._configured.get(peer)
 
     def _spawn(self, coroutine: Callable[[], None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]

@@ -72,9 +72,8 @@ class VoterSet:
         """The other voters."""
         self.current: VotersRecord | None = None
         """The newest set of the log; None while the voters of the config are in force."""
-        self._configured = self.peers, votes
-        self.is_voter = votes
-        """Whether this node's id is among the voters."""
+        self._configured = self.peers
+        self._is_configured = votes
         self.directory_id = directory_id
         self._recorded = recorded
         self.linked: dict[int, UUID] = {}
@@ -93,10 +92,17 @@ class VoterSet:
         """Take over the newest set of the log; None: the voters of the config."""
         self.current = record
         if record is None:
-            self.peers, self.is_voter = self._configured
+            self.peers = self._configured
         else:
             self.peers = tuple(each for each in record.ids if each != self.node_id)
-            self.is_voter = record.find(self.node_id) is not None
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node is among the voters: with this directory, if a set names it."""
+        if self.current is None:
+            return self._is_configured
+        found = self.current.find(self.node_id)
+        return found is not None and found.directory_id == self.directory_id
 
     def recorded(self) -> Mapping[int, UUID] | None:
         """Return the directory of each voter, by the newest set or as the applied metadata names it; None while it
@@ -115,8 +121,8 @@ class VoterSet:
     def may_stand(self) -> bool:
         """Whether this voter may ask for votes: its directory is recorded, or it helps to form a cluster."""
         recorded = self.recorded()
-        if not self.is_voter:
-            return False
+        if self.current is not None or not self.is_voter:
+            return self.is_voter
         if recorded is None:
             return self._barred is None
         return recorded.get(self.node_id, self.directory_id) == self.directory_id

@@ -20,7 +20,7 @@ from raftlog.base.errors import DuplicateVoter, KafkaError, VoterNotFound
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
-from raftlog.quorum.voters_record import Voter, VotersRecord
+from raftlog.quorum.voters_record import Voter, VotersRecord, decode_voters
 from raftlog_chaos.scenarios.quorum import QuorumShape, Report
 from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster, WatchedNode
 from raftlog_chaos.scenarios.raft_properties import HeldLog, RaftProperties
@@ -57,9 +57,10 @@ class VotersProperties(RaftProperties):
 
     def _take_commit(self, node: int, driver: Driver, log: HeldLog) -> None:
         super()._take_commit(node, driver, log)
-        index, record = driver.journal.voters_index, driver.journal.voters
-        if record is not None and self._set_at < index <= driver.core.commit_index:
-            self._set_at, self._ids = index, set(record.ids)
+        commit_index = driver.core.commit_index
+        command = driver.journal.voters_at(commit_index)
+        if command and commit_index > self._set_at:
+            self._set_at, self._ids = commit_index, set(decode_voters(command).ids)
             self.majority = len(self._ids) // 2 + 1
 
     def _counted(self, logs: Mapping[int, HeldLog]) -> Iterable[HeldLog]:
@@ -324,7 +325,9 @@ class VotersChange:
     async def _ask(self, leader: int, change: Change, seconds: float = ASK_S) -> None:
         """Ask one node, and wait for the answer, the end of its process, or the deadline."""
         ended: list[BaseException | None] = []
-        quorum = self.cluster.nodes[leader]
+        quorum = self.cluster.nodes.get(leader)
+        if quorum is None or not quorum.started:
+            return
 
         def ask() -> None:
             assert quorum.voter_changes is not None
