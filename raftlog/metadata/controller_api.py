@@ -506,11 +506,32 @@ class QuorumReplica(msgspec.Struct, frozen=True):
 
 
 class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
+    """`addresses`: of the voters' controller listeners, by id; none from releases up to 0.3.0."""
+
     leader_id: int
     leader_epoch: int
     high_watermark: int
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...] = ()
+    addresses: dict[int, tuple[str, int]] = {}
+
+
+class AddVoter(ByClient, frozen=True, tag="add_voter"):
+    """Make an observer with a metadata log a voter (KIP-853). `host` and `port`: its controller listener."""
+
+    voter_id: int
+    directory_id: UUID
+    host: str
+    port: int
+    timeout_ms: int = 30_000
+
+
+class RemoveVoter(ByClient, frozen=True, tag="remove_voter"):
+    """Make a voter an observer (KIP-853)."""
+
+    voter_id: int
+    directory_id: UUID
+    timeout_ms: int = 30_000
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -550,6 +571,8 @@ Request = (
     | AlterClientQuotas
     | ChargeMutations
     | DescribeQuorum
+    | AddVoter
+    | RemoveVoter
 )
 Reply = (
     BrokerRegistration

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from raftlog.base.env import Env
-from raftlog.base.errors import NotController
+from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import AddVoter, QuorumDescription, QuorumReplica, RemoveVoter
 from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -37,6 +37,10 @@ MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
 REPLACED_AFTER_S: Final = 5.0
 """A leader must have missed a voter's recorded directory this long before another replaces it, in seconds."""
+
+
+FIRST_SET_S: Final = 10.0
+"""How long a leader tries to write the first set of voters, in seconds."""
 
 
 async def _no_controller(_payload: bytes, _peer: int) -> bytes:
@@ -96,6 +100,9 @@ class Quorum:
         self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.recorded_voters: Recorded = dict
         """The directories of voters that the metadata names."""
+        self.voters_may_change: Callable[[], bool] = lambda: False
+        """Whether kraft.version is 1, so that the log is to hold the voters."""
+        self._writes_first_set = False
         self.barred: str | None = None
         """Why this voter must not help to form a cluster, or None."""
         self._driver: Driver | None = None
@@ -296,7 +303,8 @@ class Quorum:
             else self._replica(voter)
             for voter in sorted(self.voters)
         )
-        return QuorumDescription(leader_id, driver.term, driver.core.commit_index, voters, observers)
+        commit_index, addresses = driver.core.commit_index, dict(self.voters)
+        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses)
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
@@ -334,6 +342,42 @@ class Quorum:
                 and now >= voters.missed_since(voter, driver.led_since) + REPLACED_AFTER_S
             )
         }
+
+    @property
+    def has_static_voters(self) -> bool:
+        """Whether the voters of the config are in force."""
+        return self._driver is None or self._driver.voters.current is None
+
+    @property
+    def awaits_first_set(self) -> bool:
+        """Whether the log is to hold the voters of the config, so that they can change."""
+        return self.has_static_voters and self.voters_may_change() and not self._writes_first_set
+
+    async def write_first_set(self) -> None:
+        """Write the voters of the config into the log. A failure is logged; the next commit may try again."""
+        if not self.awaits_first_set:
+            return
+        assert self.voter_changes is not None
+        self._writes_first_set = True
+        until = asyncio.get_running_loop().time() + FIRST_SET_S
+        try:
+            await self.voter_changes.make_dynamic(self._configured, until)
+        except KafkaError as error:
+            log.warning("quorum_voters_static", node_id=self.node_id, reason=str(error))
+        finally:
+            self._writes_first_set = False
+
+    async def change_voters(self, request: AddVoter | RemoveVoter) -> None:
+        """Add or remove a voter; see `VoterChanges`. Raise NotController unless leading."""
+        assert self.voter_changes is not None
+        if self.leading:
+            await self.write_first_set()
+        try:
+            await self.voter_changes.carry_out(request)
+        except NotLeaderOrFollower as error:
+            raise NotController(error.message) from error
+        change, by = type(request).__name__, request.by
+        log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""

@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter
 from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, first_record
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ thesis §4.2.1).
 """
 
 
+ANSWER_SHARE: Final = 0.9
+"""Of the time of a request: then it is refused with the reason, before its sender gives up."""
+
+
 class VoterChanges:
     """Changes of the voters, one at a time. `linked_directory(node)`: of the node at the other end of a link, or None.
 
@@ -47,6 +52,15 @@ class VoterChanges:
         self._driver = driver
         self._linked_directory = linked_directory
         self._turn = asyncio.Lock()
+
+    async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
+        """Answer a request within its time; see `add` and `remove`."""
+        until = asyncio.get_running_loop().time() + ANSWER_SHARE * request.timeout_ms / 1000
+        if isinstance(request, AddVoter):
+            voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
+            await self.add(voter, until)
+        else:
+            await self.remove(request.voter_id, request.directory_id, until)
 
     async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
         """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion."""

@@ -399,9 +399,11 @@ def _judge_voters(draft: Draft) -> None:
     voters = draft.get("voters")
     node_id = draft.get("node_id")
     if draft.is_controller and node_id not in voters:
-        draft.fault(
-            "controller.quorum.voters",
-            f"lacks this node ({node_id}); add it, or set process.roles=broker for a node that does not vote",
+        draft.warn(
+            "controller_is_observer",
+            node_id=node_id,
+            reason="controller.quorum.voters lacks it",
+            advice="`raftlog quorum add` makes it a voter; set process.roles=broker if it is not to vote",
         )
     if not draft.is_controller and node_id in voters:
         draft.fault("process.roles", f"node {node_id} is among controller.quorum.voters but is no controller")
