@@ -39,11 +39,8 @@ from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
     AddVoter,
     BrokerHeartbeat,
-    DescribeQuorum,
     Done,
     ErrorReply,
-    QuorumDescription,
-    QuorumReplica,
     RemoveVoter,
     Reply,
     Request,
@@ -60,6 +57,7 @@ from raftlog.metadata.features import (
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels

@@ -34,7 +34,6 @@ from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    DescribeQuorum,
     Done,
     ErrorReply,
     RegisterBroker,
@@ -49,6 +48,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
 
 Causes = tuple[Cause, ...]

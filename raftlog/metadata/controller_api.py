@@ -14,8 +14,9 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.record_ages import ClockState, OtherClocks
-from raftlog.base.types import NO_BROKER, NO_DIRECTORY
+from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import Endpoint, SupportedFeature
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
@@ -489,31 +490,6 @@ class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
 
     allowed: tuple[bool, ...]
     throttle_ms: int = 0
-
-
-class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
-    pass
-
-
-class QuorumReplica(msgspec.Struct, frozen=True):
-    """Offsets are Raft log indexes; `*_ms` wall time, -1 unknown."""
-
-    replica_id: int
-    log_end_offset: int
-    last_fetch_ms: int = -1
-    last_caught_up_ms: int = -1
-    directory_id: UUID = NO_DIRECTORY
-
-
-class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
-    """`addresses`: of the voters' controller listeners, by id; none from releases up to 0.3.0."""
-
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: tuple[QuorumReplica, ...]
-    observers: tuple[QuorumReplica, ...] = ()
-    addresses: dict[int, tuple[str, int]] = {}
 
 
 class AddVoter(ByClient, frozen=True, tag="add_voter"):

@@ -229,8 +229,10 @@ class Journal:
     def install(self, snapshot: Snapshot) -> None:
         """Replace the whole log by a snapshot that came from the leader."""
         self._entries = [snapshot.previous, snapshot.last]
+        before = self.voters
         self._find_voters(snapshot)
-        self.on_voters()
+        if self.voters != before:
+            self.on_voters()
         self._staged_snapshot, self.snapshot_index = snapshot, snapshot.end
         self._rewrite = True
 

@@ -13,7 +13,8 @@ from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import AddVoter, QuorumDescription, QuorumReplica, RemoveVoter
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing

@@ -260,9 +260,9 @@ class RaftLinks:
     def _dials(self) -> list[int]:
         """Return the voters that this node dials: the lower ids, or all.
 
-        A node that is no voter dials all, since they do not know its address, and also the voters of its config: the
-        newest set of its log may be old. So does a voter whose voters change: a voter with a higher id may lack the set
-        with this node. And so does a voter of the config without any link: it may be removed since.
+        A node that is no voter dials all, since they do not know its address. It also dials the voters of its config:
+        the newest set of its log may be old. A voter whose voters change dials all, since a voter with a higher id may
+        lack the set with this node. A voter of the config without any link does so too: it may be removed since.
         """
         voters = self._voters
         dials_all = (

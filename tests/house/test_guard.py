@@ -115,7 +115,7 @@ TASKS = {
     "raftlog/broker/coordination/shards.py: self._create()": "asks the controller; who waits hears of its failure",
     "raftlog/broker/coordination/transaction_markers.py: self._work_off(lane)": "see its done callback",
     "raftlog/broker/coordination/transaction_verification.py: self._work_off(lane)": "catches all failures",
-    "raftlog/control.py: self._probe(broker_id, tell)": "see its done callback; `probe` makes a word of what peers do",
+    "raftlog/control.py: coroutine": "see its done callback; `probe` makes a word of what peers do",
     "raftlog/quorum/client.py: self._dial(target)": "whoever asked hears of its failure",
     "raftlog/quorum/raft_links.py: coroutine": "see its done callback",
     "raftlog/quorum/observer.py: self._follow_somebody()": "see its done callback",

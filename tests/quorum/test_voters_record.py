@@ -145,3 +145,16 @@ def test_a_received_snapshot_brings_its_set() -> None:
     journal = journal_with_sets(SimDisk())
     journal.install(Snapshot((b"\x01", 19, 2), (b"\x01", 20, 2), b"state", encode_voters(three().without(1))))
     assert journal.voters is not None and journal.voters.ids == [2, 3]
+
+
+def test_a_snapshot_without_a_new_set_changes_no_voters() -> None:
+    """Otherwise a voter of a static quorum would dial others, which its links do not expect."""
+    journal = opened(SimDisk())
+    for index in (1, 2):
+        journal.add(b"\x01", index, 1)
+    changes: list[int] = []
+    journal.on_voters = lambda: changes.append(1)
+    journal.install(Snapshot((b"\x01", 19, 2), (b"\x01", 20, 2), b"state"))
+    journal.install(Snapshot((b"\x01", 29, 2), (b"\x01", 30, 2), b"state", encode_voters(three())))
+    journal.install(Snapshot((b"\x01", 39, 2), (b"\x01", 40, 2), b"state", encode_voters(three())))
+    assert changes == [1]

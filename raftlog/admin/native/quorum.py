@@ -11,7 +11,7 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
-from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ASK_S: Final = 2.0

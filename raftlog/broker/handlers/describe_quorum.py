@@ -11,7 +11,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.broker.long_work.turns import partitions_by_topic
-from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DESCRIBE_CLUSTER
