@@ -238,6 +238,10 @@ class Driver:
         """Whether the metadata log is empty and has never seen a term."""
         return self.journal.is_new
 
+    @property
+    def observes(self) -> bool:
+        return self.voters.observes
+
     def incarnations_of(self, voter: int) -> list[Heard]:
         """Return what this node reports to a voter about its directories; empty for other nodes."""
         if voter not in self.voters.peers:
@@ -367,7 +371,9 @@ class Driver:
         self.core.tick()
         self._keep_commit_of_voters()
         self._count_committed()
-        self._leave_if_removed()
+        if self.core.is_removed:
+            self.core.transfer_leadership()
+            self.resign()
         if self.leading and not self.core.has_applied_own_term:
             self._announce()  # a loss is reported at once, a gain only once the term is durable
         self._snapshots.take_if_due(self.core.applied_index)
@@ -402,12 +408,6 @@ class Driver:
     def _may_append(self) -> bool:
         """Whether no change of the voters waits for the commit of all before it."""
         return self._change is None or not self._change.waits
-
-    def _leave_if_removed(self) -> None:
-        """Hand leadership on once the set without this leader is committed."""
-        if self.core.is_removed:
-            self.core.transfer_leadership()
-            self.resign()
 
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""

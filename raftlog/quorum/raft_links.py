@@ -216,8 +216,13 @@ class RaftLinks:
         if peer == self._identity.node_id:
             return self.why_taken(newcomer)
         changes = self._voters.current is not None
-        if peer not in self._peers and not changes:
-            return f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
+        if peer not in self._peers and not newcomer.observes:
+            return (
+                f"node {peer} is not among the voters of node {self._identity.node_id}: take it out of its own "
+                "controller.quorum.voters, and `raftlog quorum add` can make it a voter"
+                if changes
+                else f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
+            )
         if peer in self._peers and peer < self._identity.node_id and (not changes or peer in self._channels):
             return f"node {self._identity.node_id} dials node {peer}, not the other way round"
         return self._voters.refusal_reason(newcomer) or self.why_taken(newcomer)

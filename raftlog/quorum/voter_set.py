@@ -97,6 +97,11 @@ class VoterSet:
             self.peers = tuple(each for each in record.ids if each != self.node_id)
 
     @property
+    def observes(self) -> bool:
+        """Whether only a set of the log can make this node a voter, not its config."""
+        return self.current is not None or not self._is_configured
+
+    @property
     def is_voter(self) -> bool:
         """Whether this node is among the voters: with this directory, if a set names it."""
         if self.current is None:
