@@ -72,9 +72,9 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Features that only Kafka has** (`kraft.version`, `eligible.leader.replicas.version`, "
-        "`share.version`, `streams.version`) are passed over, with a warning, where all features go to a "
-        "release's levels.",
+        "**Features that only Kafka has** (`eligible.leader.replicas.version`, `share.version`, "
+        "`streams.version`) are passed over, with a warning, where all features go to a release's levels. So is "
+        "`kraft.version`, which is raised by itself.",
     ),
     Known(
         "by design",
