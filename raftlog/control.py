@@ -157,9 +157,10 @@ class ControlPlane:
                 machine=_Machine(metadata, self._leadership_changed),
             )
         self.loop_watch = _LoopWatch(env.lateness, config.node_id)
-        self._leaderless = _Leaderless(config.voters, self.quorum)
         follows = self.quorum or self.observer
         assert follows is not None
+        self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
+        self._leaderless = _Leaderless(self.voters, self.quorum)
         self._follows = follows
         self._tls: PeerTls | None = None
         follows.identity = replace(follows.identity, levels=_levels(metadata))
@@ -530,7 +531,7 @@ class _LoopWatch:
 class _Leaderless:
     """Says once that no leader was found for a while, and which voters that is about; a new leader begins it anew."""
 
-    def __init__(self, voters: Mapping[int, tuple[str, int]], quorum: Quorum | None) -> None:
+    def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
         self._voters = voters
         self._quorum = quorum
         self._timer: asyncio.TimerHandle | None = None
@@ -548,7 +549,7 @@ class _Leaderless:
             self._timer = None
 
     def _say(self) -> None:
-        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters.items())}
+        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
         more: dict[str, Any] = {}
         if (quorum := self._quorum) is not None:
             more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]

@@ -118,6 +118,7 @@ class Node:
             self.broker = BrokerRole(
                 config, env, self.control, self.metadata, cluster_id=self.cluster_id, failed=self.fail
             )
+            self.broker.context.voters = self.control.voters
         self._server = self._make_server() if self.broker is None else self.broker.server
         if self.control.quorum is not None:
             listener = find_listener(config.listeners, config.controller_listener_names)
@@ -269,6 +270,7 @@ class Node:
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
                 in_touch=self.control.is_connected_to_leader,
+                voters=self.control.voters,
                 authorizer=make_authorizer(self.config),
             ),
             dispatch,
