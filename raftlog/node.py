@@ -52,9 +52,10 @@ from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
-from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, finalized_level
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
+from raftlog.storage.kept_secret import keep_secret, with_kept_secret
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ class Node:
     ) -> None:
         """`features`: another release's, only in tests."""
         loop = asyncio.get_running_loop()
+        config = with_kept_secret(config, env.disk)
         self.config = config
         self.env = env
         self.failed: asyncio.Future[str] = loop.create_future()
@@ -318,10 +320,21 @@ class Node:
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
             self._remove_bootstrap()
+        if finalized_level(new, KRAFT_VERSION) and not finalized_level(old, KRAFT_VERSION):
+            self._keep_secret()
         follow_rules(self._server.broker.authorizer, old, new)
         self._server.end_logins(old, new)
         self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
+
+    def _keep_secret(self) -> None:
+        """Write down a secret that derives from the config's voters: they may be edited from now on."""
+        if "controller" not in self.config.roles:
+            return
+        try:
+            keep_secret(self.config, self.env.disk)
+        except OSError as error:
+            self.fail(f"cannot keep the cluster's secret: {error}")
 
     def _remove_bootstrap(self) -> None:
         """Remove the credentials that a new cluster begins with: they are committed, and would let readers guess."""

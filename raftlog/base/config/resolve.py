@@ -418,11 +418,15 @@ def _judge_voters(draft: Draft) -> None:
         draft.warn("controller_port_differs", listener=str(own), voter_port=voters[node_id][1])
 
 
+def derived_secret(voters: Mapping[int, tuple[str, int]]) -> bytes:
+    """Return the cluster secret of a config without one."""
+    return hashlib.sha256(f"raftlog cluster secret of {format_voters(voters)}".encode()).digest()
+
+
 def _resolve_secret(draft: Draft) -> None:
     if "raftlog.cluster.secret" in draft.given:
         return
-    text = f"raftlog cluster secret of {format_voters(draft.get('voters'))}"
-    draft.values["cluster_secret"] = hashlib.sha256(text.encode()).digest()
+    draft.values["cluster_secret"] = derived_secret(draft.get("voters"))
     asked_for = (
         "logins" if draft.values.get("logins") else "rules" if draft.get("authorizer_class_name") else ""
     )
