@@ -39,7 +39,6 @@ from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
     AddVoter,
     BrokerHeartbeat,
-    Done,
     ErrorReply,
     RemoveVoter,
     Reply,
@@ -62,7 +61,6 @@ from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
 from raftlog.quorum.journal import DIRECTORY_ID
-from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import NAME, DamagedJournal
@@ -70,6 +68,7 @@ from raftlog.quorum.wal import NAME, DamagedJournal
 if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
     from raftlog.quorum.channel_tls import ChannelTls
+    from raftlog.quorum.observer import Observer
 
 log = get_logger("quorum")
 
@@ -148,6 +147,8 @@ class ControlPlane:
             metadata.subscribe_each(self._committed)
             metadata.subscribe(self._on_metadata)
         else:
+            from raftlog.quorum.observer import Observer
+
             self.observer = Observer(
                 env,
                 node_id=config.node_id,
@@ -334,8 +335,7 @@ class ControlPlane:
 
     async def _change_voters(self, request: AddVoter | RemoveVoter, answer: Callable[[Reply], None]) -> None:
         try:
-            await self.quorum.change_voters(request)  # type: ignore[union-attr]
-            answer(Done())
+            answer(await self.quorum.change_voters(request))  # type: ignore[union-attr]
         except KafkaError as error:
             answer(ErrorReply(error.code, error.message))
 

@@ -26,9 +26,10 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.config.network import find_listener
 from raftlog.base.config.tls import TLS_PROTOCOLS
+from raftlog.base.disk import Disk
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.base.types import METADATA_FOLDER, NO_EPOCH
+from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER, NO_EPOCH
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
@@ -55,7 +56,6 @@ from raftlog.metadata.controller_api import RegisterBroker
 from raftlog.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, finalized_level
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
-from raftlog.storage.kept_secret import keep_secret, with_kept_secret
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
 
 if TYPE_CHECKING:
@@ -90,6 +90,15 @@ _UNUSABLE: Final = (ForeignLogDirectory, ListenerUnavailable, JournalUnusable, B
 """The reasons why a node does not start that an operator can mend."""
 
 
+def _with_kept_secret(config: NodeConfig, disk: Disk) -> NodeConfig:
+    """Return the config with the secret from before its voters were edited, if there is a file with that."""
+    if not disk.exists(f"{config.metadata_log_dir}/{METADATA_FOLDER}/{KEPT_SECRET}"):
+        return config
+    from raftlog.storage.kept_secret import with_kept_secret
+
+    return with_kept_secret(config, disk)
+
+
 class NodeFailed(Exception):
     """The node cannot start or go on; the message says why, for an operator."""
 
@@ -102,8 +111,7 @@ class Node:
     ) -> None:
         """`features`: another release's, only in tests."""
         loop = asyncio.get_running_loop()
-        config = with_kept_secret(config, env.disk)
-        self.config = config
+        self.config = config = _with_kept_secret(config, env.disk)
         self.env = env
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
@@ -331,6 +339,8 @@ class Node:
         """Write down a secret that derives from the config's voters: they may be edited from now on."""
         if "controller" not in self.config.roles:
             return
+        from raftlog.storage.kept_secret import keep_secret
+
         try:
             keep_secret(self.config, self.env.disk)
         except OSError as error:

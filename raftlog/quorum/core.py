@@ -34,7 +34,6 @@ from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
 from raftlog.quorum.snapshot import Snapshot
 from raftlog.quorum.snapshot_sender import SnapshotCursor
 from raftlog.quorum.voter_set import VoterSet
-from raftlog.quorum.voters_record import VotersRecord, encode_voters
 from raftlog.quorum.wal import COMMAND_PREFIX, MAX_COMMAND_BYTES, Entry
 
 log = get_logger("quorum")
@@ -186,15 +185,15 @@ class RaftCore(PySyncObjAdapter):
         assert self.is_leader and len(command) < MAX_COMMAND_BYTES
         self.journal.add(COMMAND_PREFIX + command, self.journal.last_index + 1, self.term)
 
-    def propose_voters(self, record: VotersRecord) -> int:
-        """Append a set of voters, which is in force from now on; return its index. Leaders only.
+    def propose_voters(self, command: bytes) -> int:
+        """Append a set of voters, encoded, which is in force from now on; return its index. Leaders only.
 
         All entries are committed: the former set, and an entry of this term. Otherwise two sets without a common
         majority could be in force (the erratum of 2015 to the Raft thesis).
         """
         assert self.is_leader and self.commit_index == self.journal.last_index
         index = self.journal.last_index + 1
-        self.journal.add(encode_voters(record), index, self.term)
+        self.journal.add(command, index, self.term)
         return index
 
     @property

@@ -41,12 +41,12 @@ from raftlog.quorum.snapshot import decode_snapshot
 from raftlog.quorum.snapshot_generator import SnapshotGenerator, SnapshotPolicy
 from raftlog.quorum.snapshot_sender import SnapshotSender
 from raftlog.quorum.voter_set import VoterSet
-from raftlog.quorum.voters_change import VotersChange
-from raftlog.quorum.voters_record import VotersRecord
 from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
+    from raftlog.quorum.voters_change import VotersChange
+    from raftlog.quorum.voters_record import VotersRecord
 
 log = get_logger("quorum")
 
@@ -193,6 +193,8 @@ class Driver:
         if not self.leading:
             raise NotController()
         assert not self.changes_voters
+        from raftlog.quorum.voters_change import VotersChange
+
         self._change = VotersChange(self.core, record)
         self._schedule()
         return self._change.done
@@ -550,8 +552,7 @@ class Driver:
 
     def _wanted_at(self) -> float | None:
         if self.core.is_leader:
-            # past, since the core does not count a deadline as reached at equality; and a float that the timer does not
-            # exceed
+            # past, since the core reaches no deadline at equality; and a float that the timer does not exceed
             if not (self.voters.peers or self.linked()):
                 return self._snapshots.due_at
             return timer_time(self.core.next_heartbeat_at + 0.001)
@@ -596,5 +597,4 @@ class Driver:
 
 
 def _event_of(error: OSError) -> str:
-    """Return the log event of a journal that waits for the disk."""
     return "quorum_disk_full" if error.errno in DISK_FULL else "quorum_out_of_files"

@@ -7,7 +7,7 @@ thread. Only the driver runs these jobs. Ordering law inside a job: snapshot, th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from raftlog.base.checked_files import read_checked, write_checked
@@ -15,8 +15,8 @@ from raftlog.base.disk import Disk, make_durable_folder
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.incarnations import HeardVoters
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
-from raftlog.quorum.voters_record import VOTERS_PREFIX, VotersRecord, decode_voters, encode_voters
 from raftlog.quorum.wal import (
+    VOTERS_PREFIX,
     DamagedJournal,
     Entry,
     Wal,
@@ -26,6 +26,9 @@ from raftlog.quorum.wal import (
     truncate_record,
     vote_record,
 )
+
+if TYPE_CHECKING:
+    from raftlog.quorum.voters_record import VotersRecord
 
 DIRECTORY_ID: Final = "directory.id"
 """A file beside the log: the id of the directory that it was written in. Releases up to 0.3.0 have none."""
@@ -47,6 +50,12 @@ def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
             f"{directory} was written under the directory.id of {path}, {found.decode(errors='replace')[:40]}, but "
             f"meta.properties of the folder above says {ours.decode()}: put the former meta.properties back"
         )
+
+
+def _decoded(command: bytes) -> VotersRecord:
+    from raftlog.quorum.voters_record import decode_voters
+
+    return decode_voters(command)
 
 
 class Journal:
@@ -110,10 +119,10 @@ class Journal:
         self._voters = []
         end = 0 if snapshot is None else snapshot.end
         if snapshot is not None and snapshot.voters:
-            self._voters.append((end, decode_voters(snapshot.voters)))
+            self._voters.append((end, _decoded(snapshot.voters)))
         for command, index, _ in self._entries:
             if index > end and command.startswith(VOTERS_PREFIX):
-                self._voters.append((index, decode_voters(command)))
+                self._voters.append((index, _decoded(command)))
 
     def _trim_to(self, snapshot: Snapshot) -> None:
         """Begin the log with the snapshot's pair of entries, keeping what follows if the two agree."""
@@ -173,7 +182,11 @@ class Journal:
     def voters_at(self, index: int) -> bytes:
         """Return the command with the newest set of voters up to an index, or b""."""
         found = [each for at, each in self._voters if at <= index]
-        return encode_voters(found[-1]) if found else b""
+        if not found:
+            return b""
+        from raftlog.quorum.voters_record import encode_voters
+
+        return encode_voters(found[-1])
 
     def entries(self, start: int, end: int) -> list[Entry]:
         """Return entries [start, end); the caller checked that the log reaches back to `start`."""
@@ -204,7 +217,7 @@ class Journal:
         self._entries.append(entry)
         self._staged.append(entry_record(entry))
         if command.startswith(VOTERS_PREFIX):
-            self._voters.append((idx, decode_voters(command)))
+            self._voters.append((idx, _decoded(command)))
             self.on_voters()
 
     def truncate_from(self, index: int) -> None:

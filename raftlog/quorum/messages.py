@@ -6,7 +6,6 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from raftlog.quorum.voters_record import Voter
 from raftlog.quorum.wal import MAX_COMMAND_BYTES
 
 CHUNK_BYTES: Final = 1024 * 1024
@@ -125,9 +124,12 @@ class LinkAnswer(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class KnownVoters(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """The newest set of voters of the sender, for nodes that look for the leader. Only sent where the voters change."""
+    """The newest set of voters of the sender, for nodes that look for the leader. Only sent where the voters change.
 
-    voters: list[Voter]
+    `command`: as in the log.
+    """
+
+    command: bytes
 
 
 Message = (

@@ -24,8 +24,8 @@ from raftlog.quorum.observer_feed import (
     decode_to_observer,
 )
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot
-from raftlog.quorum.voters_record import VOTERS_PREFIX, decode_voters
-from raftlog.quorum.wal import DamagedJournal
+from raftlog.quorum.voters_record import decode_voters
+from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine

@@ -13,7 +13,7 @@ from raftlog.base.env import Env
 from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
 from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
@@ -25,12 +25,12 @@ from raftlog.quorum.observer_feed import ObserverFeed
 from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.rpc import OnRequest, RpcServer
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import Recorded, VoterSet
 from raftlog.quorum.wal import DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
+    from raftlog.quorum.voter_changes import VoterChanges
 
 log = get_logger("quorum")
 
@@ -109,8 +109,7 @@ class Quorum:
         self._driver: Driver | None = None
         self._links: RaftLinks | None = None
         self._listener: Listener | None = None
-        self.voter_changes: VoterChanges | None = None
-        """Changes of the voters on the leader; None before `start`."""
+        self._voter_changes: VoterChanges | None = None
         self._feed: ObserverFeed | None = None
 
     # -- life ----------------------------------------------------------------------------
@@ -173,7 +172,6 @@ class Quorum:
             nodes=self.nodes,
         )
         self._links, self._feed = links, feed
-        self.voter_changes = VoterChanges(driver, links.directory_of)
         try:
             await self._listener.start(where, secure)
         except OSError as error:
@@ -345,6 +343,16 @@ class Quorum:
         }
 
     @property
+    def voter_changes(self) -> VoterChanges:
+        """Changes of the voters on the leader, after `start`."""
+        if self._voter_changes is None:
+            from raftlog.quorum.voter_changes import VoterChanges
+
+            assert self._links is not None
+            self._voter_changes = VoterChanges(self.driver, self._links.directory_of)
+        return self._voter_changes
+
+    @property
     def has_static_voters(self) -> bool:
         """Whether the voters of the config are in force."""
         return self._driver is None or self._driver.voters.current is None
@@ -358,7 +366,6 @@ class Quorum:
         """Write the voters of the config into the log. A failure is logged; the next commit may try again."""
         if not self.awaits_first_set:
             return
-        assert self.voter_changes is not None
         self._writes_first_set = True
         until = asyncio.get_running_loop().time() + FIRST_SET_S
         try:
@@ -368,9 +375,8 @@ class Quorum:
         finally:
             self._writes_first_set = False
 
-    async def change_voters(self, request: AddVoter | RemoveVoter) -> None:
+    async def change_voters(self, request: AddVoter | RemoveVoter) -> Done:
         """Add or remove a voter; see `VoterChanges`. Raise NotController unless leading."""
-        assert self.voter_changes is not None
         if self.leading:
             await self.write_first_set()
         try:
@@ -379,6 +385,7 @@ class Quorum:
             raise NotController(error.message) from error
         change, by = type(request).__name__, request.by
         log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
+        return Done()
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""

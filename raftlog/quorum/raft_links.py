@@ -31,7 +31,7 @@ from raftlog.quorum.messages import (
     encode_message,
 )
 from raftlog.quorum.voter_set import VoterSet
-from raftlog.quorum.voters_record import VotersRecord
+from raftlog.quorum.wal import DamagedJournal
 
 log = get_logger("quorum")
 
@@ -152,10 +152,18 @@ class RaftLinks:
 
     def _send_voters(self, channel: Channel) -> None:
         if self._voters.current is not None:
-            channel.send(encode_message(KnownVoters(self._voters.current.voters)))
+            from raftlog.quorum.voters_record import encode_voters
 
-    def _on_hint(self, hint: KnownVoters) -> None:
-        addresses = VotersRecord(hint.voters).addresses()
+            channel.send(encode_message(KnownVoters(encode_voters(self._voters.current))))
+
+    def _on_hint(self, channel: Channel, hint: KnownVoters) -> None:
+        from raftlog.quorum.voters_record import decode_voters
+
+        try:
+            addresses = decode_voters(hint.command).addresses()
+        except DamagedJournal as error:
+            channel.close(str(error))
+            return
         known = self._peers.keys() | {self._identity.node_id}
         self._hinted = {peer: address for peer, address in addresses.items() if peer not in known}
         self._dial_unlinked()
@@ -386,7 +394,7 @@ class RaftLinks:
         elif isinstance(message, LinkAnswer):
             self._claims.on_answer(channel.peer_id, message)
         elif isinstance(message, KnownVoters):
-            self._on_hint(message)
+            self._on_hint(channel, message)
         elif type(message) is not Ping or channel.peer_id in self._unheard:
             self._unheard.discard(channel.peer_id)
             self._on_message(channel.peer_id, message)

@@ -26,13 +26,15 @@ connections.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.incarnations import HeardVoters
-from raftlog.quorum.voters_record import VotersRecord
+
+if TYPE_CHECKING:
+    from raftlog.quorum.voters_record import VotersRecord
 
 UNRECORDED: Final = NO_DIRECTORY.bytes
 """Instead of a directory id: the sender's metadata names directories of voters, but not of this voter."""

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from raftlog.base.errors import NotController
-from raftlog.quorum.voters_record import VotersRecord
+from raftlog.quorum.voters_record import VotersRecord, encode_voters
 
 if TYPE_CHECKING:
     from raftlog.quorum.core import RaftCore
@@ -43,7 +43,7 @@ class VotersChange:
     def append_if_due(self) -> None:
         self.end_if_committed()
         if self.is_due:
-            self._index = self._core.propose_voters(self._record)
+            self._index = self._core.propose_voters(encode_voters(self._record))
 
     def end_if_committed(self) -> None:
         """End it if it is committed, or if this node no longer leads its term."""

@@ -1,4 +1,4 @@
-"""A set of voters as an entry of the journal: Kafka's VotersRecord (KIP-853).
+"""A set of voters as an entry of the journal: Kafka's VotersRecord (KIP-853). Imported once there is one.
 
 The newest set of a log is in force once it is appended, committed or not (Raft thesis §4.1). A log without a set has
 the voters of the config. Consecutive sets differ by one voter, so that their majorities overlap.
@@ -7,17 +7,12 @@ the voters of the config. Consecutive sets differ by one voter, so that their ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Final
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
 
-from raftlog.quorum.wal import DamagedJournal
-
-VOTERS_PREFIX: Final = b"\x10"
-"""First byte of a command that is a set of voters. Releases up to 0.3.0 ignore such commands, so a cluster writes its
-first only at a level that they do not support.
-"""
+from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
 
 Bytes16 = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 NodeId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hmac import compare_digest
-from typing import Final
 
 from raftlog.base.checked_files import read_checked, write_checked
 from raftlog.base.config import NodeConfig
 from raftlog.base.config.resolve import derived_secret
 from raftlog.base.disk import Disk
-from raftlog.base.types import METADATA_FOLDER
-
-NAME: Final = "cluster-secret"
-"""The file beside the log."""
+from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER
 
 
 def _path(config: NodeConfig) -> str:
-    return f"{config.metadata_log_dir}/{METADATA_FOLDER}/{NAME}"
+    return f"{config.metadata_log_dir}/{METADATA_FOLDER}/{KEPT_SECRET}"
 
 
 def _is_derived(config: NodeConfig) -> bool:

@@ -17,7 +17,7 @@ from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import VoterSet
 from raftlog.quorum.voters_change import VotersChange
-from raftlog.quorum.voters_record import VotersRecord, encode_voters
+from raftlog.quorum.voters_record import VotersRecord
 from raftlog_chaos.scenarios.voters_change import voters_change
 from tests.planted.plant import Plant
 
@@ -41,9 +41,9 @@ def count_by_the_old_set(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Journal, "setRaftCommitIndex", commit)
 
 
-def _propose_at_once(core: RaftCore, record: VotersRecord) -> int:
+def _propose_at_once(core: RaftCore, command: bytes) -> int:
     index = core.journal.last_index + 1
-    core.journal.add(encode_voters(record), index, core.term)
+    core.journal.add(command, index, core.term)
     return index
 
 

@@ -60,7 +60,6 @@ class Changing:
         """Ask a node (default: the leader), and return its refusal."""
         node = node or await self.cluster.leader()
         changes = self.cluster.nodes[node].voter_changes
-        assert changes is not None
         done: list[KafkaError | None] = []
 
         async def asked() -> None:
@@ -243,7 +242,6 @@ def test_a_second_change_waits_for_the_first() -> None:
         leader = await world.cluster.leader()
         voter = world.voter(4)
         changes = world.cluster.nodes[leader].voter_changes
-        assert changes is not None
         first = world.cluster.hosts[leader].start(changes.add(voter, world.loop.time() + 20))
         await asyncio.sleep(0.1)
         refused = await world.remove(leader, seconds=1.0)

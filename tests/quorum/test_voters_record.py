@@ -9,7 +9,6 @@ import pytest
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot, encode_snapshot
 from raftlog.quorum.voters_record import (
-    VOTERS_PREFIX,
     Voter,
     VotersRecord,
     decode_voters,
@@ -18,7 +17,7 @@ from raftlog.quorum.voters_record import (
     first_record,
     voters_record,
 )
-from raftlog.quorum.wal import DamagedJournal
+from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
 from raftlog_chaos.simulator.disk import SimDisk
 
 FOLDER = "/data/quorum"

@@ -330,7 +330,6 @@ class VotersChange:
             return
 
         def ask() -> None:
-            assert quorum.voter_changes is not None
             task = asyncio.get_running_loop().create_task(
                 change(quorum.voter_changes, self.loop.time() + seconds)
             )
