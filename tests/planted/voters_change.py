@@ -13,7 +13,6 @@ from raftlog.quorum.core import RaftCore
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.journal import Journal
 from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
-from raftlog.quorum.raft_links import RaftLinks
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voter_set import VoterSet
 from raftlog.quorum.voters_change import VotersChange
@@ -122,16 +121,6 @@ def leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftCore, "completes_removal", property(lambda core: False))
 
 
-def count_observers(patch: pytest.MonkeyPatch) -> None:
-    """A node without a vote stands for election."""
-    patch.setattr(VoterSet, "may_stand", property(lambda voters: True))
-
-
-def keep_the_set_to_itself(patch: pytest.MonkeyPatch) -> None:
-    """No node sends its set of voters to the nodes that it is linked to."""
-    patch.setattr(RaftLinks, "_send_voters", lambda links, channel: None)
-
-
 row = partial(Plant, scenario=voters_change, seconds=20.0)
 
 PLANTS = [
@@ -153,22 +142,22 @@ PLANTS = [
         plant=forget_the_set_in_snapshots,
         note="back to the config",
     ),
-    row("voter-by-id-alone", "KIP-853 lost vote", plant=trust_an_id, note="an empty disk elects"),
+    row("voter-by-id-alone", "KIP-853 lost vote", plant=trust_an_id, note="an empty disk counts"),
     row(
         "removed-leader-counts",
         "Raft thesis 4.2.2",
         plant=count_itself_always,
         note="commits with a minority",
+        test="tests/quorum/test_voter_changes.py::test_a_leader_outside_of_the_set_does_not_count_itself",
     ),
     row(
         "truncated-set-stays",
         "KIP-853 truncation",
         plant=keep_a_truncated_set,
         note="counts by a set of no leader",
+        test="tests/quorum/test_voters_record.py::test_the_newest_set_is_in_force_once_appended",
     ),
     row(
         "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"
     ),
-    row("observers-stand", "KIP-853 observers", plant=count_observers, note="a leader without a majority"),
-    row("voters-not-told", "KIP-853 endpoints", plant=keep_the_set_to_itself, note="a node finds no leader"),
 ]

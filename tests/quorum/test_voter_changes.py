@@ -39,7 +39,7 @@ class Changing:
         self.cluster = QuorumCluster(loop, 4)
         self.addresses = dict(self.cluster.voters)
         self.cluster.voters = {node: self.addresses[node] for node in voters}
-        self.cluster.law = VotersProperties(voters)
+        self.cluster.law = VotersProperties(voters, {node: UUID(int=node) for node in self.cluster.hosts})
         self.cluster.on_made = self._made
         self.initial = {node: UUID(int=node) for node in voters}
 
@@ -266,3 +266,20 @@ def test_two_voters_lose_one(gone: int) -> None:
         assert world.cluster.leading() not in (None, node)
 
     run(test, voters=(1, 2))
+
+
+def test_a_leader_outside_of_the_set_does_not_count_itself() -> None:
+    """The set of the other two needs both, and one of them does not hear from the leader (Raft thesis §4.2.2)."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        deaf = next(each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        world.loop.clog(world.cluster.hosts[leader], world.cluster.hosts[deaf])
+        refused = await world.remove(leader, seconds=0.5)
+        assert isinstance(refused, RequestTimedOut) and "not committed" in str(refused)
+        world.loop.heal()
+        await world.cluster.settle(b"after")
+
+    run(test)

@@ -48,11 +48,16 @@ async def _call(
 
 
 class VotersProperties(RaftProperties):
-    """Raft's promises over changing sets: a committed entry is on a majority of the newest committed set."""
+    """Raft's promises over changing sets: a committed entry is on a majority of the newest committed set.
 
-    def __init__(self, ids: Iterable[int]) -> None:
+    `directories`: the present directory of each node. A disk counts only if the set names its directory.
+    """
+
+    def __init__(self, ids: Iterable[int], directories: Mapping[int, UUID] | None = None) -> None:
         self._ids = set(ids)
         self._set_at = 0
+        self._directories = directories or {}
+        self._named: Mapping[int, UUID] = {}
         super().__init__(len(self._ids))
 
     def _take_commit(self, node: int, driver: Driver, log: HeldLog) -> None:
@@ -60,11 +65,15 @@ class VotersProperties(RaftProperties):
         commit_index = driver.core.commit_index
         command = driver.journal.voters_at(commit_index)
         if command and commit_index > self._set_at:
-            self._set_at, self._ids = commit_index, set(decode_voters(command).ids)
+            self._named = decode_voters(command).directories()
+            self._set_at, self._ids = commit_index, set(self._named)
             self.majority = len(self._ids) // 2 + 1
 
     def _counted(self, logs: Mapping[int, HeldLog]) -> Iterable[HeldLog]:
-        return [log for node, log in logs.items() if node in self._ids]
+        present, named = self._directories, self._named
+        return [
+            log for node, log in logs.items() if node in self._ids and present.get(node) == named.get(node)
+        ]
 
     def forget(self, node: int) -> None:
         """A node has lost its disk, and with it its terms and votes."""
@@ -85,8 +94,8 @@ class VotersChange:
         initial = self.chance.sample(sorted(self.cluster.hosts), self.chance.choice((1, 3, 3)))
         self.addresses = dict(self.cluster.voters)
         self.cluster.voters = {node: self.addresses[node] for node in sorted(initial)}
-        self.law = self.cluster.law = VotersProperties(initial)
         self.directories = {node: self._directory() for node in self.cluster.hosts}
+        self.law = self.cluster.law = VotersProperties(initial, self.directories)
         self.initial = {node: self.directories[node] for node in initial}
         self.cluster.on_made = self._made
         self.counts: Counter[str] = Counter()
@@ -170,6 +179,8 @@ class VotersChange:
         leader = self.cluster.leading()
         is_leader = leader in record.ids and self.chance.random() < 0.5
         node = leader if is_leader and leader else self.chance.choice(record.ids)
+        if node == leader and len(record.ids) >= 3 and self.chance.random() < 0.5:
+            self._cut_from(node, self.chance.sample([each for each in record.ids if each != node], 1))
         await self._remove(node, self.directories[node])
 
     async def _remove(self, node: int, directory_id: UUID) -> None:
@@ -264,6 +275,9 @@ class VotersChange:
         self._stays_down = 0
         if self.chance.random() < 0.5:  # it runs with its empty disk meanwhile
             self._boot(node)
+            leader = self.cluster.leading()
+            if leader is not None and self.chance.random() < 0.5:
+                self._cut_from(leader, [each for each in others if each != leader][:1])
         await self._remove(node, former)
         self.back()
         await self._add(node)
