@@ -20,6 +20,7 @@ WRITERS = {
     "raftlog/base/disk.py:RealDisk.open": "segments, indexes and journals, whose owners sync them",
     "raftlog/base/disk.py:RealDisk.rename": "the port; its callers sync the folder",
     "raftlog/base/disk.py:make_folders": "is the function",
+    "chaos/raftlog_chaos/scenarios/quorum_cluster.py:QuorumCluster.wipe": "a simulated disk, emptied",
     "chaos/raftlog_chaos/simulator/cluster.py:SimCluster.wipe": "a simulated disk, emptied",
     "raftlog/cli/server.py:_open_standard_descriptors": "opens the null device",
     "raftlog/base/disk.py:put_in_place": "is half of the function, for files that a library wrote",

@@ -73,6 +73,7 @@ from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
 from raftlog_chaos.scenarios.voter_identity import voter_identity
 from raftlog_chaos.scenarios.voter_rolled_back import voter_rolled_back
+from raftlog_chaos.scenarios.voters_change import voters_change
 from raftlog_chaos.scenarios.wiped import wiped
 from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
@@ -144,6 +145,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "transactions-cleaned": transactions_cleaned,
     "voter-identity": voter_identity,
     "voter-rolled-back": voter_rolled_back,
+    "voters-change": voters_change,
     "wiped": wiped,
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,

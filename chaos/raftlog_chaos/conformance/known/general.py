@@ -21,8 +21,8 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Eligible leader replicas** (KIP-966) follow the level of `raftlog.metadata.version`. A crash does not end the "
-        "eligibility, since what counts is on the disk. While no ISR member is in service, they are in the ISR. "
+        "**Eligible leader replicas** (KIP-966) follow the level of `raftlog.metadata.version`. A crash does not end "
+        "the eligibility, since what counts is on the disk. While no ISR member is in service, they are in the ISR. "
         "[The reasons](decisions/eligible-leaders.md).",
     ),
     Known(
@@ -78,9 +78,9 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Features that only Kafka has** (`kraft.version`, `eligible.leader.replicas.version`, "
-        "`share.version`, `streams.version`) are passed over, with a warning, where all features go to a "
-        "release's levels.",
+        "**Features that only Kafka has** (`eligible.leader.replicas.version`, `share.version`, "
+        "`streams.version`) are passed over, with a warning, where all features go to a release's levels. So is "
+        "`kraft.version`, which is raised by itself.",
     ),
     Known(
         "by design",
