@@ -326,9 +326,9 @@ class Node:
         folder = self.config.metadata_log_dir
         try:
             if remove_bootstrap(self.env.disk, folder):
-                log.info("bootstrap_removed", folder=folder)
+                log.info("bootstrap_removed", directory=folder)
         except OSError as error:
-            log.warning("bootstrap_not_removed", folder=folder, reason=error.strerror or str(error))
+            log.warning("bootstrap_not_removed", directory=folder, reason=error.strerror or str(error))
 
 
 class BrokerRole:

@@ -334,7 +334,7 @@ class AdminServer:
         try:
             async for piece in stream.iter_any():
                 text += piece
-                bodies.take(len(piece))
+                bodies.acquire(len(piece))
                 if len(text) > limits.body_bytes:
                     raise web.HTTPRequestEntityTooLarge(max_size=limits.body_bytes, actual_size=len(text))
                 if bodies.is_full:
@@ -343,7 +343,7 @@ class AdminServer:
         except RuntimeError as error:  # aiohttp's word for a connection that was closed meanwhile
             raise ConnectionResetError(str(error)) from error
         finally:
-            bodies.give(len(text))
+            bodies.release(len(text))
             text.clear()  # the traceback of what was raised holds it until the next collection of garbage
         return content
 

@@ -31,9 +31,9 @@ def find_http_api(target: Target) -> str:
             return found
         where = settings.get("raftlog.admin.listener") or "nowhere"
         reasons.append(f"that of broker {broker.broker_id} listens at {where}")
-    told = "; ".join(reasons)
+    why = "; ".join(reasons)
     raise Failure(
-        f"no HTTP API of the cluster at {target.servers} can be reached from here ({told}); "
+        f"no HTTP API of the cluster at {target.servers} can be reached from here ({why}); "
         "set its address with --http",
         exits.UNREACHABLE,
     )

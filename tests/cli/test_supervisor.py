@@ -160,7 +160,7 @@ def test_brokers_that_end_come_back_and_all_end_with_their_supervisor(tmp_path: 
         assert len(pids) == 3
         os.kill(pids[1], signal.SIGKILL)
         until(lambda: len(found.lines("node_ready")) == 4, "the broker is back", seen=found.pids)
-        assert [each["code"] for each in found.lines("broker_ended")] == [-signal.SIGKILL]
+        assert [each["exit_code"] for each in found.lines("broker_process_exited")] == [-signal.SIGKILL]
         pids = found.pids()
         found.process.send_signal(signal.SIGTERM)
         assert ended(found.process) == exits.OK

@@ -167,14 +167,14 @@ class _TopicConfigs:
         self._broker_dynamic = image.config("broker", str(broker.config.node_id))
         self._make = make
         self._entries: dict[ConfigEntry, Any] = {}
-        self._told: dict[tuple[tuple[str, str | None], ...], tuple[Any, ...]] = {}
+        self._described: dict[tuple[tuple[str, str | None], ...], tuple[Any, ...]] = {}
         """By the configs that a topic was given."""
 
     def __call__(self, given: dict[str, str | None]) -> tuple[Any, ...]:
         key = tuple(given.items())
-        found = self._told.get(key)
+        found = self._described.get(key)
         if found is None:
-            found = self._told[key] = tuple(self._entry(each) for each in self._describe(given))
+            found = self._described[key] = tuple(self._entry(each) for each in self._describe(given))
         return found
 
     def _describe(self, given: dict[str, str | None]) -> Iterable[ConfigEntry]:

@@ -57,7 +57,7 @@ class ListenerContexts:
         self._tls = tls
         self._make = make
         self._stamps: tuple[Any, ...] = ()
-        self._told: tuple[Any, ...] = ()
+        self._reported: tuple[Any, ...] = ()
         """The last failure to renew."""
         self.newest: ssl.SSLContext | None = None
 
@@ -87,9 +87,9 @@ class ListenerContexts:
             return self.load()
         except TlsUnusable as error:
             failure = (stamps, str(error))
-            if failure == self._told:
+            if failure == self._reported:
                 return None
-            self._told = failure
+            self._reported = failure
             raise
 
     def _look(self) -> tuple[Any, ...]:

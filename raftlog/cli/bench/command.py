@@ -219,7 +219,7 @@ def _failover(options: BenchOptions) -> Iterator[Figure]:
         _create_topic(cluster, TOPIC, PARTITIONS)
         faults = FailoverRun(cluster, TOPIC, partitions=PARTITIONS)
         for scenario in FAILOVER_FAULTS:
-            outcome = faults.run(scenario, options.rounds, told=_say_round)
+            outcome = faults.run(scenario, options.rounds, on_round=_say_round)
             yield from _gaps(outcome)
 
 

@@ -361,7 +361,7 @@ class ConsumerGroup:
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
                 self._builder = builder
                 if effort is not DecisionScope.ALL and effort is not least:
-                    log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
+                    log.warning("consumer_group_too_large", group_id=self.group_id, decided=effort.name)
                 goes_on = (
                     effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or builder.rejected_regexes
                 )

@@ -313,7 +313,10 @@ class DecisionBuilder:
         return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
 
     def _read(self) -> tuple[Subscriptions, frozenset[str]]:
-        """Return the topics that members read. It is computed once: there may be hundreds of thousands of names."""
+        """Return the members' subscriptions and the union of their topics.
+
+        The result is cached, because a union over hundreds of thousands of names is slow.
+        """
         state, known = self.state, self._read_before
         if known is None or known[0] is not state.members or known[1] is not state.regexes:
             subscriptions = state.subscriptions()

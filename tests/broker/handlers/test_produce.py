@@ -258,5 +258,5 @@ async def test_what_a_large_request_keeps_for_its_next_turns_is_counted_or_refus
         (topic,) = pipe.answer(0, 9).responses
         codes = [each.error_code for each in topic.partition_responses]
         assert codes == [0] * BATCHES_AT_ONCE + [expected] * 50
-        unappended.take(unappended.limit - unappended.used)
+        unappended.acquire(unappended.limit - unappended.used)
     assert unappended.used == unappended.limit

@@ -186,7 +186,7 @@ async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_ther
     pipe.send(produce(1, (0, data)))
     await asyncio.sleep(0)
     assert unappended.used == len(data)
-    unappended.take(unappended.limit)
+    unappended.acquire(unappended.limit)
     other.send(produce(1, (0, data)))
     assert results(other) == [(19, -1)]
     await all_answered(fake)
