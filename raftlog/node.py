@@ -171,7 +171,7 @@ class Node:
         if self.broker is not None:
             return await self.broker.replicas.peers.tls_options(endpoint)
         if endpoint.security_protocol in TLS_PROTOCOLS:
-            raise ConnectionError(f"{endpoint.listener} speaks TLS, but this node is no broker")
+            raise ConnectionError(f"{endpoint.listener} uses TLS, but this node is not a broker")
         return {}
 
     def admin_tls(self) -> ServerTls | None:

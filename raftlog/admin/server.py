@@ -320,7 +320,7 @@ class AdminServer:
         if request.content_type != "application/json":
             raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise ApiError(415, "the body must not be packed: send it without Content-Encoding")
+            raise ApiError(415, "the body must not be compressed: send it without Content-Encoding")
         try:
             async with asyncio.timeout(self._limits.body_s):
                 text = await self._read(request.content)

@@ -156,5 +156,7 @@ def _take_login(api: HttpApi, target: Target) -> None:
 
 def _password(user: str) -> str:
     if not sys.stdin.isatty():
-        raise Failure("--user: use NAME:PASSWORD without a terminal to ask for the password", exits.USAGE)
+        raise Failure(
+            "--user: must be NAME:PASSWORD, because there is no terminal to ask for the password", exits.USAGE
+        )
     return str(typer.prompt(f"password of {user}", hide_input=True, err=True))

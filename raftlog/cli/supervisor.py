@@ -47,7 +47,7 @@ def broker_overrides(config: NodeConfig, brokers: int) -> list[dict[str, str]]:
     ports = [port for each in taken for port in each if port]
     if len(set(ports)) != len(ports):
         raise CannotShare(
-            f"listeners: each broker's ports are {PORT_STEP} above the last one's, and some of them meet"
+            f"listeners: each broker's ports are {PORT_STEP} above the previous broker's, and some ports collide"
         )
     if max(ports, default=0) > 65535:
         raise CannotShare(f"listeners: port {max(ports)} of the last broker is beyond 65535")

@@ -172,7 +172,8 @@ class LeaderRole(ReadableRole):
             raise NotEnoughReplicas()
         log, header = self.log, read_header(batch)
         if header.length > log.config.max_message_bytes:
-            raise MessageTooLarge(f"the batch has {header.length} bytes")
+            limit = log.config.max_message_bytes
+            raise MessageTooLarge(f"the batch has {header.length} bytes; max.message.bytes is {limit}")
         log.producers.check_in_transaction(header)
         return self._append(header, batch, now_ms)
 

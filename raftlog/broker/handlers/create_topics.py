@@ -82,7 +82,7 @@ def _new_topic(topic: Any) -> NewTopic:
     """-1 means the broker's default in every version: KIP-464 names v4, but KafkaJS sends it in v3."""
     numbers = (topic.num_partitions, topic.replication_factor)
     if topic.assignments and numbers != (-1, -1):
-        raise InvalidRequest("both numbers and replica assignments are given; numbers must then be -1")
+        raise InvalidRequest("with replica assignments, num_partitions and replication_factor must be -1")
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) < len(topic.assignments):
         raise InvalidReplicaAssignment("a partition is assigned more than once")

@@ -350,7 +350,9 @@ class PendingProduce(Slot):
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
                     if records is None or partition in self._open or (topic, index) in self.deferred:
-                        raise InvalidRecord("a produce request carries one batch for each partition it names")
+                        raise InvalidRecord(
+                            "a produce request must have exactly one batch for each partition"
+                        )
                     if self._no_memory is not None:
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:

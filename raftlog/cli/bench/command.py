@@ -65,16 +65,16 @@ class BenchOptions:
     data: Annotated[str, typer.Option(help="recovery: MB on each node, one cluster for each number")] = (
         "10,100,300"
     )
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table"
+    output: Annotated[str, typer.Option("--output", "-o", help="must be table or json")] = "table"
 
 
 def run(options: BenchOptions) -> int:
     """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions, groups."""
     if options.output not in ("table", "json"):
-        raise typer.BadParameter("table or json", param_hint="-o")
+        raise typer.BadParameter("must be table or json", param_hint="-o")
     parts = [part for part in options.only.split(",") if part]
     if not all(size.isdecimal() and int(size) for size in options.data.split(",")):
-        raise typer.BadParameter("numbers of MB, separated by commas", param_hint="--data")
+        raise typer.BadParameter("must be numbers of MB, separated by commas", param_hint="--data")
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         print(f"raftlog: no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})", file=sys.stderr)

@@ -379,7 +379,7 @@ class ConsumerGroup:
         """Raise GroupMaxSizeReached for a member with a larger description than there is room for."""
         if self._weights.total < self._weights.total_with(builder.state.members) > MAX_SUBSCRIPTION_BYTES:
             raise GroupMaxSizeReached(
-                f"what all members of a group subscribe to has {MAX_SUBSCRIPTION_BYTES} bytes at most"
+                f"the subscriptions of a group may have at most {MAX_SUBSCRIPTION_BYTES} bytes"
             )
 
     def _built(

@@ -171,7 +171,7 @@ class DecisionBuilder:
             regexes = self._regexes()
             if subscriber.regex not in regexes and len(regexes) >= MAX_REGEXES:
                 raise GroupMaxSizeReached(
-                    f"members of a group have {MAX_REGEXES} different expressions at most"
+                    f"the members of a group may have at most {MAX_REGEXES} different regular expressions"
                 )
         self.put(MemberChanged(self.group_id, member_id, subscriber))
         return before is None or (
