@@ -143,7 +143,9 @@ def test_a_refusal_is_said_once_and_tried_until_it_ends() -> None:
         with capture_logs() as logs:
             await asyncio.sleep(3)
         told = [each for each in logs if each["event"] == "broker_refused"]
-        assert len(told) == 1 and "is already running" in told[0]["reason"] and told[0]["log_level"] == "warning"
+        assert (
+            len(told) == 1 and "is already running" in told[0]["reason"] and told[0]["log_level"] == "warning"
+        )
         desk.register = desk.next_epoch
         await asyncio.wait_for(desk.lifecycle.unfenced.wait(), 1)
 

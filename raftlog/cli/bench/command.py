@@ -65,7 +65,7 @@ class BenchOptions:
     data: Annotated[str, typer.Option(help="recovery: MB on each node, one cluster for each number")] = (
         "10,100,300"
     )
-    output: Annotated[str, typer.Option("--output", "-o", help="must be table or json")] = "table"
+    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table"
 
 
 def run(options: BenchOptions) -> int:
