@@ -1,4 +1,4 @@
-"""One classic group: its recorded state (a runner), and the soft state of a rebalance.
+"""One classic group: its recorded state, in a `Runner`, and the soft state of a rebalance.
 
 Ordering law: soft state changes at once, so that the next request sees it. A response waits for every record that it
 depends on. A generation (`rules.next_generation` counts it up) is committed before any member learns its number, so two
