@@ -33,9 +33,10 @@ demo: $(DEMO_STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(TEST)
 
-# The same tests, reversed within each module: a test that needs what an earlier test left fails.
+# The same tests, reversed within each module: a test that needs what an earlier test left fails. Clusters have their
+# folders on the disk, where users have them; `make test` has them in memory.
 reversed: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reversed $(TEST)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --reversed --on-disk $(TEST)
 
 # The console of real nodes in a headless browser: Debian's chromium, driven by playwright. axe-core (where there is npm)
 # judges how accessible its screens are.

@@ -7,7 +7,7 @@ It connects `quorum` and `controller` and provides `submit`; the rules are their
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +22,7 @@ from raftlog.base.disk import Disk
 from raftlog.base.env import Env, ThreadOffload, raise_failure, shared_time, timer_time
 from raftlog.base.errors import (
     InvalidRequest,
+    KafkaError,
     NotController,
     UnknownServerError,
     UnsupportedVersion,
@@ -36,26 +37,30 @@ from raftlog.controller.requests import check_request, first_attempt_reply, make
 from raftlog.controller.topics import random_uuid
 from raftlog.metadata.bootstrap import read_bootstrap
 from raftlog.metadata.controller_api import (
+    AddVoter,
     BrokerHeartbeat,
-    DescribeQuorum,
     ErrorReply,
-    QuorumDescription,
-    QuorumReplica,
+    RemoveVoter,
     Reply,
     Request,
     decode_reply,
     decode_request,
     encode,
 )
-from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, UnsupportedMetadata, finalized_level
+from raftlog.metadata.features import (
+    KRAFT_VERSION,
+    RAFTLOG_METADATA_VERSION,
+    UnsupportedMetadata,
+    finalized_level,
+)
 from raftlog.metadata.image import MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.metadata.metadata_records import Batch, encode_batch
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.quorum.client import ControllerClient
 from raftlog.quorum.election import timing_for
 from raftlog.quorum.handshake_messages import Levels
 from raftlog.quorum.journal import DIRECTORY_ID
-from raftlog.quorum.observer import Observer
 from raftlog.quorum.quorum import CannotListen, Quorum
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
 from raftlog.quorum.wal import NAME, DamagedJournal
@@ -63,6 +68,7 @@ from raftlog.quorum.wal import NAME, DamagedJournal
 if TYPE_CHECKING:
     from raftlog.broker.links.tls import PeerTls
     from raftlog.quorum.channel_tls import ChannelTls
+    from raftlog.quorum.observer import Observer
 
 log = get_logger("quorum")
 
@@ -116,7 +122,7 @@ class ControlPlane:
         self._observers = _Observers(env)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
-        self._probes: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._led = asyncio.Event()
         self._threads: ThreadOffload | None = None
         self.quorum: Quorum | None = None
@@ -141,6 +147,8 @@ class ControlPlane:
             metadata.subscribe_each(self._committed)
             metadata.subscribe(self._on_metadata)
         else:
+            from raftlog.quorum.observer import Observer
+
             self.observer = Observer(
                 env,
                 node_id=config.node_id,
@@ -150,9 +158,10 @@ class ControlPlane:
                 machine=_Machine(metadata, self._leadership_changed),
             )
         self.loop_watch = _LoopWatch(env.lateness, config.node_id)
-        self._leaderless = _Leaderless(config.voters, self.quorum)
         follows = self.quorum or self.observer
         assert follows is not None
+        self.voters: Callable[[], Mapping[int, tuple[str, int]]] = lambda: follows.voters
+        self._leaderless = _Leaderless(self.voters, self.quorum)
         self._follows = follows
         self._tls: PeerTls | None = None
         follows.identity = replace(follows.identity, levels=_levels(metadata))
@@ -183,6 +192,7 @@ class ControlPlane:
             ),
         )
         quorum.recorded_voters = self._recorded_voters
+        quorum.voters_may_change = lambda: finalized_level(self._metadata.image, KRAFT_VERSION) >= 1
         quorum.on_request = self._answer
         quorum.on_peer_connected = self._peer_connected
         quorum.on_peer_lost = self._peer_lost
@@ -257,7 +267,7 @@ class ControlPlane:
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        for task in tuple(self._probes):
+        for task in tuple(self._tasks):
             task.cancel()
         self._client.close()
         self._heartbeats.close()
@@ -314,6 +324,8 @@ class ControlPlane:
         assert self.controller is not None and self.quorum is not None
         if isinstance(request, DescribeQuorum):
             answer(self._describe(self.quorum) if self.quorum.leading else ErrorReply(NotController.code))
+        elif isinstance(request, AddVoter | RemoveVoter):
+            self._spawn(self._change_voters(request, answer))
         else:
             if isinstance(request, BrokerHeartbeat):
                 self._observers.heard(request, self._metadata.image.offset, self.quorum.commit_index)
@@ -321,9 +333,14 @@ class ControlPlane:
             self._arm()
         return answered
 
+    async def _change_voters(self, request: AddVoter | RemoveVoter, answer: Callable[[Reply], None]) -> None:
+        try:
+            answer(await self.quorum.change_voters(request))  # type: ignore[union-attr]
+        except KafkaError as error:
+            answer(ErrorReply(error.code, error.message))
+
     def _describe(self, quorum: Quorum) -> QuorumDescription:
-        described = quorum.describe()
-        voters = quorum.voters
+        described, voters = quorum.describe(), quorum.voters
         others = [
             each
             for each, state in self._metadata.image.brokers.items()
@@ -364,12 +381,15 @@ class ControlPlane:
         assert self.controller is not None
         self.controller.committed(image, self._loop.time())
         self._check_own_directory(image)
+        if self.quorum is not None and self.quorum.leading and self.quorum.awaits_first_set:
+            self._spawn(self.quorum.write_first_set())
         self._arm()
 
     def _check_own_directory(self, image: MetadataImage) -> None:
         """End a voter that votes alone if the metadata names another directory: no leader could catch it up."""
         node_id, own = self._config.node_id, self._follows.identity.directory_id
-        if len(self._config.voters) == 1 and image.voters.get(node_id, own) != own:
+        is_static = self.quorum is not None and self.quorum.has_static_voters
+        if is_static and len(self._config.voters) == 1 and image.voters.get(node_id, own) != own:
             self._failed(
                 f"the metadata names directory {encode_uuid(image.voters[node_id])} as the only voter, but "
                 f"meta.properties in {self._config.metadata_log_dir} says {encode_uuid(own)}: "
@@ -392,9 +412,12 @@ class ControlPlane:
 
     def start_probe(self, broker_id: int, tell: Callable[[int, ProbeResult], None]) -> None:
         """Probe a broker's port, and call `tell` with the result."""
-        task = self._loop.create_task(self._probe(broker_id, tell))
-        self._probes.add(task)
-        task.add_done_callback(self._probes.discard)
+        self._spawn(self._probe(broker_id, tell))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         task.add_done_callback(raise_failure)
 
     async def _probe(self, broker_id: int, tell: Callable[[int, ProbeResult], None]) -> None:
@@ -508,7 +531,7 @@ class _LoopWatch:
 class _Leaderless:
     """Says once that no leader was found for a while, and which voters that is about; a new leader begins it anew."""
 
-    def __init__(self, voters: Mapping[int, tuple[str, int]], quorum: Quorum | None) -> None:
+    def __init__(self, voters: Callable[[], Mapping[int, tuple[str, int]]], quorum: Quorum | None) -> None:
         self._voters = voters
         self._quorum = quorum
         self._timer: asyncio.TimerHandle | None = None
@@ -526,7 +549,7 @@ class _Leaderless:
             self._timer = None
 
     def _say(self) -> None:
-        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters.items())}
+        addresses = {each: f"{each}@{host}:{port}" for each, (host, port) in sorted(self._voters().items())}
         more: dict[str, Any] = {}
         if (quorum := self._quorum) is not None:
             more["unreached"] = [text for each, text in addresses.items() if not quorum.linked(each)]

@@ -26,9 +26,10 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.config.network import find_listener
 from raftlog.base.config.tls import TLS_PROTOCOLS
+from raftlog.base.disk import Disk
 from raftlog.base.env import Env, raise_failure
 from raftlog.base.log import get_logger
-from raftlog.base.types import METADATA_FOLDER, NO_EPOCH
+from raftlog.base.types import KEPT_SECRET, METADATA_FOLDER, NO_EPOCH
 from raftlog.broker.context import BrokerContext
 from raftlog.broker.controller_requests import wake_image_waiters
 from raftlog.broker.controller_session import ControllerSession
@@ -52,7 +53,7 @@ from raftlog.clock_watch import ClockWatch
 from raftlog.control import ControlPlane, JournalUnusable, is_journal_of_older_release
 from raftlog.metadata.bootstrap import BootstrapUnusable, remove_bootstrap
 from raftlog.metadata.controller_api import RegisterBroker
-from raftlog.metadata.features import SUPPORTED_FEATURES
+from raftlog.metadata.features import KRAFT_VERSION, SUPPORTED_FEATURES, finalized_level
 from raftlog.metadata.image import EMPTY_IMAGE, Endpoint, MetadataImage, SupportedFeature
 from raftlog.metadata.loader import MetadataLoader
 from raftlog.storage.log_directory import ForeignLogDirectory, LogDirectory
@@ -89,6 +90,15 @@ _UNUSABLE: Final = (ForeignLogDirectory, ListenerUnavailable, JournalUnusable, B
 """The reasons why a node does not start that an operator can mend."""
 
 
+def _with_kept_secret(config: NodeConfig, disk: Disk) -> NodeConfig:
+    """Return the config with the secret from before its voters were edited, if there is a file with that."""
+    if not disk.exists(f"{config.metadata_log_dir}/{METADATA_FOLDER}/{KEPT_SECRET}"):
+        return config
+    from raftlog.storage.kept_secret import with_kept_secret
+
+    return with_kept_secret(config, disk)
+
+
 class NodeFailed(Exception):
     """The node cannot start or go on; the message says why, for an operator."""
 
@@ -101,7 +111,7 @@ class Node:
     ) -> None:
         """`features`: another release's, only in tests."""
         loop = asyncio.get_running_loop()
-        self.config = config
+        self.config = config = _with_kept_secret(config, env.disk)
         self.env = env
         self.failed: asyncio.Future[str] = loop.create_future()
         """Resolves to the reason when the node cannot go on."""
@@ -118,6 +128,7 @@ class Node:
             self.broker = BrokerRole(
                 config, env, self.control, self.metadata, cluster_id=self.cluster_id, failed=self.fail
             )
+            self.broker.context.voters = self.control.voters
         self._server = self._make_server() if self.broker is None else self.broker.server
         if self.control.quorum is not None:
             listener = find_listener(config.listeners, config.controller_listener_names)
@@ -269,6 +280,7 @@ class Node:
                 submit=self.control.submit,
                 replicas=cast(Replicas, None),
                 in_touch=self.control.is_connected_to_leader,
+                voters=self.control.voters,
                 authorizer=make_authorizer(self.config),
             ),
             dispatch,
@@ -316,10 +328,23 @@ class Node:
             except (ForeignLogDirectory, OSError) as error:
                 self.fail(str(error))
             self._remove_bootstrap()
+        if finalized_level(new, KRAFT_VERSION) and not finalized_level(old, KRAFT_VERSION):
+            self._keep_secret()
         follow_rules(self._server.broker.authorizer, old, new)
         self._server.end_logins(old, new)
         self._server.quotas.follow(new.quotas)
         wake_image_waiters(self._server.broker)
+
+    def _keep_secret(self) -> None:
+        """Write down a secret that derives from the config's voters: they may be edited from now on."""
+        if "controller" not in self.config.roles:
+            return
+        from raftlog.storage.kept_secret import keep_secret
+
+        try:
+            keep_secret(self.config, self.env.disk)
+        except OSError as error:
+            self.fail(f"cannot keep the cluster's secret: {error}")
 
     def _remove_bootstrap(self) -> None:
         """Remove the credentials that a new cluster begins with: they are committed, and would let readers guess."""

@@ -187,6 +187,7 @@ async def _open_admin(node: Node, faults: FaultSwitch | None) -> AdminListener |
         subscribe=node.metadata.subscribe,
         ages=node.env.ages,
         deletes_by_age=node.deletes_by_age,
+        voters=node.control.voters,
         submit=node.control.submit,
         introduce=node.introduce,
         tls_options=node.tls_options,

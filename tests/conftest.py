@@ -10,13 +10,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from raftlog.base import import_without
+from tests.kit import in_memory, order
 from tests.kit.again import Again, stretch_timeout
+from tests.kit.byte_code import CompiledOnce
 from tests.kit.coroutines import Coroutines
 from tests.kit.examples import leave_constants_out
 from tests.kit.garbage import Spared
 from tests.kit.light_reports import LightReports
 from tests.kit.marks import note_selection
-from tests.kit.order import LongestFirst, add_option
+from tests.kit.order import LongestFirst
 
 import_without("rich", "structlog")
 """As a node does it: rich would take 16 ms for each traceback in the log of a test."""
@@ -33,8 +35,9 @@ pytest_plugins = ["tests.kit.clusters"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of the order of tests."""
-    add_option(parser)
+    """Add the options of our plugins."""
+    order.add_option(parser)
+    in_memory.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,12 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
     Also, a shell that runs the tests in the background ignores these signals, and the nodes would inherit that.
     """
     config.pluginmanager.register(Again())
+    config.pluginmanager.register(CompiledOnce())
     config.pluginmanager.register(Coroutines())
     config.pluginmanager.register(LongestFirst())
     config.pluginmanager.register(LightReports())
     config.pluginmanager.register(Spared())
     if config.getoption("--hypothesis-profile", None) is None:
         leave_constants_out()
+    in_memory.keep_folders_in_memory(config)
     stretch_timeout(config)
     note_selection(config)
     for each, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

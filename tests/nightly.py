@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
 
 SIM_SEEDS = "--seeds 1..600 --keep-going"
-EVERY_TEST = "TEST=--hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'"
+EVERY_TEST = "TEST=--on-disk --hypothesis-profile nightly -m 'not (spark or spark_kafka or interop)'"
 PARTS = (
     Part("lint"),
     Part("newest"),

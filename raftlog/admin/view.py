@@ -125,6 +125,8 @@ class NodeView:
     """The time for deleting data by age."""
     deletes_by_age: Callable[[], bool] = lambda: True
     """Whether the node deletes data by age. A controller without the broker role does so only while it is active."""
+    voters: Callable[[], Mapping[int, tuple[str, int]]] = dict
+    """The addresses of the present voters of the metadata, by id; none: the config's."""
     submit: Any = None
     """Asks the active controller; see `raftlog.metadata.controller_api.Submit`."""
     introduce: Introduce | None = None

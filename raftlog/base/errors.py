@@ -379,6 +379,15 @@ class InvalidRegistration(KafkaError, code=119): ...
 class TransactionAbortable(KafkaError, code=120): ...
 
 
+class InvalidVoterKey(KafkaError, code=125): ...
+
+
+class DuplicateVoter(KafkaError, code=126): ...
+
+
+class VoterNotFound(KafkaError, code=127): ...
+
+
 class InvalidRegularExpression(KafkaError, code=128): ...
 
 
@@ -399,9 +408,6 @@ _ONLY_RECEIVED: Final = (
     ("ShareSessionNotFound", 122, True),
     ("InvalidShareSessionEpoch", 123, True),
     ("FencedStateEpoch", 124, False),
-    ("InvalidVoterKey", 125, False),
-    ("DuplicateVoter", 126, False),
-    ("VoterNotFound", 127, False),
     ("RebootstrapRequired", 129, False),
     ("StreamsInvalidTopology", 130, False),
     ("StreamsInvalidTopologyEpoch", 131, False),

@@ -22,6 +22,9 @@ NO_DIRECTORY: Final = UUID(int=0)
 METADATA_FOLDER: Final = "raftlog-metadata"
 """Below metadata.log.dir: a voter's journal and snapshots."""
 
+KEPT_SECRET: Final = "cluster-secret"  # noqa: S105 (the name of a file)
+"""A file in that folder: a cluster secret that derives from the config's voters, once these can change."""
+
 NAME_MAX_CHARS: Final = 249
 """Characters of a name that clients choose: of topics (Kafka's limit), groups, their members, and transactional ids.
 

@@ -103,7 +103,7 @@ def _replicas(broker: LocalBroker, wanted: int) -> int:
     Nodes that are down or have yet to register count. Otherwise an early group could leave the offsets of all groups
     with a single copy. Until enough brokers are there, the creation fails and is retried.
     """
-    return min(wanted, max(len(broker.image().brokers), len(broker.config.voters)))
+    return min(wanted, max(len(broker.image().brokers), len(broker.voters() or broker.config.voters)))
 
 
 def transactions_topic(broker: LocalBroker) -> NewTopic:

@@ -38,15 +38,16 @@ FETCHES_MISSED: Final = 2
 def may_be_led_elsewhere(state: PartitionState, broker_id: int, silent: frozenset[int]) -> bool:
     """Return whether a partition that `broker_id` leads by its own metadata may have another leader by now.
 
-    `silent` are the members of its ISRs that may have been elected without its knowledge.
+    `silent` are the members of its ISRs, and the eligible leaders, that may have been elected without its knowledge.
     """
-    return state.leader == broker_id and not silent.isdisjoint(state.isr)
+    return state.leader == broker_id and not silent.isdisjoint(state.trusted)
 
 
 class ControllerSession:
     """Call `check` a few times a second.
 
-    `isr_members` returns the other members of the ISRs of the partitions that this broker leads.
+    `isr_members` returns the other members of the ISRs of the partitions that this broker leads, and the eligible
+    leaders.
     """
 
     def __init__(

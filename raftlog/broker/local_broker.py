@@ -6,7 +6,7 @@ It has no behaviour.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ class LocalBroker:
     broker_epoch: Callable[[], int] = lambda: -1
     in_touch: Callable[[int], bool] = lambda _controller_id: True
     """Returns whether the controller in the image is still the active controller, and reachable."""
+    voters: Callable[[], Mapping[int, tuple[str, int]]] = dict
+    """Returns the addresses of the present voters of the metadata; none: the config's."""
     authorizer: Authorizer | None = None
     """The ACLs in force; None allows everything."""
     producer_ids: ProducerIds | None = None

@@ -38,13 +38,13 @@ def metadata_levels(target: Target) -> MetadataLevels:
     return MetadataLevels(finalized.get(RAFTLOG_METADATA_VERSION, 0), highest[0])
 
 
-def upgrade_metadata(target: Target, level: int, *, dry_run: bool) -> None:
-    """Raise the level, or only ask whether it could be. Raise Failure."""
+def upgrade_metadata(
+    target: Target, level: int, *, dry_run: bool, feature: str = RAFTLOG_METADATA_VERSION
+) -> None:
+    """Raise the level, or that of another feature, or only ask whether it could be. Raise Failure."""
 
     def build(make: Any) -> Any:
-        update = make.FeatureUpdateKey(
-            feature=RAFTLOG_METADATA_VERSION, max_version_level=level, upgrade_type=UPGRADE
-        )
+        update = make.FeatureUpdateKey(feature=feature, max_version_level=level, upgrade_type=UPGRADE)
         return make.UpdateFeaturesRequest(
             timeout=int(target.timeout_s * 1000), feature_updates=(update,), validate_only=dry_run
         )

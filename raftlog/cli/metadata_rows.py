@@ -104,6 +104,7 @@ def _partitions(topic: TopicState) -> list[dict[str, Any]]:
             "partition_epoch": each.partition_epoch,
             "replicas": list(each.replicas),
             "isr": list(each.isr),
+            "eligible": list(each.eligible),
         }
         for number, each in enumerate(topic.partitions)
     ]

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from raftlog.base.types import METADATA_TOPIC, NO_DIRECTORY, encode_uuid
+import typer
+
+from raftlog.base.types import METADATA_TOPIC, NO_DIRECTORY, decode_uuid, encode_uuid
 from raftlog.cli.cluster_command import noun, verb
+from raftlog.cli.exits import Failure
+from raftlog.cli.feature_levels import upgrade_metadata
 from raftlog.cli.rows import Form, print_object, print_rows
 from raftlog.cli.target import Target
+from raftlog.metadata.features import KRAFT_VERSION
 from raftlog.protocol.apis import ApiKey
 
-quorum = noun("Show the metadata quorum and how far its voters are.")
+quorum = noun("Show the metadata quorum, and add and remove voters.")
+
+CHANGE_MS = 30_000
+"""How long a new voter may take to catch up."""
+
+Id = Annotated[int, typer.Argument(metavar="ID")]
+DirectoryId = Annotated[
+    str | None, typer.Option("--directory-id", metavar="ID", help="default: as the quorum shows it")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +132,80 @@ def replication(target: Target, *, form: Form) -> None:
         for each in found.replicas
     ]
     print_rows(rows, form)
+
+
+@verb(quorum, "dynamic")
+def make_dynamic(target: Target) -> None:
+    """Have the metadata hold the voters, so that they can change: kraft.version 1, which never goes back."""
+    upgrade_metadata(target, 1, dry_run=False, feature=KRAFT_VERSION)
+    print("the voters can change: the metadata holds them, and controller.quorum.voters no longer counts")
+
+
+@verb(quorum, "add")
+def add(
+    target: Target,
+    number: Id,
+    *,
+    controller: Annotated[
+        str, typer.Option("--controller", metavar="HOST:PORT", help="the node's controller listener")
+    ],
+    directory_id: DirectoryId = None,
+) -> None:
+    """Make an observer with a metadata log a voter, once it has caught up."""
+    host, _, port = controller.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise Failure(f"--controller {controller}: not HOST:PORT")
+    directory = _directory_of(target, number, directory_id, votes=False)
+
+    def build(make: Any) -> Any:
+        listener = make.Listener(name=_listener_name(target), host=host, port=int(port))
+        return make.AddRaftVoterRequest(
+            cluster_id=None,
+            timeout=CHANGE_MS,
+            voter_id=number,
+            voter_directory_id=directory,
+            listeners=(listener,),
+        )
+
+    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}", needs="ALTER")
+    print(f"node {number} is a voter, with directory {encode_uuid(directory)}")
+
+
+@verb(quorum, "remove")
+def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> None:
+    """Make a voter an observer. Afterwards its process may be stopped."""
+    directory = _directory_of(target, number, directory_id, votes=True)
+    target.ask(
+        ApiKey.REMOVE_RAFT_VOTER,
+        lambda make: make.RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=number, voter_directory_id=directory
+        ),
+        about=f"voter {number}",
+        needs="ALTER",
+    )
+    print(f"node {number} is no voter any more")
+
+
+def _directory_of(target: Target, number: int, asked: str | None, *, votes: bool) -> UUID:
+    """Return the directory of a node: as asked, or as the quorum shows it. Raise Failure."""
+    if asked is not None:
+        try:
+            return decode_uuid(asked)
+        except ValueError:
+            raise Failure(f"--directory-id {asked}: not a directory id of 22 characters") from None
+    found = [each for each in quorum_of(target).replicas if each.node == number]
+    for each in found:
+        if each.votes == votes and each.directory_id is not None:
+            return decode_uuid(each.directory_id)
+    if found and found[0].votes != votes:
+        raise Failure(f"node {number} is no voter" if votes else f"node {number} is a voter already")
+    raise Failure(
+        f"node {number} is not linked to the quorum's leader: start it with process.roles that include controller, and "
+        "this cluster's voters in controller.quorum.voters"
+    )
+
+
+def _listener_name(target: Target) -> str:
+    """Return the name of the voters' controller listener."""
+    nodes = target.ask(ApiKey.DESCRIBE_QUORUM, _build, needs="DESCRIBE").nodes
+    return str(next((each.listeners[0].name for each in nodes if each.listeners), "CONTROLLER"))

@@ -16,6 +16,7 @@ from raftlog.base.machine import Decision
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.brokers import check_broker_epoch
 from raftlog.controller.decisions import MAX_NAMED, UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.eligible_leaders import MinInsync, with_eligible_leaders
 from raftlog.controller.reassignment_completion import complete_reassignment
 from raftlog.metadata.controller_api import (
     AlterPartition,
@@ -29,7 +30,10 @@ from raftlog.metadata.record_replay import changed
 
 
 def decide_alter_partition(
-    image: MetadataImage, request: AlterPartition, availability: BrokerAvailability
+    image: MetadataImage,
+    request: AlterPartition,
+    availability: BrokerAvailability,
+    min_insync: MinInsync | None = None,
 ) -> Decision:
     """Answer every ISR change of one leader on its own; accepted changes leave in one batch.
 
@@ -53,6 +57,7 @@ def decide_alter_partition(
         isr = _in_order(state, change)
         if isr != state.isr:
             record = PartitionChanged(change.topic_id, change.partition, isr=isr)
+            record = with_eligible_leaders(state, record, image.topic_names[change.topic_id], min_insync)
             records.append(record)
             state = changed(state, record)
             end = complete_reassignment(change.topic_id, change.partition, state, availability)
@@ -126,4 +131,5 @@ def _accepted_result(change: IsrChange, state: PartitionState) -> IsrChangeResul
         leader_epoch=state.leader_epoch,
         isr=state.isr,
         partition_epoch=state.partition_epoch,
+        eligible=state.eligible,
     )

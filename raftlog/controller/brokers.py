@@ -1,4 +1,4 @@
-"""Registration, heartbeat, fencing, controlled shutdown and unregistration of brokers (KIP-631).
+"""Registration, heartbeat, fencing, controlled shutdown and unregistration of brokers (KIP-631); their producer ids.
 
 Each changes the brokers' availability, and updates every affected partition in the same batch. Batches are bounded: a
 decision that needs more replies DECIDE_AGAIN, and is decided again.
@@ -7,6 +7,7 @@ decision that needs more replies DECIDE_AGAIN, and is decided again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 from uuid import UUID
 
 from raftlog.base.errors import (
@@ -30,11 +31,13 @@ from raftlog.controller.leader_and_isr import (
 from raftlog.controller.metadata_limits import check_registration_size
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.controller_api import (
+    AllocateProducerIds,
     BrokerHeartbeat,
     BrokerHeartbeatReply,
     BrokerRegistration,
     Done,
     PreviousOpening,
+    ProducerIdBlock,
     RegisterBroker,
     UnregisterBroker,
 )
@@ -44,9 +47,13 @@ from raftlog.metadata.metadata_records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ProducerIdsAllocated,
     Record,
 )
 from raftlog.metadata.record_replay import apply_records
+
+BLOCK_SIZE: Final = 1_000
+"""Producer ids in one block."""
 
 
 def decide_register(
@@ -328,10 +335,18 @@ def decide_unregister(
     )
     if not updates.complete:
         return Decision(updates.records, DECIDE_AGAIN, updates.events)
-    is_last = bool(index.at(apply_records(image, updates.records)).in_sync_on(broker.broker_id))
+    is_last = bool(index.at(apply_records(image, updates.records)).trusted_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
     event = LogEvent("info", "controller_unregistered_broker", fields)
     return Decision((*updates.records, record), Done(), (*updates.events, event))
+
+
+def decide_allocate_producer_ids(image: MetadataImage, request: AllocateProducerIds) -> Decision:
+    """Allocate the next block of producer ids to a broker (KIP-730). A block in a lost reply is not allocated again."""
+    check_broker_epoch(image, request.broker_id, request.broker_epoch)
+    first = image.next_producer_id
+    record = ProducerIdsAllocated(request.broker_id, first + BLOCK_SIZE)
+    return Decision((record,), ProducerIdBlock(first, BLOCK_SIZE))

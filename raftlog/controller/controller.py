@@ -30,6 +30,7 @@ from raftlog.controller import (
 from raftlog.controller.broker_availability import BrokerAvailability, availability_of
 from raftlog.controller.broker_liveness import BrokerClocks, BrokerLiveness, ProbeResult
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS
+from raftlog.controller.eligible_leaders import add_eligible_leaders, decide_release, min_insync_rule
 from raftlog.controller.leader_and_isr import UncleanRule, unclean_rule, update_all_partitions
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.request_row import Circumstances
@@ -127,6 +128,8 @@ class Controller:
         self._connected: set[int] = set()
         self._fencing: set[int] = set()
         self._sweep_due = False
+        self._configs_seen: object = None
+        """The configs by which the eligible leaders were judged last."""
         self._causes: Causes = ()
         self._seen_at = self._ticked_at = 0.0
         self._rebalance_at = self._token_check_at = self._moves_at = 0.0
@@ -240,6 +243,8 @@ class Controller:
         def decide_because(image: MetadataImage) -> Decision:
             self._causes = causes  # of the batch that is appended next
             decision = decide(image)
+            min_insync = min_insync_rule(image, self._config)
+            decision = decision._replace(records=add_eligible_leaders(image, decision.records, min_insync))
             check_records(image, decision.records)
             return decision
 
@@ -344,6 +349,7 @@ class Controller:
             lambda broker_id: self._soft.has_valid_session(broker_id, now),
             self.features,
             self.levels_of_voters,
+            min_insync_rule(image, self._config),
         )
 
     def _on_heartbeat(
@@ -385,6 +391,9 @@ class Controller:
             self._sweep()
         if unrecorded := self.unrecorded_voters():
             self._decide(lambda image: voters.decide_register_voters(image, unrecorded))
+        if self._index.with_eligible and self._configs_seen is not self._runner.tail.configs:
+            self._configs_seen = self._runner.tail.configs
+            self._decide(lambda image: decide_release(image, self._config, self._index))
         if now >= self._rebalance_at:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:

@@ -19,8 +19,10 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.features import (
     KAFKAS_ALONE,
+    KRAFT_VERSION,
     METADATA_VERSION,
     RAFTLOG_METADATA_VERSION,
+    VOTERS_CHANGE,
     finalized_level,
     unsupported_by_broker,
     unsupported_reason,
@@ -93,6 +95,8 @@ def _check(
         reason = _wrong_way(name, level, present, kind)
     if reason is None and name == RAFTLOG_METADATA_VERSION and level > present:
         reason = _too_old_voter(image, level, voters)
+    if reason is None and name == KRAFT_VERSION and level > present:
+        reason = _too_low_for_voters(image)
     if reason is not None:
         raise InvalidUpdateVersion(f"invalid level {level} of feature {name!r}: {reason}")
 
@@ -109,6 +113,8 @@ def _wrong_way(name: str, level: int, present: int, kind: int) -> str | None:
         return (
             f"the level in force is {present}, and the upgrade type is neither a safe nor an unsafe downgrade"
         )
+    if name == KRAFT_VERSION:
+        return f"the level in force is {present}, and it never goes down"
     if name == RAFTLOG_METADATA_VERSION:
         return f"the level in force is {present}, and nodes keep records of that level on their disks"
     return None
@@ -122,6 +128,13 @@ def _unsupported(
     if reason is not None:
         return f"the active controller {reason}"
     return unsupported_by_broker(image, name, level)
+
+
+def _too_low_for_voters(image: MetadataImage) -> str | None:
+    level = finalized_level(image, RAFTLOG_METADATA_VERSION)
+    if level >= VOTERS_CHANGE:
+        return None
+    return f"it needs level {VOTERS_CHANGE} of {RAFTLOG_METADATA_VERSION}, and {level} is in force"
 
 
 def _too_old_voter(image: MetadataImage, level: int, voters: VoterLevels) -> str | None:

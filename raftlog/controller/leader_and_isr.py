@@ -5,11 +5,13 @@ suspicion. The rule is then applied to each partition that may be affected (`Par
 idempotent: a partition is settled when the rule yields no record.
 
 The rule while some ISR member is alive: fenced and leaving members drop out of the ISR. A lost leader is replaced by
-the first live ISR member in replica order. The rule while none is alive: the ISR does not change. All its members hold
-all committed records, so the first to come back may lead. A member that came back with an empty disk (`wiped`) leaves
-the ISR at once, and so does one that reports its log as damaged. If it was the last member, only an unclean election
-can follow; a damaged member leads until then, for reading only. A drained leader hands over to a live ISR member that
-is not drained. A reassignment completes here if it had to wait until a replica that stays was alive.
+the first live ISR member in replica order. The rule while none is alive: the eligible leaders join the ISR, which does
+not change otherwise. All its members hold all committed records, so the first to come back may lead.
+
+A member that came back with an empty disk (`wiped`) leaves the ISR at once, and so does one that reports its log as
+damaged. If it was the last member, only an unclean election can follow; a damaged member leads until then, for reading
+only. A drained leader hands over to a live ISR member that is not drained. A reassignment completes here if it had to
+wait until a replica that stays was alive.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.types import NO_BROKER, TopicPartition
 from raftlog.controller.broker_availability import BrokerAvailability, elect_leader
 from raftlog.controller.decisions import MAX_NAMED, MAX_PARTITION_RECORDS, Level, LogEvent
+from raftlog.controller.eligible_leaders import in_order
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
-from raftlog.metadata.image import MetadataImage, PartitionState, TopicState
+from raftlog.metadata.image import MetadataImage, PartitionState, TopicState, without
 from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged
 from raftlog.metadata.record_replay import changed
 
@@ -45,9 +50,9 @@ class LostReplicas(NamedTuple):
     broker_id: int = NO_BROKER
     damaged: frozenset[tuple[UUID, int]] | None = None
 
-    def affects(self, topic_id: UUID, index: int, isr: tuple[int, ...]) -> bool:
-        """Return whether this broker is in the ISR of a partition that it lacks records of."""
-        return self.broker_id in isr and (self.damaged is None or (topic_id, index) in self.damaged)
+    def affects(self, topic_id: UUID, index: int, members: tuple[int, ...]) -> bool:
+        """Return whether this broker is among the members of a partition that it lacks records of."""
+        return self.broker_id in members and (self.damaged is None or (topic_id, index) in self.damaged)
 
 
 NO_LOST_REPLICAS: Final = LostReplicas()
@@ -108,12 +113,13 @@ def _concerned(
         for topic_id, number in lost_replicas.damaged or ()
         if topic_id in image.topic_names
     )
+    lost = here.trusted_on(lost_replicas.broker_id)
     return frozenset().union(
         here.in_sync_outside(availability.alive | availability.suspected),
         here.in_sync_on_any(availability.draining),
         here.without_leader,
         here.reassigned,
-        damaged & here.in_sync_on(lost_replicas.broker_id),
+        lost if lost_replicas.damaged is None else damaged & lost,
     )
 
 
@@ -138,6 +144,8 @@ def _unsettled(
         lacks = lost_replicas.damaged is not None and lost_replicas.affects(topic_id, index, state.isr)
         moves = bool(state.adding_replicas or state.removing_replicas)
         calm = state.leader in present and present.issuperset(state.isr) and not (lacks or state.isr_lost)
+        if state.eligible and lost_replicas.affects(topic_id, index, state.eligible):
+            calm = False
         if calm and not moves and state.leader not in availability.draining:
             continue
         if allowed is None:
@@ -175,14 +183,19 @@ def update_leader_and_isr(
     No replica is elected uncleanly in the record that first notes its damage. It was in the ISR until then, so the
     election would look clean, and the replica must see that its damage is known.
     """
-    isr, lost = state.isr, state.isr_lost
+    isr, lost, eligible = state.isr, state.isr_lost, state.eligible
     reader = state.leader
-    if lost_replicas.affects(topic_id, index, isr):
-        rest = tuple(member for member in isr if member != lost_replicas.broker_id)
+    loses = lost_replicas is not NO_LOST_REPLICAS and lost_replicas.affects(topic_id, index, state.trusted)
+    if loses:
+        eligible = without(eligible, (lost_replicas.broker_id,))
+    if loses and lost_replicas.broker_id in isr:
+        rest = without(isr, (lost_replicas.broker_id,)) or eligible
         isr, lost = rest or isr, lost or not rest
         if lost_replicas.damaged is not None:
             reader = lost_replicas.broker_id
             unclean = unclean and state.isr_lost
+    if eligible and not (lost or any(map(availability.is_unfenced, isr))):
+        isr = in_order(state, {*isr, *eligible})
     if any(member in availability.alive for member in isr) and not lost:
         isr = tuple(
             member for member in isr if member in availability.alive or member in availability.suspected
@@ -194,7 +207,13 @@ def update_leader_and_isr(
             isr, lost = (leader,), False
     if lost and availability.is_unfenced(reader):
         leader = reader
-    return _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
+    change = _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
+    if not loses:
+        return change
+    most = without(state.trusted, (*isr, lost_replicas.broker_id))
+    if change is None:
+        return PartitionChanged(topic_id, index, eligible=most) if most != state.eligible else None
+    return msgspec.structs.replace(change, eligible=most)
 
 
 def _leader(state: PartitionState, isr: tuple[int, ...], availability: BrokerAvailability) -> int:
@@ -245,7 +264,10 @@ class _Changes:
             self._note("isr_lost", topic, change)
         elif change.leader == NO_BROKER:
             self._note("partition_went_offline", topic, change)
-        elif change.leader >= 0 and (change.isr_lost is False or change.leader not in state.isr):
+        elif change.leader >= 0 and (
+            change.isr_lost is False
+            or (change.leader not in state.isr and change.leader not in state.eligible)
+        ):
             self._note("unclean_leader_elected", topic, change)
 
     def _note(self, name: str, topic: str, change: PartitionChanged) -> None:

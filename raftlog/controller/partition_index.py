@@ -27,6 +27,7 @@ class PartitionIndex:
     __slots__ = (
         "_by_folded_name",
         "_decommissioned",
+        "_eligible",
         "_image",
         "_in_sync",
         "imbalanced",
@@ -34,12 +35,14 @@ class PartitionIndex:
         "leaving",
         "reassigned",
         "replicas",
+        "with_eligible",
         "without_leader",
     )
 
     def __init__(self) -> None:
         self._image = EMPTY_IMAGE
         self._in_sync: defaultdict[int, set[TopicPartition]] = defaultdict(set)
+        self._eligible: defaultdict[int, set[TopicPartition]] = defaultdict(set)
         self._by_folded_name: defaultdict[str, set[str]] = defaultdict(set)
         """Topics with a dot or an underscore, by the name that Kafka's metrics fold them to."""
         self._decommissioned: Set[int] = frozenset()
@@ -47,6 +50,8 @@ class PartitionIndex:
         """Partitions with a replica on a decommissioned broker, in sync or not, in the order of their turns."""
         self.without_leader: set[TopicPartition] = set()
         """No leader, or a leader for reading only."""
+        self.with_eligible: set[TopicPartition] = set()
+        """Some replicas are eligible leaders, and the high watermark stands still."""
         self.reassigned: set[TopicPartition] = set()
         self.imbalanced: set[TopicPartition] = set()
         """Led by another broker than the first replica."""
@@ -114,6 +119,9 @@ class PartitionIndex:
         if was is not None:
             for broker_id in was.isr:
                 self._in_sync[broker_id].discard(name)
+            for broker_id in was.eligible:
+                self._eligible[broker_id].discard(name)
+            self.with_eligible.discard(name)
             self.without_leader.discard(name)
             self.reassigned.discard(name)
             self.imbalanced.discard(name)
@@ -125,6 +133,9 @@ class PartitionIndex:
             return
         for broker_id in state.isr:
             self._in_sync[broker_id].add(name)
+        for broker_id in state.eligible:
+            self._eligible[broker_id].add(name)
+            self.with_eligible.add(name)
         if state.leader == NO_BROKER or state.isr_lost:
             self.without_leader.add(name)
         if state.adding_replicas or state.removing_replicas:
@@ -135,6 +146,10 @@ class PartitionIndex:
     def in_sync_on(self, broker_id: int) -> Set[TopicPartition]:
         """Return the partitions that have a broker in their ISR."""
         return self._in_sync.get(broker_id, frozenset())
+
+    def trusted_on(self, broker_id: int) -> Set[TopicPartition]:
+        """Return the partitions that have a broker in their ISR, or as an eligible leader."""
+        return self.in_sync_on(broker_id) | self._eligible.get(broker_id, frozenset())
 
     def in_sync_on_any(self, broker_ids: Iterable[int]) -> Set[TopicPartition]:
         """Return the partitions that have any of these brokers in their ISR."""

@@ -11,6 +11,7 @@ from uuid import UUID
 from raftlog.base.config import NodeConfig
 from raftlog.base.machine import Decision
 from raftlog.controller.broker_availability import BrokerAvailability
+from raftlog.controller.eligible_leaders import MinInsync
 from raftlog.controller.leader_and_isr import UncleanRule
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.causes import Cause
@@ -55,6 +56,7 @@ class Circumstances:
     has_valid_session: Callable[[int], bool]
     features: tuple[SupportedFeature, ...]
     levels_of_voters: Callable[[], VoterLevels]
+    min_insync: MinInsync | None
 
     @property
     def rules(self) -> UpdateRules:

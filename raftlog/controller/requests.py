@@ -6,17 +6,25 @@ The controller decides by these rows; every sender checks the level and reads th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from raftlog.base.errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
+from raftlog.base.errors import (
+    DuplicateVoter,
+    InvalidRequest,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    VoterNotFound,
+)
 from raftlog.base.machine import Decision
-from raftlog.controller import alter_partition, brokers, configs, producer_ids, topics
+from raftlog.controller import alter_partition, brokers, configs, topics
 from raftlog.controller.request_row import Circumstances, ControllerRequest, NewId
 from raftlog.metadata.causes import Cause
 from raftlog.metadata.controller_api import (
+    AddVoter,
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
@@ -26,8 +34,10 @@ from raftlog.metadata.controller_api import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
-    DescribeQuorum,
+    Done,
+    ErrorReply,
     RegisterBroker,
+    RemoveVoter,
     Reply,
     Request,
     TopicRef,
@@ -36,8 +46,9 @@ from raftlog.metadata.controller_api import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, VOTERS_CHANGE, finalized_level
 from raftlog.metadata.image import MetadataImage
+from raftlog.metadata.quorum_description import DescribeQuorum
 from raftlog.metadata.record_levels import check_feature_levels, check_level
 
 Causes = tuple[Cause, ...]
@@ -85,6 +96,11 @@ def _with_topic_ids(request: CreateTopics, new_id: NewId) -> CreateTopics:
     return replace(request, topics=topics)
 
 
+def _voter_changed(done: int, request: Request, reply: Reply, before: MetadataImage) -> Reply:
+    """Return success if a retry finds that the voter is there, or gone: the first attempt may have done that."""
+    return Done() if isinstance(reply, ErrorReply) and reply.error_code == done else reply
+
+
 def _topics_deleted(request: DeleteTopics, reply: Reply, before: MetadataImage) -> Reply:
     """Return success for the topics that existed before and are missing now."""
     if not isinstance(reply, TopicResults):
@@ -114,12 +130,12 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     ),
     AlterPartition: ControllerRequest(
         lambda image, request, given: alter_partition.decide_alter_partition(
-            image, request, given.availability
+            image, request, given.availability, given.min_insync
         ),
         _of_broker("proposed"),
     ),
     AllocateProducerIds: ControllerRequest(
-        lambda image, request, given: producer_ids.decide_allocate_producer_ids(image, request),
+        lambda image, request, given: brokers.decide_allocate_producer_ids(image, request),
         None,
     ),
     CreateTopics: ControllerRequest(
@@ -148,6 +164,12 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     UpdateFeatures: ControllerRequest(_decide_update_features, "features_updated"),
     ChargeMutations: ControllerRequest(_not_decided, None, since=1),
     DescribeQuorum: ControllerRequest(_not_decided, None),
+    AddVoter: ControllerRequest(
+        _not_decided, None, since=VOTERS_CHANGE, after_retry=partial(_voter_changed, DuplicateVoter.code)
+    ),
+    RemoveVoter: ControllerRequest(
+        _not_decided, None, since=VOTERS_CHANGE, after_retry=partial(_voter_changed, VoterNotFound.code)
+    ),
 }
 """The requests that any controller gets soon; `admin_requests` has the others."""
 

@@ -14,8 +14,9 @@ from uuid import UUID
 import msgspec
 
 from raftlog.base.record_ages import ClockState, OtherClocks
-from raftlog.base.types import NO_BROKER, NO_DIRECTORY
+from raftlog.base.types import NO_BROKER
 from raftlog.metadata.image import Endpoint, SupportedFeature
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription
 from raftlog.security.acls import Acl, AclFilter
 from raftlog.security.quotas import Entity
 from raftlog.security.scram import ScramCredential
@@ -118,6 +119,7 @@ class IsrChangeResult(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     isr: tuple[int, ...] = ()
     partition_epoch: int = -1
+    eligible: tuple[int, ...] = ()
 
 
 class AlterPartitionReply(msgspec.Struct, frozen=True, tag="alter_partition_reply"):
@@ -491,26 +493,22 @@ class MutationsCharged(msgspec.Struct, frozen=True, tag="mutations_charged"):
     throttle_ms: int = 0
 
 
-class DescribeQuorum(msgspec.Struct, frozen=True, tag="describe_quorum"):
-    pass
+class AddVoter(ByClient, frozen=True, tag="add_voter"):
+    """Make an observer with a metadata log a voter (KIP-853). `host` and `port`: its controller listener."""
+
+    voter_id: int
+    directory_id: UUID
+    host: str
+    port: int
+    timeout_ms: int = 30_000
 
 
-class QuorumReplica(msgspec.Struct, frozen=True):
-    """Offsets are Raft log indexes; `*_ms` wall time, -1 unknown."""
+class RemoveVoter(ByClient, frozen=True, tag="remove_voter"):
+    """Make a voter an observer (KIP-853)."""
 
-    replica_id: int
-    log_end_offset: int
-    last_fetch_ms: int = -1
-    last_caught_up_ms: int = -1
-    directory_id: UUID = NO_DIRECTORY
-
-
-class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
-    leader_id: int
-    leader_epoch: int
-    high_watermark: int
-    voters: tuple[QuorumReplica, ...]
-    observers: tuple[QuorumReplica, ...] = ()
+    voter_id: int
+    directory_id: UUID
+    timeout_ms: int = 30_000
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
@@ -550,6 +548,8 @@ Request = (
     | AlterClientQuotas
     | ChargeMutations
     | DescribeQuorum
+    | AddVoter
+    | RemoveVoter
 )
 Reply = (
     BrokerRegistration

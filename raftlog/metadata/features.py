@@ -20,6 +20,7 @@ from raftlog.metadata.image import BrokerState, MetadataImage, SupportedFeature
 METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
 TRANSACTION_VERSION: Final = "transaction.version"
+KRAFT_VERSION: Final = "kraft.version"
 RAFTLOG_METADATA_VERSION: Final = "raftlog.metadata.version"
 CLIENT_RULES: Final = "raftlog.client.rules"
 CLIENT_CERTIFICATES: Final = "raftlog.client.certificates"
@@ -47,26 +48,31 @@ FEATURES: Final = (
     Feature(GROUP_VERSION, 0, 1, 1),
     # KIP-890: the level that clients speak. Java's producer begins with Produce 12, EndTxn 5, TxnOffsetCommit 5 at 2.
     Feature(TRANSACTION_VERSION, 0, 2, 2),
+    # KIP-853: at level 1 the voters are a record of the metadata log, and can change.
+    Feature(KRAFT_VERSION, 0, 1, 0),
     # What each level adds is in `record_levels`. A new cluster begins at the highest; clusters of 0.2.0 have none.
     Feature(RAFTLOG_METADATA_VERSION, 0, 3, 0),
 )
 
 KAFKAS_ALONE: Final[Mapping[str, int]] = MappingProxyType(
     {
-        "kraft.version": 1,
+        KRAFT_VERSION: 1,
         "eligible.leader.replicas.version": 1,
         "share.version": 1,
         "streams.version": 1,
     }
 )
-"""The other features of Apache Kafka 4.3, and the level that each has at that release. `kafka-features upgrade
---release-version` asks for them together with `metadata.version`, and would fail otherwise.
+"""Features that releases of Apache Kafka set, and that raftlog lacks, or sets only by themselves. `kafka-features
+upgrade --release-version` asks for them together with `metadata.version`, and would fail otherwise.
 """
 
 SUPPORTED_FEATURES: Final = tuple(SupportedFeature(each.name, each.lowest, each.highest) for each in FEATURES)
 """The features that a broker of this release registers."""
 
 NEWEST_METADATA_LEVEL: Final = FEATURES[-1].highest
+
+VOTERS_CHANGE: Final = 3
+"""The level of RAFTLOG_METADATA_VERSION that KRAFT_VERSION 1 needs: all nodes read sets of voters."""
 
 FOLLOWERS_SERVE: Final = 3
 """The level of RAFTLOG_METADATA_VERSION that the first release with followers that serve consumers supports."""

@@ -95,6 +95,9 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     During a reassignment (KIP-455) `replicas` are all replicas: first the target replicas, then the leaving replicas.
     `adding_replicas` came with the reassignment, `removing_replicas` leave with it. A replica that one reassignment
     added and the next does not want is in both.
+
+    `eligible` are Kafka's eligible leader replicas (KIP-966): they left the ISR when it was below min.insync.replicas.
+    The high watermark does not rise while there are any, so they have all committed records.
     """
 
     replicas: tuple[int, ...]
@@ -106,6 +109,7 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
     removing_replicas: tuple[int, ...] = ()
     isr_lost: bool = False
     unclean_epoch: int = -1
+    eligible: tuple[int, ...] = ()
 
     @property
     def is_reassigned(self) -> bool:
@@ -132,7 +136,13 @@ class PartitionState(msgspec.Struct, frozen=True, array_like=True):
 
     def is_under_min_isr(self, min_insync: int, isr: tuple[int, ...] | None = None) -> bool:
         """Whether the leader refuses acks=all; `isr`: a newer ISR that the leader knows is committed."""
-        return len(self.isr if isr is None else isr) < self.effective_min_isr(min_insync)
+        members = self.isr if isr is None else isr
+        return bool(self.eligible) or len(members) < self.effective_min_isr(min_insync)
+
+    @property
+    def trusted(self) -> tuple[int, ...]:
+        """The replicas that have all committed records, as far as the metadata knows: in sync, or eligible."""
+        return (*self.isr, *self.eligible)
 
 
 def without(replicas: tuple[int, ...], others: tuple[int, ...]) -> tuple[int, ...]:

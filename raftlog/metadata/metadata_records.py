@@ -92,6 +92,7 @@ class PartitionChanged(msgspec.Struct, frozen=True, tag=8, array_like=True):
     adding_replicas: tuple[int, ...] | None = None
     removing_replicas: tuple[int, ...] | None = None
     isr_lost: bool | None = None
+    eligible: tuple[int, ...] | None = None
 
 
 class TopicDeleted(msgspec.Struct, frozen=True, tag=9, array_like=True):

@@ -26,6 +26,7 @@ from raftlog.metadata.metadata_records import (
     ClientQuotaChanged,
     DecommissionChanged,
     FeatureChanged,
+    PartitionChanged,
     Record,
     ScramCredentialChanged,
     TokenChanged,
@@ -47,6 +48,9 @@ RECORDS_SINCE: Final[Mapping[type, int]] = MappingProxyType(
 )
 """The levels of records. Other records are written at each level."""
 
+FIELDS_SINCE: Final[Mapping[type, Mapping[str, int]]] = MappingProxyType({PartitionChanged: {"eligible": 3}})
+"""The levels of fields that older kinds of records have got; None where a record does not use the field."""
+
 
 def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
     """Raise UnsupportedVersion if the cluster's level does not allow some of the records yet."""
@@ -56,6 +60,8 @@ def check_records(image: MetadataImage, records: Iterable[Record]) -> None:
             if type(each) is FeatureChanged and each.name == RAFTLOG_METADATA_VERSION:
                 level = each.level
             check_level(level, RECORDS_SINCE.get(type(each), 0))
+            for field, needed in FIELDS_SINCE.get(type(each), {}).items():
+                check_level(level, 0 if getattr(each, field) is None else needed)
 
 
 def check_feature_levels(image: MetadataImage, request: UpdateFeatures) -> None:

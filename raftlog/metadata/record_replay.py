@@ -412,10 +412,11 @@ class _Builder:
 
 
 def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
-    """Return a partition after one record. An election is unclean if the leader is not from the ISR."""
+    """Return a partition after one record. An election is unclean if the leader is neither in the ISR nor eligible."""
     elected = record.leader != UNCHANGED_LEADER
     uncleanly = record.leader >= 0 and (
-        record.leader not in state.isr or (state.isr_lost and record.isr_lost is False)
+        (record.leader not in state.isr and record.leader not in state.eligible)
+        or (state.isr_lost and record.isr_lost is False)
     )
     return PartitionState(
         replicas=state.replicas if record.replicas is None else record.replicas,
@@ -429,12 +430,16 @@ def changed(state: PartitionState, record: PartitionChanged) -> PartitionState:
         ),
         isr_lost=state.isr_lost if record.isr_lost is None else record.isr_lost,
         unclean_epoch=state.leader_epoch + 1 if uncleanly else state.unclean_epoch,
+        eligible=state.eligible if record.eligible is None else record.eligible,
     )
 
 
 def _checked(state: PartitionState) -> PartitionState:
     assert set(state.isr) <= set(state.replicas), f"isr {state.isr} ⊄ replicas {state.replicas}"
     assert state.isr, "the last in-sync replica is never forgotten"
+    assert set(state.eligible) <= set(state.replicas) - set(state.isr), (
+        f"eligible {state.eligible} of {state}"
+    )
     if state.adding_replicas or state.removing_replicas:
         assert state.target_replicas, "a reassignment leaves replicas"
         assert state.original_replicas, "a reassignment can be cancelled"

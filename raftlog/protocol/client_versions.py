@@ -56,6 +56,8 @@ VERSIONS: Final[dict[int, int]] = {
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+    ApiKey.ADD_RAFT_VOTER: 0,
+    ApiKey.REMOVE_RAFT_VOTER: 0,
 }
 
 

@@ -25,8 +25,10 @@ class ControllerNodeProvider(Protocol):
     """A `Quorum` or an `Observer`: this node's identity, and its view of the leader."""
 
     node_id: int
-    voters: dict[int, tuple[str, int]]
     identity: Identity
+
+    @property
+    def voters(self) -> dict[int, tuple[str, int]]: ...
 
     @property
     def leader_id(self) -> int | None: ...
@@ -119,7 +121,7 @@ class ControllerClient:
         """Return the node to ask: the leader that this node knows, a hinted leader, or any voter."""
         follows = self._follows
         known = follows.leader_id if follows.leader_id is not None else self._hint
-        if known in follows.voters or follows.node_id in follows.voters:
+        if known in follows.voters or (known is None and follows.node_id in follows.voters):
             return known
         return self._env.random.choice(sorted(follows.voters))
 

@@ -113,11 +113,11 @@ class RaftCore(PySyncObjAdapter):
 
     def match_index(self, peer: int) -> int:
         """Leaders only; 0 is unknown."""
-        return max(self.match_indexes.get(self._nodes[peer], 0), self._uncounted.get(peer, 0))
+        return max(self.match_indexes.get(self.node(peer), 0), self._uncounted.get(peer, 0))
 
     def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
-        return self.response_times.get(self._nodes[peer])
+        return self.response_times.get(self.node(peer))
 
     # -- driving -------------------------------------------------------------------------
 
@@ -185,9 +185,56 @@ class RaftCore(PySyncObjAdapter):
         assert self.is_leader and len(command) < MAX_COMMAND_BYTES
         self.journal.add(COMMAND_PREFIX + command, self.journal.last_index + 1, self.term)
 
+    def propose_voters(self, command: bytes) -> int:
+        """Append a set of voters, encoded, which is in force from now on; return its index. Leaders only.
+
+        All entries are committed: the former set, and an entry of this term. Otherwise two sets without a common
+        majority could be in force (the erratum of 2015 to the Raft thesis).
+        """
+        assert self.is_leader and self.commit_index == self.journal.last_index
+        index = self.journal.last_index + 1
+        self.journal.add(command, index, self.term)
+        return index
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it leads, and the set without it is committed."""
+        committed = self.commit_index >= self.journal.voters_index
+        return self.is_leader and not self.voters.is_voter and committed
+
+    @property
+    def completes_removal(self) -> bool:
+        """Whether it must still lead to commit its own removal, which no other voter may have (Raft thesis §4.2.2)."""
+        former, voters = self.journal.former_voters, self.voters
+        if former is None or voters.is_voter or self.journal.voters_index <= self.commit_index:
+            return False
+        return any(each.key == (self.node_id, voters.directory_id.bytes) for each in former.voters)
+
+    def follow_voters(self) -> None:
+        """Count by the newest set of voters in the log."""
+        matches = {peer: self.match_index(peer) for peer in self._nodes}
+        self.set_voters(self.voters.peers, votes=self.voters.is_voter)
+        if not self.is_leader:
+            return
+        for peer, match in matches.items():
+            counts = self.voters.counts(peer)
+            self.match_indexes[self._nodes[peer]] = match if counts else 0
+            self._uncounted[peer] = 0 if counts else match
+        self._send_again = True
+
     def start_election(self) -> None:
         """Begin an election at the next tick."""
+        self._forget_answers()
         self.election_deadline = _NOW
+
+    def _forget_answers(self) -> None:
+        """Forget what the answers in former terms said; the core knows only of voters."""
+        self._voters_heard.clear()
+        self._uncounted.clear()
+        for peer, node in self._nodes.items():
+            if peer not in self.voters.peers:
+                self.next_indexes.pop(node, None)
+                self.match_indexes.pop(node, None)
 
     def connected(self, peer: int) -> None:
         """A link to a peer is up. Its log is unknown until it answers: it may have lost its disk."""
@@ -207,7 +254,8 @@ class RaftCore(PySyncObjAdapter):
     def reset_response_times(self, since: float) -> None:
         """After a stall of our own loop: count every peer as having answered no earlier than `since`."""
         for node, answered_at in self.response_times.items():
-            self.response_times[node] = max(answered_at, since)
+            if answered_at > -_NEVER:
+                self.response_times[node] = max(answered_at, since)
 
     def transfer_leadership(self) -> bool:
         """Ask the most caught-up follower to stand at once; False if none is fully caught up."""
@@ -268,7 +316,7 @@ class RaftCore(PySyncObjAdapter):
 
     def _on_vote(self, peer: int, term: int) -> None:
         """The core counts votes without remembering the voter: pass each on once, and only when they suffice."""
-        if term != self.term or peer in self._voters_heard:
+        if term != self.term or peer in self._voters_heard or peer not in self.voters.peers:
             return
         self._voters_heard.add(peer)
         self.voters.note_vote(peer)
@@ -367,7 +415,7 @@ class RaftCore(PySyncObjAdapter):
         next_index = min(message.next_index, last_index + 1)
         if message.success:
             self._uncounted[peer] = max(self._uncounted.get(peer, 0), next_index - 1)
-            self.next_indexes[node] = max(self.next_indexes[node], next_index)
+            self.next_indexes[node] = max(self.next_indexes.get(node, 0), next_index)
         elif message.reset:
             self.next_indexes[node] = max(next_index, self._uncounted.get(peer, 0) + 1)
             self._send_again = True
@@ -400,8 +448,9 @@ class RaftCore(PySyncObjAdapter):
         # a little before, since the core sends once it is past
         self.next_heartbeat_at = shared_time(self._now(), self._timing.heartbeat) - 0.001
         self.more_to_send = False
-        for peer in self._nodes:
-            if self.isNodeConnected(self._nodes[peer]) and self.can_send(peer):
+        for peer, node in self._nodes.items():
+            if self.isNodeConnected(node) and self.can_send(peer):
+                self.next_indexes.setdefault(node, self.journal.last_index)  # of a node that does not vote
                 self.more_to_send |= self._send_round(peer)
 
     def _send_round(self, peer: int) -> bool:
@@ -463,8 +512,7 @@ class RaftCore(PySyncObjAdapter):
         if kind == "next_node_idx":
             return self._outbound_next_index(message)
         if kind == "request_vote":
-            self._voters_heard.clear()
-            self._uncounted.clear()
+            self._forget_answers()
             term, last_index, last_term = (
                 message[each] for each in ("term", "last_log_index", "last_log_term")
             )

@@ -45,6 +45,8 @@ from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
+    from raftlog.quorum.voters_change import VotersChange
+    from raftlog.quorum.voters_record import VotersRecord
 
 log = get_logger("quorum")
 
@@ -88,7 +90,9 @@ class Driver:
         self._machine = machine
         self._restore_at_boot(directory)
         self.outgoing = SnapshotSender(env.offload, self.journal.snapshot_files)
-        self._alone = not voters.peers
+        self.on_voters: Callable[[], None] = lambda: None
+        """Called when another set of voters is in force."""
+        self._change: VotersChange | None = None
         self._recorded = voters.recorded()
         self.core = RaftCore(
             self.node_id,
@@ -105,7 +109,7 @@ class Driver:
         )
         self.journal.snapshot = None  # restored; it may be large
         self.election = Election(
-            alone=self._alone,
+            alone=not voters.peers,
             timing=timing,
             chance=env.random,
             now=self._loop.time(),
@@ -118,8 +122,7 @@ class Driver:
         self._waiting_bytes = 0
         self._incoming = IncomingSnapshot()
         self._announced: tuple[int | None, int, bool] = (None, self.core.term, False)
-        self._was_leader = False
-        self._scheduled = self._stopped = False
+        self._was_leader = self._scheduled = self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._compact_to = 0
@@ -135,6 +138,8 @@ class Driver:
         self.incarnations = Incarnations(env.disk, directory, voters.directory_id, env.unguessable)
         voters.directory_id = self.incarnations.directory_id
         journal = self.journal
+        voters.adopt(journal.voters)
+        journal.on_voters = self._voters_changed
         if journal.snapshot is not None:
             self._machine.restore(journal.snapshot.state)
         if journal.torn_bytes:
@@ -181,7 +186,29 @@ class Driver:
 
     def stop_candidacy(self) -> None:
         """Stop standing for leader in this process: it still votes and follows, and stays leader if it leads now."""
-        self.candidacy_stopped = not self._alone
+        self.candidacy_stopped = bool(self.voters.peers)
+
+    def change_voters(self, record: VotersRecord) -> asyncio.Future[None]:
+        """Propose the next set of voters; return the future of its commit. Raise NotController unless leading."""
+        if not self.leading:
+            raise NotController()
+        assert not self.changes_voters
+        from raftlog.quorum.voters_change import VotersChange
+
+        self._change = VotersChange(self.core, record)
+        self._schedule()
+        return self._change.done
+
+    @property
+    def changes_voters(self) -> bool:
+        """Whether a change of the voters is proposed, or appended and not known to be committed."""
+        return self._change is not None or self.journal.voters_index > self.core.commit_index
+
+    def _voters_changed(self) -> None:
+        self.voters.adopt(self.journal.voters)
+        self.core.follow_voters()
+        self.on_voters()
+        log.info("quorum_voters_changed", node_id=self.node_id, voters=list(self.voters.recorded() or ()))
 
     def resign(self) -> None:
         """Give up leadership at once; the other voters find out by themselves."""
@@ -212,6 +239,10 @@ class Driver:
     def new_journal(self) -> bool:
         """Whether the metadata log is empty and has never seen a term."""
         return self.journal.is_new
+
+    @property
+    def observes(self) -> bool:
+        return self.voters.observes
 
     def incarnations_of(self, voter: int) -> list[Heard]:
         """Return what this node reports to a voter about its directories; empty for other nodes."""
@@ -310,9 +341,11 @@ class Driver:
             self._compact_to = 0
         inbox, self._inbox = self._inbox, deque()
         for peer, message in inbox:
-            self._note_heard(peer)
+            self.voters.note_heard(peer, self.journal.heard)  # before its message counts
             self._take(peer, message)
-        if self._proposals:
+        if self._change is not None:
+            self._change.append_if_due()
+        if self._proposals and self._may_append:
             self._take_proposals()
         self._announce()
         if self._needs_tick():
@@ -340,6 +373,9 @@ class Driver:
         self.core.tick()
         self._keep_commit_of_voters()
         self._count_committed()
+        if self.core.is_removed:
+            self.core.transfer_leadership()
+            self.resign()
         if self.leading and not self.core.has_applied_own_term:
             self._announce()  # a loss is reported at once, a gain only once the term is durable
         self._snapshots.take_if_due(self.core.applied_index)
@@ -360,7 +396,8 @@ class Driver:
             self.resume_sending()
         elif (
             self._inbox
-            or self._proposals
+            or (self._proposals and self._may_append)
+            or (self._change is not None and self._change.is_due)
             or self._compact_to
             or self.core.commit_index > self.core.applied_index
         ):
@@ -369,9 +406,15 @@ class Driver:
         self._arm()
         self.on_advance()
 
+    @property
+    def _may_append(self) -> bool:
+        """Whether no change of the voters waits for the commit of all before it."""
+        return self._change is None or not self._change.waits
+
     def _stands(self) -> bool:
         """Whether this voter would lead if it could."""
-        return not (self.core.is_leader or self.candidacy_stopped) and self.voters.may_stand
+        may_stand = self.voters.may_stand or self.core.completes_removal
+        return not (self.core.is_leader or self.candidacy_stopped) and may_stand
 
     # -- input ---------------------------------------------------------------------------
 
@@ -382,7 +425,8 @@ class Driver:
             self._answer_pre_vote(peer, message)
             return
         if isinstance(message, PreVoteGranted):
-            if self._stands() and self.election.on_pre_vote_granted(message.term, peer):
+            counts = self._stands() and peer in self.voters.peers
+            if counts and self.election.on_pre_vote_granted(message.term, peer):
                 self._stand()
             return
         deadline = self.core.on_message(peer, message)
@@ -393,19 +437,6 @@ class Driver:
                 self.election.on_leader_message(self._loop.time(), deadline)
         if isinstance(message, SnapshotChunk) and message.term == self.core.term:
             self._take_chunk(peer, message)
-
-    def _note_heard(self, peer: int) -> None:
-        """Stage the incarnation of the sender, before its message counts."""
-        voters = self.voters
-        directory_id, incarnation = voters.linked.get(peer), voters.incarnations.get(peer)
-        if (
-            directory_id is None
-            or not incarnation
-            or self.journal.heard.knows(peer, directory_id, incarnation)
-        ):
-            return
-        recorded = voters.recorded_directory(peer)
-        self.journal.heard.note(peer, directory_id, incarnation, recorded=recorded)
 
     def _take_proposals(self) -> None:
         """Put the proposals into the log, unless their term is over."""
@@ -423,6 +454,9 @@ class Driver:
         committed = self.core.commit_index if self.core.is_leader else self.core.journal.last_index
         while self._uncommitted and self._uncommitted[0][0] <= committed:
             self._waiting_bytes -= self._uncommitted.popleft()[1]
+        if self._change is not None:
+            self._change.end_if_committed()
+            self._change = None if self._change.done.done() else self._change
 
     def _answer_pre_vote(self, peer: int, asked: PreVote) -> None:
         core, now = self.core, self._loop.time()
@@ -448,7 +482,8 @@ class Driver:
             self._stand()
             return
         question = core.term + 1, core.journal.last_index, core.last_term
-        core.outbox.extend((peer, PreVote(*question, *self.voters.claim(peer))) for peer in self.linked())
+        asked = [peer for peer in self.linked() if peer in self.voters.peers]
+        core.outbox.extend((peer, PreVote(*question, *self.voters.claim(peer))) for peer in asked)
 
     def _stand(self) -> None:
         self.core.start_election()
@@ -517,9 +552,10 @@ class Driver:
 
     def _wanted_at(self) -> float | None:
         if self.core.is_leader:
-            # past, since the core does not count a deadline as reached at equality; and a float that the timer does not
-            # exceed
-            return self._snapshots.due_at if self._alone else timer_time(self.core.next_heartbeat_at + 0.001)
+            # past, since the core reaches no deadline at equality; and a float that the timer does not exceed
+            if not (self.voters.peers or self.linked()):
+                return self._snapshots.due_at
+            return timer_time(self.core.next_heartbeat_at + 0.001)
         return self.election.deadline if self._stands() else self._snapshots.due_at
 
     def _wake(self) -> None:
@@ -561,5 +597,4 @@ class Driver:
 
 
 def _event_of(error: OSError) -> str:
-    """Return the log event of a journal that waits for the disk."""
     return "quorum_disk_full" if error.errno in DISK_FULL else "quorum_out_of_files"

@@ -36,6 +36,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="raftlog hello"):
     incarnation: ShortBytes = b""
     new_journal: bool = False
     heard: HeardList = []
+    observes: bool = False
 
 
 class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog challenge"):
@@ -49,6 +50,7 @@ class Challenge(msgspec.Struct, frozen=True, array_like=True, tag="raftlog chall
     incarnation: ShortBytes = b""
     new_journal: bool = False
     heard: HeardList = []
+    observes: bool = False
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True, tag="raftlog proof"):
@@ -80,13 +82,20 @@ class Introduced(msgspec.Struct, frozen=True):
     """Whether its metadata log is empty and has never seen a term."""
     heard: tuple[Heard, ...] = ()
     """What it remembers of the receiver's directories."""
+    observes: bool = False
+    """Whether it counts itself a voter only by a set of its log, not by its config."""
 
 
 def introduced(message: Hello | Challenge) -> Introduced:
     """Return the content of a message about its sender."""
     directory_id = UUID(bytes=message.directory_id) if len(message.directory_id) == 16 else NO_DIRECTORY
     return Introduced(
-        message.node_id, directory_id, message.incarnation, message.new_journal, tuple(message.heard)
+        message.node_id,
+        directory_id,
+        message.incarnation,
+        message.new_journal,
+        tuple(message.heard),
+        message.observes,
     )
 
 
@@ -102,17 +111,20 @@ class IntroducesVoter(Protocol):
     @property
     def new_journal(self) -> bool: ...
 
+    @property
+    def observes(self) -> bool: ...
+
     def incarnations_of(self, voter: int) -> list[Heard]: ...
 
 
 def directory_fields(
     voter: IntroducesVoter | None, peer: int | None, directory_id: UUID
-) -> tuple[bytes, bytes, bool, list[Heard]]:
+) -> tuple[bytes, bytes, bool, list[Heard], bool]:
     """Return the last fields of a hello or of a challenge to a peer (None: unknown which)."""
     if voter is None:
-        return directory_id.bytes, b"", False, []
+        return directory_id.bytes, b"", False, [], False
     heard = [] if peer is None else voter.incarnations_of(peer)
-    return voter.directory_id.bytes, voter.incarnation, voter.new_journal, heard
+    return voter.directory_id.bytes, voter.incarnation, voter.new_journal, heard, voter.observes
 
 
 encode_handshake = msgspec.msgpack.Encoder().encode

@@ -7,7 +7,7 @@ thread. Only the driver runs these jobs. Ordering law inside a job: snapshot, th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from raftlog.base.checked_files import read_checked, write_checked
@@ -16,6 +16,7 @@ from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.incarnations import HeardVoters
 from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, encode_snapshot
 from raftlog.quorum.wal import (
+    VOTERS_PREFIX,
     DamagedJournal,
     Entry,
     Wal,
@@ -25,6 +26,9 @@ from raftlog.quorum.wal import (
     truncate_record,
     vote_record,
 )
+
+if TYPE_CHECKING:
+    from raftlog.quorum.voters_record import VotersRecord
 
 DIRECTORY_ID: Final = "directory.id"
 """A file beside the log: the id of the directory that it was written in. Releases up to 0.3.0 have none."""
@@ -48,6 +52,12 @@ def _check_owner(disk: Disk, directory: str, directory_id: UUID) -> None:
         )
 
 
+def _decoded(command: bytes) -> VotersRecord:
+    from raftlog.quorum.voters_record import decode_voters
+
+    return decode_voters(command)
+
+
 class Journal:
     """Entries, term and vote of one voter; a list to the core (its camelCase names are PySyncObj's `Journal`)."""
 
@@ -59,6 +69,10 @@ class Journal:
         self.snapshot_index = 0
         """Last index of the newest durable (or staged) snapshot; 0 for none."""
         self.torn_bytes = 0
+        self.on_voters: Callable[[], None] = lambda: None
+        """Called when another set of voters is the log's newest."""
+        self._voters: list[tuple[int, VotersRecord]] = []
+        """The sets of voters in the log by index, and before them the snapshot's."""
         self._node_id = node_id
         self._entries: list[Entry] = []
         self._term = 0
@@ -98,6 +112,17 @@ class Journal:
                 f"{directory}: the log begins at {self._entries[0][1]} and no snapshot precedes it"
             )
         self._commit_index = min(self._commit_index, self.last_index or 1)
+        self._find_voters(snapshot)
+
+    def _find_voters(self, snapshot: Snapshot | None) -> None:
+        """Find the sets of voters of a snapshot and of the entries that follow it."""
+        self._voters = []
+        end = 0 if snapshot is None else snapshot.end
+        if snapshot is not None and snapshot.voters:
+            self._voters.append((end, _decoded(snapshot.voters)))
+        for command, index, _ in self._entries:
+            if index > end and command.startswith(VOTERS_PREFIX):
+                self._voters.append((index, _decoded(command)))
 
     def _trim_to(self, snapshot: Snapshot) -> None:
         """Begin the log with the snapshot's pair of entries, keeping what follows if the two agree."""
@@ -139,6 +164,30 @@ class Journal:
         position = index - self.first_index
         return self._entries[position][2] if 0 <= position < len(self._entries) else None
 
+    @property
+    def voters(self) -> VotersRecord | None:
+        """Return the newest set of voters; None while the voters of the config are in force."""
+        return self._voters[-1][1] if self._voters else None
+
+    @property
+    def voters_index(self) -> int:
+        """Return the index of the newest set of voters, or of a snapshot that covers it; 0 for none."""
+        return self._voters[-1][0] if self._voters else 0
+
+    @property
+    def former_voters(self) -> VotersRecord | None:
+        """Return the set before the newest, if the log has it."""
+        return self._voters[-2][1] if len(self._voters) > 1 else None
+
+    def voters_at(self, index: int) -> bytes:
+        """Return the command with the newest set of voters up to an index, or b""."""
+        found = [each for at, each in self._voters if at <= index]
+        if not found:
+            return b""
+        from raftlog.quorum.voters_record import encode_voters
+
+        return encode_voters(found[-1])
+
     def entries(self, start: int, end: int) -> list[Entry]:
         """Return entries [start, end); the caller checked that the log reaches back to `start`."""
         first = self.first_index
@@ -167,11 +216,17 @@ class Journal:
         entry = (command, idx, term)
         self._entries.append(entry)
         self._staged.append(entry_record(entry))
+        if command.startswith(VOTERS_PREFIX):
+            self._voters.append((idx, _decoded(command)))
+            self.on_voters()
 
     def truncate_from(self, index: int) -> None:
         """Drop entries at `index` and after it."""
         del self._entries[index - self.first_index :]
         self._staged.append(truncate_record(index))
+        if self.voters_index >= index:
+            self._voters = [each for each in self._voters if each[0] < index]
+            self.on_voters()
 
     def setCurrentTerm(self, term: int, votedForNodeId: int | None) -> None:
         self._term, self._voted_for = term, votedForNodeId
@@ -187,6 +242,10 @@ class Journal:
     def install(self, snapshot: Snapshot) -> None:
         """Replace the whole log by a snapshot that came from the leader."""
         self._entries = [snapshot.previous, snapshot.last]
+        before = self.voters
+        self._find_voters(snapshot)
+        if self.voters != before:
+            self.on_voters()
         self._staged_snapshot, self.snapshot_index = snapshot, snapshot.end
         self._rewrite = True
 

@@ -123,6 +123,15 @@ class LinkAnswer(msgspec.Struct, frozen=True, array_like=True, tag=12):
     denied: bool
 
 
+class KnownVoters(msgspec.Struct, frozen=True, array_like=True, tag=13):
+    """The newest set of voters of the sender, for nodes that look for the leader. Only sent where the voters change.
+
+    `command`: as in the log.
+    """
+
+    command: bytes
+
+
 Message = (
     AppendEntries
     | AppendEntriesResponse
@@ -136,6 +145,7 @@ Message = (
     | Ping
     | LinkClaim
     | LinkAnswer
+    | KnownVoters
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -24,7 +24,8 @@ from raftlog.quorum.observer_feed import (
     decode_to_observer,
 )
 from raftlog.quorum.snapshot import Snapshot, decode_snapshot
-from raftlog.quorum.wal import DamagedJournal
+from raftlog.quorum.voters_record import decode_voters
+from raftlog.quorum.wal import VOTERS_PREFIX, DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
@@ -100,10 +101,12 @@ class Observer:
 
     async def _follow_somebody(self) -> None:
         """Follow the voters in turn, from a random voter on, until stopped."""
-        order = sorted(self.voters)
-        self._env.random.shuffle(order)
+        order: list[int] = []
         wait, position = REDIAL_MIN_SECONDS, 0
         while True:
+            if self.voters.keys() != set(order):
+                order = sorted(self.voters)
+                self._env.random.shuffle(order)
             voter = order[position % len(order)]
             position += 1
             if await self._follow(voter):
@@ -190,10 +193,21 @@ class Observer:
         for command in commands:
             if command.startswith(_REGULAR):
                 self._machine.apply(command[1:])
+            elif command.startswith(VOTERS_PREFIX):
+                self._take_voters(command)
             self.applied_index += 1
         if snapshot is not None and snapshot.end > self.applied_index:
             self._machine.restore(snapshot.state)
             self.applied_index = snapshot.end
+            if snapshot.voters:
+                self._take_voters(snapshot.voters)
+
+    def _take_voters(self, command: bytes) -> None:
+        """Follow the voters of a committed set."""
+        self.voters = decode_voters(command).addresses()
+        channel = self._channel
+        if channel is not None and channel.peer_id not in self.voters:
+            channel.close("it is no voter any more")
 
     def _take_status(self, status: LeaderStatus) -> None:
         leader = None if status.leader_id < 0 else status.leader_id

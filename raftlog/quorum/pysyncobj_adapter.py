@@ -39,6 +39,11 @@ for _name in ("pysyncobj", "pysyncobj.syncobj"):  # a logger's children do not a
 
 _LEADER: Final = raft._RAFT_STATE.LEADER
 
+_ABSENT: Final = Node(-1)
+"""A voter that never answers. PySyncObj counts each leader itself, even a leader that is no voter. This voter makes up
+for it: `1 + n > (voters + 1 + 1) / 2` is `n > voters / 2`.
+"""
+
 raft.createJournal = lambda journal: journal  # ours, given as the name of a file
 
 
@@ -81,6 +86,7 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
     next_indexes: dict[Node, int] = _private("raftNextIndex")
     match_indexes: dict[Node, int] = _private("raftMatchIndex")
     response_times: dict[Node, float] = _private("lastResponseTime")
+    other_voters: set[Node] = _private("otherNodes")
 
     def __init__(
         self,
@@ -98,7 +104,7 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
         self._now = raft.monotonicTime = now
         self._nodes = {peer: Node(peer) for peer in sorted(peers)}
         self._transport = Transport(None, None, [])
-        self._transport.send = lambda node, message: self.send(node.id, message)
+        self._transport.send = lambda node, message: node == _ABSENT or self.send(node.id, message)
         self.next_heartbeat_at = 0.0  # the constructor reads every property, this property before it is set
         conf = pysyncobj_conf(timing, journal)
         super().__init__(Node(node_id), self._nodes.values(), conf, transport=self._transport)
@@ -131,13 +137,33 @@ class PySyncObjAdapter(SyncObj):  # type: ignore[misc]
     def receive(self, peer: int, **message: Any) -> None:
         """Deliver a message, as the core's own transport would."""
         raft.monotonicTime = self._now
-        self._transport._onMessageReceived(self._nodes[peer], message)
+        self._transport._onMessageReceived(self.node(peer), message)
 
     def connected(self, peer: int) -> None:
-        self._transport._onNodeConnected(self._nodes[peer])
+        self._transport._onNodeConnected(self.node(peer))
 
     def disconnected(self, peer: int) -> None:
         self._transport._onNodeDisconnected(self._nodes[peer])
+
+    def set_voters(self, peers: Iterable[int], *, votes: bool) -> None:
+        """Count by another set of voters from now on: by `peers`, and by this node if it `votes`."""
+        self.other_voters = {self.node(peer) for peer in sorted(peers)}
+        if not votes:
+            self.other_voters.add(_ABSENT)
+        if not self.is_leader:
+            return
+        for node in self.other_voters:
+            self.next_indexes.setdefault(node, self.journal.last_index + 1)
+            self.match_indexes.setdefault(node, 0)
+            self.response_times.setdefault(node, float("-inf") if node == _ABSENT else self._now())
+        for node in self.response_times.keys() - self.other_voters:
+            del self.response_times[node]
+
+    def node(self, peer: int) -> Node:
+        """Return the core's name of another node."""
+        if peer not in self._nodes:
+            self._nodes[peer] = Node(peer)
+        return self._nodes[peer]
 
     def resign(self) -> None:
         """Give up leadership, as when a majority stopped answering."""

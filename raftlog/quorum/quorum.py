@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from raftlog.base.env import Env
-from raftlog.base.errors import NotController
+from raftlog.base.errors import KafkaError, NotController, NotLeaderOrFollower
 from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
-from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
 from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
@@ -29,6 +30,7 @@ from raftlog.quorum.wal import DamagedJournal
 
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
+    from raftlog.quorum.voter_changes import VoterChanges
 
 log = get_logger("quorum")
 
@@ -36,6 +38,10 @@ MAX_VOTERS: Final = 7
 NO_LEADER: Final = -1
 REPLACED_AFTER_S: Final = 5.0
 """A leader must have missed a voter's recorded directory this long before another replaces it, in seconds."""
+
+
+FIRST_SET_S: Final = 10.0
+"""How long a leader tries to write the first set of voters, in seconds."""
 
 
 async def _no_controller(_payload: bytes, _peer: int) -> bytes:
@@ -54,7 +60,8 @@ class Quorum:
     """A voter. Set `on_request`, `on_kafka_client`, `secure`, `nodes`, `on_peer_connected`, `on_peer_lost` and
     `on_failure` before `start`, and in `identity` the TLS between controllers and the levels of the metadata.
 
-    `voters` are all of them, this node included: id → (host, port) of its controller listener.
+    `voters`: the voters of the config, id → (host, port) of its controller listener. They are in force until the log
+    holds a set of voters. A node that is not among the voters follows as an observer that can become a voter.
     """
 
     def __init__(
@@ -71,9 +78,8 @@ class Quorum:
         compaction: SnapshotPolicy = SnapshotPolicy(),  # noqa: B008 (immutable)
         sizes: MessageSizes = MessageSizes(),  # noqa: B008 (immutable)
     ) -> None:
-        assert node_id in voters
         self.node_id = node_id
-        self.voters = dict(voters)
+        self._configured = dict(voters)
         self.on_request: OnRequest = _no_controller
         self.on_kafka_client: OnKafkaClient | None = None
         """Serves Kafka clients that come to the controller's listener; None: they are refused."""
@@ -95,27 +101,29 @@ class Quorum:
         self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.recorded_voters: Recorded = dict
         """The directories of voters that the metadata names."""
+        self.voters_may_change: Callable[[], bool] = lambda: False
+        """Whether kraft.version is 1, so that the log is to hold the voters."""
+        self._writes_first_set = False
         self.barred: str | None = None
         """Why this voter must not help to form a cluster, or None."""
         self._driver: Driver | None = None
         self._links: RaftLinks | None = None
         self._listener: Listener | None = None
+        self._voter_changes: VoterChanges | None = None
         self._feed: ObserverFeed | None = None
 
     # -- life ----------------------------------------------------------------------------
 
     async def start(self, where: socket.socket | tuple[str, int]) -> None:
         """Open the log, listen, and join. Raises DamagedJournal, CannotListen, OSError."""
-        if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
-            log.warning("quorum_size_not_recommended", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         secure = await self.secure()
-        peers = {peer: address for peer, address in self.voters.items() if peer != self.node_id}
         voter_set = VoterSet(
             self.node_id,
-            peers,
+            (peer for peer in self._configured if peer != self.node_id),
             directory_id=self.identity.directory_id,
             recorded=self.recorded_voters,
             barred=self.barred,
+            votes=self.node_id in self._configured,
         )
         driver = Driver(
             self._env,
@@ -126,14 +134,18 @@ class Quorum:
             compaction=self.snapshot_policy,
             sizes=self._sizes,
         )
-        if self.barred is not None and not peers and driver.journal.is_new:
+        if self.barred is not None and not voter_set.peers and driver.journal.is_new:
             driver.stop()
             raise DamagedJournal(self.barred)
+        self._driver = driver
+        if len(self.voters) % 2 == 0 or len(self.voters) > MAX_VOTERS:
+            log.warning("quorum_size_not_recommended", voters=len(self.voters), advice="use 1, 3, 5 or 7")
         self.identity = replace(self.identity, voter=driver)
         links = RaftLinks(
             self._env,
             self.identity,
-            peers,
+            {peer: address for peer, address in self.voters.items() if peer != self.node_id},
+            configured=self._configured,
             voters=voter_set,
             on_message=driver.received,
             on_up=driver.link_up,
@@ -142,6 +154,7 @@ class Quorum:
             on_writable=driver.resume_sending,
         )
         links.went_back = driver.went_back
+        driver.on_voters = lambda: links.follow_voters(self.voters)
         feed = ObserverFeed(driver, self._env)
         driver.send, driver.linked, driver.core.can_send = links.send, links.linked_peers, links.can_send
         driver.on_advance, driver.on_failure = feed.on_commit, self._failed
@@ -158,7 +171,7 @@ class Quorum:
             on_kafka=self.on_kafka_client,
             nodes=self.nodes,
         )
-        self._driver, self._links, self._feed = driver, links, feed
+        self._links, self._feed = links, feed
         try:
             await self._listener.start(where, secure)
         except OSError as error:
@@ -184,6 +197,12 @@ class Quorum:
     def started(self) -> bool:
         """Whether the log was opened."""
         return self._driver is not None
+
+    @property
+    def voters(self) -> dict[int, tuple[str, int]]:
+        """The addresses of the voters, by the newest set of the log or by the config."""
+        record = None if self._driver is None else self._driver.voters.current
+        return self._configured if record is None else record.addresses()
 
     @property
     def driver(self) -> Driver:
@@ -273,6 +292,9 @@ class Quorum:
         driver = self.driver
         observers = tuple(QuorumReplica(*each) for each in self._feed.positions()) if self._feed else ()
         observers += tuple(self._replica(peer) for peer in driver.voters.uncounted())
+        if self._links is not None:
+            others = (each for each in self._links.linked_peers() if each not in driver.voters.peers)
+            observers += tuple(self._replica(peer) for peer in others)
         leader_id = NO_LEADER if driver.leader_id is None else driver.leader_id
         voters = tuple(
             QuorumReplica(voter, -1, directory_id=driver.voters.recorded_directory(voter))
@@ -280,7 +302,8 @@ class Quorum:
             else self._replica(voter)
             for voter in sorted(self.voters)
         )
-        return QuorumDescription(leader_id, driver.term, driver.core.commit_index, voters, observers)
+        commit_index, addresses = driver.core.commit_index, dict(self.voters)
+        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses)
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()
@@ -303,6 +326,8 @@ class Quorum:
         driver = self.driver
         voters, core = driver.voters, driver.core
         found = voters.unrecorded()
+        if voters.current is not None:
+            return {}  # the set names them
         if voters.is_forming or not found:
             return found
         now = asyncio.get_running_loop().time()
@@ -316,6 +341,51 @@ class Quorum:
                 and now >= voters.missed_since(voter, driver.led_since) + REPLACED_AFTER_S
             )
         }
+
+    @property
+    def voter_changes(self) -> VoterChanges:
+        """Changes of the voters on the leader, after `start`."""
+        if self._voter_changes is None:
+            from raftlog.quorum.voter_changes import VoterChanges
+
+            assert self._links is not None
+            self._voter_changes = VoterChanges(self.driver, self._links.directory_of)
+        return self._voter_changes
+
+    @property
+    def has_static_voters(self) -> bool:
+        """Whether the voters of the config are in force."""
+        return self._driver is None or self._driver.voters.current is None
+
+    @property
+    def awaits_first_set(self) -> bool:
+        """Whether the log is to hold the voters of the config, so that they can change."""
+        return self.has_static_voters and self.voters_may_change() and not self._writes_first_set
+
+    async def write_first_set(self) -> None:
+        """Write the voters of the config into the log. A failure is logged; the next commit may try again."""
+        if not self.awaits_first_set:
+            return
+        self._writes_first_set = True
+        until = asyncio.get_running_loop().time() + FIRST_SET_S
+        try:
+            await self.voter_changes.make_dynamic(self._configured, until)
+        except KafkaError as error:
+            log.warning("quorum_voters_static", node_id=self.node_id, reason=str(error))
+        finally:
+            self._writes_first_set = False
+
+    async def change_voters(self, request: AddVoter | RemoveVoter) -> Done:
+        """Add or remove a voter; see `VoterChanges`. Raise NotController unless leading."""
+        if self.leading:
+            await self.write_first_set()
+        try:
+            await self.voter_changes.carry_out(request)
+        except NotLeaderOrFollower as error:
+            raise NotController(error.message) from error
+        change, by = type(request).__name__, request.by
+        log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
+        return Done()
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Literal
+from uuid import UUID
 
 import msgspec
 
@@ -20,13 +21,28 @@ from raftlog.quorum.channel import Channel, HandshakeRefused, Identity, InboundC
 from raftlog.quorum.handshake_messages import Introduced, why_too_old
 from raftlog.quorum.incarnations import Heard
 from raftlog.quorum.link_claims import LinkClaims
-from raftlog.quorum.messages import LinkAnswer, LinkClaim, Message, Ping, decode_message, encode_message
+from raftlog.quorum.messages import (
+    KnownVoters,
+    LinkAnswer,
+    LinkClaim,
+    Message,
+    Ping,
+    decode_message,
+    encode_message,
+)
 from raftlog.quorum.voter_set import VoterSet
+from raftlog.quorum.wal import DamagedJournal
 
 log = get_logger("quorum")
 
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.2
+UNLINKED_LOOKS: Final = 10
+"""After so many `PING_SECONDS` without a link, a voter of the config dials the higher ids too."""
+
+PATIENCE_SECONDS: Final = 2.0
+"""How long a voter waits for the link of a voter with a higher id before it dials it, if the voters change."""
+
 PING_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 3.5
 """A link that is silent this long is closed."""
@@ -80,6 +96,7 @@ class RaftLinks:
         identity: Identity,
         peers: Mapping[int, tuple[str, int]],
         *,
+        configured: Mapping[int, tuple[str, int]] | None = None,
         voters: VoterSet,
         on_message: Callable[[int, Message], None],
         on_up: Callable[[int], None],
@@ -90,6 +107,7 @@ class RaftLinks:
         self._env = env
         self._identity = identity
         self._peers = dict(peers)
+        self._configured = dict(configured or {})
         self._voters = voters
         self._on_message = on_message
         self._on_up = on_up
@@ -106,6 +124,10 @@ class RaftLinks:
         """
         self._tasks: set[asyncio.Task[None]] = set()
         self._complaints: dict[int, str] = {}
+        self._dialling: set[int] = set()
+        self._hinted: dict[int, tuple[str, int]] = {}
+        """Voters by what other nodes sent: this node's own set may be an old set, or none."""
+        self._unlinked_looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self._looked_at = 0.0
         self._closed = False
@@ -114,6 +136,37 @@ class RaftLinks:
         self._watch()
         for peer in self._dials():
             self._spawn(self._keep_dialling(peer, 0.0))
+
+    def follow_voters(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """Dial by another set of voters; links to other nodes stay while they last."""
+        self._peers = {peer: each for peer, each in addresses.items() if peer != self._identity.node_id}
+        self._hinted = {}
+        self._dial_unlinked()
+        for channel in self._channels.values():
+            self._send_voters(channel)
+
+    def _dial_unlinked(self) -> None:
+        for peer in self._dials():
+            if peer not in self._channels and peer not in self._dialling and not self._closed:
+                self._spawn(self._keep_dialling(peer, REDIAL_MIN_SECONDS))
+
+    def _send_voters(self, channel: Channel) -> None:
+        if self._voters.current is not None:
+            from raftlog.quorum.voters_record import encode_voters
+
+            channel.send(encode_message(KnownVoters(encode_voters(self._voters.current))))
+
+    def _on_hint(self, channel: Channel, hint: KnownVoters) -> None:
+        from raftlog.quorum.voters_record import decode_voters
+
+        try:
+            addresses = decode_voters(hint.command).addresses()
+        except DamagedJournal as error:
+            channel.close(str(error))
+            return
+        known = self._peers.keys() | {self._identity.node_id}
+        self._hinted = {peer: address for peer, address in addresses.items() if peer not in known}
+        self._dial_unlinked()
 
     def close(self) -> None:
         self._closed = True
@@ -135,6 +188,10 @@ class RaftLinks:
     def incarnation_of(self, peer: int) -> bytes | None:
         """Return the process of a peer at the other end of its link, or None."""
         return self._channels[peer].peer.incarnation if peer in self._channels else None
+
+    def directory_of(self, peer: int) -> UUID | None:
+        """Return the directory of a peer at the other end of its link, or None."""
+        return self._channels[peer].peer.directory_id if peer in self._channels else None
 
     def levels(self) -> dict[int, tuple[int, int]]:
         """Return the lowest and highest level of the metadata that each linked peer supports."""
@@ -166,9 +223,15 @@ class RaftLinks:
         peer = newcomer.node_id
         if peer == self._identity.node_id:
             return self.why_taken(newcomer)
-        if peer not in self._peers:
-            return f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
-        if peer < self._identity.node_id:
+        changes = self._voters.current is not None
+        if peer not in self._peers and not newcomer.observes:
+            return (
+                f"node {peer} is not among the voters of node {self._identity.node_id}: take it out of its own "
+                "controller.quorum.voters, and `raftlog quorum add` can make it a voter"
+                if changes
+                else f"node {peer} is not among controller.quorum.voters of node {self._identity.node_id}"
+            )
+        if peer in self._peers and peer < self._identity.node_id and (not changes or peer in self._channels):
             return f"node {self._identity.node_id} dials node {peer}, not the other way round"
         return self._voters.refusal_reason(newcomer) or self.why_taken(newcomer)
 
@@ -208,7 +271,22 @@ class RaftLinks:
     # -- inside --------------------------------------------------------------------------
 
     def _dials(self) -> list[int]:
-        return sorted(peer for peer in self._peers if peer < self._identity.node_id)
+        """Return the voters that this node dials: the lower ids, or all.
+
+        A node that is no voter dials all, since they do not know its address. It also dials the voters of its config:
+        the newest set of its log may be old. A voter whose voters change dials all, since a voter with a higher id may
+        lack the set with this node. A voter of the config without any link does so too: it may be removed since.
+        """
+        voters = self._voters
+        dials_all = (
+            voters.current is not None or not voters.is_voter or self._unlinked_looks >= UNLINKED_LOOKS
+        )
+        lower = (peer for peer in self._peers if dials_all or peer < self._identity.node_id)
+        configured = () if voters.is_voter else self._configured
+        return sorted({*lower, *self._hinted, *configured} - {self._identity.node_id})
+
+    def _address(self, peer: int) -> tuple[str, int] | None:
+        return self._peers.get(peer) or self._hinted.get(peer) or self._configured.get(peer)
 
     def _spawn(self, coroutine: Callable[[], None] | object) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)  # type: ignore[arg-type]
@@ -218,14 +296,27 @@ class RaftLinks:
 
     async def _keep_dialling(self, peer: int, wait: float) -> None:
         """Dial until linked; `_drop` starts anew."""
+        self._dialling.add(peer)
+        try:
+            await self._dial_until_linked(peer, wait)
+        finally:
+            self._dialling.discard(peer)
+
+    async def _dial_until_linked(self, peer: int, wait: float) -> None:
         refused = 0
         while not self._closed:
+            waits_for_dial = self._voters.is_voter and peer > self._identity.node_id
+            if waits_for_dial:
+                wait = max(wait, PATIENCE_SECONDS)
             if wait:
                 await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, max(REDIAL_MIN_SECONDS, 2 * wait))
+            address = self._address(peer)
+            if address is None or peer in self._channels or peer not in self._dials():
+                return
             try:
                 admit = self._voters.refusal_reason
-                channel = await dial(self._identity, "raft", self._peers[peer], expect=peer, admit=admit)
+                channel = await dial(self._identity, "raft", address, expect=peer, admit=admit)
             except HandshakeRefused as error:
                 refused += 1
                 if refused > 1:  # the first may be due to a link of this node's previous process
@@ -277,6 +368,7 @@ class RaftLinks:
         channel.attach(
             lambda payload: self._take(channel, payload), lambda reason: self._drop(channel, reason)
         )
+        self._send_voters(channel)
         self._claims.show_links(peer)
         log.info("quorum_link_up", node_id=self._identity.node_id, peer=peer)
 
@@ -301,6 +393,8 @@ class RaftLinks:
             self._claims.on_claim(channel.peer_id, message)
         elif isinstance(message, LinkAnswer):
             self._claims.on_answer(channel.peer_id, message)
+        elif isinstance(message, KnownVoters):
+            self._on_hint(channel, message)
         elif type(message) is not Ping or channel.peer_id in self._unheard:
             self._unheard.discard(channel.peer_id)
             self._on_message(channel.peer_id, message)
@@ -324,7 +418,8 @@ class RaftLinks:
         def still_missed() -> bool:
             return not self._closed and peer not in self._channels
 
-        if await is_process_dead(self._peers[peer], still_missed):
+        address = self._address(peer)
+        if address is not None and await is_process_dead(address, still_missed):
             self._on_gone(peer)
 
     def _watch(self) -> None:
@@ -336,6 +431,9 @@ class RaftLinks:
         stalled = self._looked_at > 0 and now - self._looked_at > 2 * PING_SECONDS
         self._looked_at = now
         self._timer = loop.call_at(shared_time(now, PING_SECONDS), self._watch)
+        self._unlinked_looks = 0 if self._channels else self._unlinked_looks + 1
+        if self._unlinked_looks == UNLINKED_LOOKS:
+            self._dial_unlinked()
         for channel in list(self._channels.values()):
             channel.run_guarded(self._look_at, channel, now, stalled)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from raftlog.base.checked_files import remove_checked
 from raftlog.base.disk import Disk
 from raftlog.quorum.incarnations import OTHERS
-from raftlog.quorum.snapshot import Snapshot, SnapshotFiles, decode_snapshot, encode_snapshot
+from raftlog.quorum.snapshot import SnapshotFiles, decode_snapshot, encode_snapshot
 from raftlog.quorum.wal import COMMAND_PREFIX, NAME, Entry, encode_file, replay
 
 Change = Callable[[bytes], bytes]
@@ -22,8 +22,10 @@ def rewrite_journal(disk: Disk, directory: str, *, command: Change, state: Chang
     snapshots = SnapshotFiles(disk, directory)
     for index in snapshots.indexes():
         found = decode_snapshot(snapshots.read(index))
-        changed = Snapshot(
-            _changed(found.previous, command), _changed(found.last, command), state(found.state)
+        changed = found._replace(
+            previous=_changed(found.previous, command),
+            last=_changed(found.last, command),
+            state=state(found.state),
         )
         snapshots.write(index, encode_snapshot(changed))
     path = f"{directory}/{NAME}"

@@ -23,8 +23,12 @@ snapshot that it receives.
 """
 
 _MAGIC: Final = b"RLQS\x01"
+_MAGIC_WITH_VOTERS: Final = b"RLQS\x02"
+"""Of a snapshot with a set of voters, which releases up to 0.3.0 cannot read."""
+
 _CRC: Final = struct.Struct(">I")
 _HEADER: Final = struct.Struct(">QQQII")  # last index, last term, previous term, two command lengths
+_VOTERS_SIZE: Final = struct.Struct(">I")  # follows the header where there is a set of voters
 _BODY_AT: Final = len(_MAGIC) + _CRC.size
 
 
@@ -33,11 +37,15 @@ class SnapshotTooLarge(Exception):
 
 
 class Snapshot(NamedTuple):
-    """`state` is everything up to and including entry `last`; `previous` is the entry before it."""
+    """`state` is everything up to and including entry `last`; `previous` is the entry before it.
+
+    `voters`: the command with the newest set of voters up to there; b"" where the config's are in force.
+    """
 
     previous: Entry
     last: Entry
     state: bytes
+    voters: bytes = b""
 
     @property
     def end(self) -> int:
@@ -54,25 +62,31 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         raise SnapshotTooLarge(
             f"{len(snapshot.state)} bytes of metadata are over the limit of {MAX_IMAGE_BYTES}"
         )
-    (previous, _, previous_term), (last, index, term), state = snapshot
-    body = b"".join(
-        [_HEADER.pack(index, term, previous_term, len(previous), len(last)), previous, last, state]
-    )
-    return b"".join([_MAGIC, _CRC.pack(crc32c(body)), body])
+    (previous, _, previous_term), (last, index, term), state, voters = snapshot
+    header = _HEADER.pack(index, term, previous_term, len(previous), len(last))
+    if voters:
+        header += _VOTERS_SIZE.pack(len(voters)) + voters
+    body = b"".join([header, previous, last, state])
+    return b"".join([_MAGIC_WITH_VOTERS if voters else _MAGIC, _CRC.pack(crc32c(body)), body])
 
 
 def decode_snapshot(data: bytes) -> Snapshot:
     """Raise DamagedJournal unless every byte is as it was written."""
-    if not data.startswith(_MAGIC) or len(data) < _BODY_AT + _HEADER.size:
+    if not data.startswith((_MAGIC, _MAGIC_WITH_VOTERS)) or len(data) < _BODY_AT + _HEADER.size:
         raise DamagedJournal("it is not a metadata snapshot of this version")
     body = data[_BODY_AT:]
     if _CRC.unpack_from(data, len(_MAGIC))[0] != crc32c(body):
         raise DamagedJournal("its checksum is wrong")
     index, term, previous_term, previous_size, last_size = _HEADER.unpack_from(body)
-    middle = _HEADER.size + previous_size
+    begin, voters = _HEADER.size, b""
+    if data.startswith(_MAGIC_WITH_VOTERS):
+        voters_at = begin + _VOTERS_SIZE.size
+        begin = voters_at + _VOTERS_SIZE.unpack_from(body, begin)[0]
+        voters = body[voters_at:begin]
+    middle = begin + previous_size
     end = middle + last_size
     return Snapshot(
-        (body[_HEADER.size : middle], index - 1, previous_term), (body[middle:end], index, term), body[end:]
+        (body[begin:middle], index - 1, previous_term), (body[middle:end], index, term), body[end:], voters
     )
 
 

@@ -70,9 +70,10 @@ class SnapshotGenerator:
         self._tried_at, self._tried_bytes = now, self._journal.size_bytes
         previous, last = self._journal.entries(applied_index - 1, applied_index + 1)
         encode, files = self._machine.snapshot(), self._journal.snapshot_files
+        voters = self._journal.voters_at(applied_index)
 
         def write() -> int:
-            data = encode_snapshot(Snapshot(previous, last, encode()))
+            data = encode_snapshot(Snapshot(previous, last, encode(), voters))
             files.write(applied_index, data)
             return len(data)
 

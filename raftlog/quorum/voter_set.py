@@ -15,17 +15,26 @@ empty disks could form a new cluster while the third voter, which has the metada
 these votes are the voters from the beginning.
 
 A voter of a cluster that records no directories (`raftlog.metadata.version` below 2) counts by its id alone, as do ids
-that are not recorded yet. This module knows neither records nor connections.
+that are not recorded yet.
+
+The voters of the config are in force until the log holds a set of voters (`voters_record`). From then on the newest set
+of the log names the voters and their directories, instead of config and metadata. Other nodes with a journal are
+observers: a leader catches them up, and they grant votes only if the candidate's set names them. This module knows no
+connections.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from raftlog.base.types import METADATA_FOLDER, NO_DIRECTORY, encode_uuid
 from raftlog.quorum.handshake_messages import Introduced
+from raftlog.quorum.incarnations import HeardVoters
+
+if TYPE_CHECKING:
+    from raftlog.quorum.voters_record import VotersRecord
 
 UNRECORDED: Final = NO_DIRECTORY.bytes
 """Instead of a directory id: the sender's metadata names directories of voters, but not of this voter."""
@@ -45,7 +54,10 @@ class AsksForVote(Protocol):
 
 
 class VoterSet:
-    """The voters as seen by one of them. `barred`: why this voter must not help to form a cluster, or None."""
+    """The voters as seen by one of them. `barred`: why this voter must not help to form a cluster, or None.
+
+    `votes`: whether this node is among the voters of the config.
+    """
 
     def __init__(
         self,
@@ -55,11 +67,17 @@ class VoterSet:
         directory_id: UUID = NO_DIRECTORY,
         recorded: Recorded = dict,
         barred: str | None = None,
+        votes: bool = True,
     ) -> None:
         self.node_id = node_id
         self.peers = tuple(sorted(peers))
+        """The other voters."""
+        self.current: VotersRecord | None = None
+        """The newest set of the log; None while the voters of the config are in force."""
+        self._configured = self.peers
+        self._is_configured = votes
         self.directory_id = directory_id
-        self.recorded = recorded
+        self._recorded = recorded
         self.linked: dict[int, UUID] = {}
         """The directory at the other end of the newest link to each voter."""
         self.incarnations: dict[int, bytes] = {}
@@ -72,6 +90,33 @@ class VoterSet:
         self._are_forming: dict[int, bool] = {}
         """Whether each other voter that asked for a vote knows of no cluster."""
 
+    def adopt(self, record: VotersRecord | None) -> None:
+        """Take over the newest set of the log; None: the voters of the config."""
+        self.current = record
+        if record is None:
+            self.peers = self._configured
+        else:
+            self.peers = tuple(each for each in record.ids if each != self.node_id)
+
+    @property
+    def observes(self) -> bool:
+        """Whether only a set of the log can make this node a voter, not its config."""
+        return self.current is not None or not self._is_configured
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this node is among the voters: with this directory, if a set names it."""
+        if self.current is None:
+            return self._is_configured
+        found = self.current.find(self.node_id)
+        return found is not None and found.directory_id == self.directory_id
+
+    def recorded(self) -> Mapping[int, UUID] | None:
+        """Return the directory of each voter, by the newest set or as the applied metadata names it; None while it
+        names no cluster.
+        """
+        return self._recorded() if self.current is None else self.current.directories()
+
     # -- elections -----------------------------------------------------------------------
 
     @property
@@ -83,14 +128,18 @@ class VoterSet:
     def may_stand(self) -> bool:
         """Whether this voter may ask for votes: its directory is recorded, or it helps to form a cluster."""
         recorded = self.recorded()
+        if self.current is not None or not self.is_voter:
+            return self.is_voter
         if recorded is None:
             return self._barred is None
         return recorded.get(self.node_id, self.directory_id) == self.directory_id
 
     @property
     def votes_needed(self) -> int:
-        """The votes that make a leader, its own included."""
-        return len(self.peers) + 1 if self.is_forming else (len(self.peers) + 1) // 2 + 1
+        """The votes that make a leader, its own included. It does not count if the newest set lacks this node."""
+        if self.is_forming:
+            return len(self.peers) + 1
+        return (len(self.peers) + 1) // 2 + 1 if self.is_voter else len(self.peers) // 2 + 2
 
     def claim(self, peer: int) -> tuple[bytes, bool]:
         """Return what a request for a voter's vote says of it: its directory as recorded here, and `is_forming`."""
@@ -108,6 +157,8 @@ class VoterSet:
         self._are_forming[peer] = asked.forming
         if asked.directory_id not in (b"", UNRECORDED):
             return asked.directory_id == self.directory_id.bytes
+        if self.current is not None or not self.is_voter:
+            return False
         if not self.is_forming:
             return self.may_stand
         if asked.forming:
@@ -135,7 +186,9 @@ class VoterSet:
     # -- counting ------------------------------------------------------------------------
 
     def counts(self, peer: int) -> bool:
-        """Return whether the answers of a linked voter count towards a majority."""
+        """Return whether the answers of a linked node count towards a majority."""
+        if peer not in self.peers:
+            return False
         recorded, directory = self.recorded(), self.linked.get(peer, NO_DIRECTORY)
         if recorded is None:
             return self._granted.get(peer, directory) == directory
@@ -148,8 +201,17 @@ class VoterSet:
         return {
             voter: directory
             for voter, directory in sorted(known.items())
-            if directory != NO_DIRECTORY and (recorded or {}).get(voter) != directory
+            if directory != NO_DIRECTORY
+            and (recorded or {}).get(voter) != directory
+            and (voter == self.node_id or voter in self.peers)
         }
+
+    def note_heard(self, peer: int, heard: HeardVoters) -> None:
+        """Stage the incarnation of a linked node."""
+        directory_id, incarnation = self.linked.get(peer), self.incarnations.get(peer)
+        if directory_id is None or not incarnation or heard.knows(peer, directory_id, incarnation):
+            return
+        heard.note(peer, directory_id, incarnation, recorded=self.recorded_directory(peer))
 
     def note_link_lost(self, peer: int, now: float) -> None:
         """Remember when the recorded directory of a voter was last linked."""
@@ -197,6 +259,8 @@ class VoterSet:
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader although others may be linked, as far as directories explain it."""
         recorded = self.recorded()
+        if not self.is_voter:
+            return "this node is no voter, and no voter that it reaches has a leader"
         if recorded is None:
             return self._why_not_formed()
         if not self.may_stand:

@@ -29,6 +29,11 @@ MAX_COMMAND_BYTES: Final = 2 * 1024 * 1024
 COMMAND_PREFIX: Final = b"\x00"
 """First byte of a command of ours; PySyncObj's own kinds (no-op, membership, version) are ignored."""
 
+VOTERS_PREFIX: Final = b"\x10"
+"""First byte of a command that is a set of voters (`voters_record`). Releases up to 0.3.0 ignore such commands, so a
+cluster writes its first only at a level that they do not support.
+"""
+
 GROUP, IDENTITY, ENTRY, TRUNCATE, VOTE, COMMIT = range(6)
 
 _HEADER: Final = struct.Struct(">IIB")

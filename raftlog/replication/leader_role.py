@@ -2,7 +2,8 @@
 
 Laws, in order of weight:
 - the high watermark is the least flushed end offset over the *maximal* ISR, the leader's own included; it never moves
-  back, and does not advance while the committed ISR is smaller than min.insync.replicas (KIP-966);
+  back, and does not advance while the committed ISR is smaller than min.insync.replicas, or the metadata names
+  eligible leaders (KIP-966);
 - a follower counts only with fetches of this leader epoch. It joins the ISR only at or past the high watermark and the
   start of this epoch, unfenced, with the broker epoch of its fetches (KIP-497, KIP-841, KIP-903);
 - a follower that has not caught up for replica.lag.time.max.ms is proposed to leave the ISR (`maybe_shrink_isr`);
@@ -17,6 +18,8 @@ from bisect import insort
 from collections import deque
 from operator import itemgetter
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from raftlog.base.disk import Buffer
 from raftlog.base.errors import (
@@ -492,9 +495,10 @@ class LeaderRole(ReadableRole):
         self._set_isr(CommittedIsr(self.isr.committed))
         self.maybe_advance_high_watermark()
 
-    def commit_isr(self, isr: tuple[int, ...]) -> None:
+    def commit_isr(self, isr: tuple[int, ...], eligible: tuple[int, ...]) -> None:
         """Take over the ISR of the metadata log. Below min.insync.replicas, waiting producers get an error at once."""
         before = self.isr.committed
+        self._state = msgspec.structs.replace(self._state, eligible=eligible)
         self._set_isr(CommittedIsr(isr))
         if len(isr) != len(before):
             event = "isr_shrunk" if len(isr) < len(before) else "isr_expanded"
@@ -518,6 +522,11 @@ class LeaderRole(ReadableRole):
         min_insync = self.log.config.min_insync_replicas
         self.below_min_isr = self._state.is_under_min_isr(min_insync, isr.committed)
 
+    @property
+    def may_lead_next(self) -> tuple[int, ...]:
+        """The replicas that the controller may elect cleanly: in the ISR, or about to be, or eligible."""
+        return (*self.isr.maximal, *self._state.eligible)
+
     def _follower(self, member: int) -> FollowerProgress:
         # isr ⊆ replicas, so every member is known
         return self.progress[member]
@@ -539,7 +548,7 @@ class LeaderRole(ReadableRole):
         if state.replicas != self.replicas:
             self._take_replicas(state, caught_up_at=self.host.now())
             self.partition.low_watermark_moved()
-        self.commit_isr(state.isr)
+        self.commit_isr(state.isr, state.eligible)
 
     def resign(self, error: type[KafkaError]) -> None:
         self._fail_waiters(error)

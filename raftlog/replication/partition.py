@@ -201,7 +201,7 @@ class Partition:
             return
         me = self.host.broker_id
         chosen = state.leader == me and state.unclean_epoch == state.leader_epoch > self.leader_epoch
-        if me not in state.isr or state.isr_lost:
+        if me not in state.trusted or state.isr_lost:
             self._left_isr = True
         elif self._left_isr or chosen:
             self._accept_damage(chosen=chosen)
@@ -497,7 +497,7 @@ class Partition:
         if answer.error_code == 0:
             if answer.leader_epoch == role.leader_epoch and answer.partition_epoch > self.partition_epoch:
                 self.partition_epoch = answer.partition_epoch
-                role.commit_isr(answer.isr)
+                role.commit_isr(answer.isr, answer.eligible)
             return False
         if answer.error_code in ISR_CHANGE_REJECTED:
             role.revert_isr_change()

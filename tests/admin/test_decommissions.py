@@ -42,7 +42,7 @@ async def leaving(broker_id: int, *partitions: PartitionState, fenced: tuple[int
         brokers={each: broker(each, fenced=each in fenced) for each in (1, 2, 3, 4)},
         decommissions={broker_id: NO_BROKER},
     )
-    node = SimpleNamespace(image=lambda: image, config=VOTER)
+    node = SimpleNamespace(image=lambda: image, config=VOTER, voters=lambda: {})
     call: Any = SimpleNamespace(node=node, turns=NoTurns())
     return await progress_of(call, broker_id)
 

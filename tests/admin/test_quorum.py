@@ -9,8 +9,8 @@ import pytest
 from raftlog.admin.native.quorum import quorum_of
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
-from raftlog.metadata.controller_api import QuorumDescription, QuorumReplica
 from raftlog.metadata.image import EMPTY_IMAGE
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
 
 LEADER_MS = 1_000_000
 

@@ -171,10 +171,10 @@ def test_a_node_among_several_needs_its_own_number():
     assert "node.id" in faults_of({"controller.quorum.voters": THREE_VOTERS})
 
 
-def test_a_controller_that_does_not_vote_is_refused():
-    """Further nodes join as brokers only; they do not stand for controller."""
-    faults = faults_of({"node.id": "4", "controller.quorum.voters": THREE_VOTERS})
-    assert "lacks this node (4)" in faults["controller.quorum.voters"]
+def test_a_controller_that_is_no_voter_is_an_observer():
+    """It can become a voter while the cluster runs (KIP-853)."""
+    config = load_config({"node.id": "4", "controller.quorum.voters": THREE_VOTERS})
+    assert warnings_of(config)["controller_is_observer"]["node_id"] == 4
 
 
 def test_a_voter_that_is_no_controller_is_refused():

@@ -23,6 +23,7 @@ CHOREOGRAPHIES = (
     "cut-off",
     "disk-errors",
     "double-failover",
+    "eligible-leaders",
     "exactly-once",
     "exactly-once-alone",
     "fetch-sessions",

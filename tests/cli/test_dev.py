@@ -83,33 +83,33 @@ def refuses(address: str) -> bool:
 
 
 @pytest.mark.parametrize("number", taste([signal.SIGINT], [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]))
-def test_whatever_ends_it_leaves_no_process_no_port_and_no_file(tmp_path: Path, number: int) -> None:
+def test_whatever_ends_it_leaves_no_process_no_port_and_no_file(folder: Path, number: int) -> None:
     """Ctrl-C, a stop, a closed terminal: all the same."""
-    with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
-        assert not refuses(running.bootstrap) and list(tmp_path.iterdir())
+    with dev(folder, "--nodes", "1", "--port", str(free_port())) as running:
+        assert not refuses(running.bootstrap) and list(folder.iterdir())
         assert running.end(number) == 0
         assert refuses(running.bootstrap)
-    assert not list(tmp_path.iterdir())
+    assert not list(folder.iterdir())
 
 
-def test_the_nodes_end_with_it_even_when_it_is_killed(tmp_path: Path) -> None:
+def test_the_nodes_end_with_it_even_when_it_is_killed(folder: Path) -> None:
     """kill -9 of the parent process leaves files, but no processes."""
-    with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
+    with dev(folder, "--nodes", "1", "--port", str(free_port())) as running:
         running.end(signal.SIGKILL)
         while not refuses(running.bootstrap):
             continue
 
 
-def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(tmp_path: Path) -> None:
+def test_a_kept_folder_goes_on_at_the_same_addresses_with_the_same_records(folder: Path) -> None:
     """--data: the second cluster is the first, also in its number of nodes."""
-    data = tmp_path / "data"
+    data = folder / "data"
     arguments = ("--data", str(data), "--nodes", "2", "--port", str(free_port()))
-    with dev(tmp_path, *arguments) as first:
+    with dev(folder, *arguments) as first:
         raftlog = CommandLine(first.bootstrap)
         assert raftlog("topic", "create", "kept", "-p", "1").returncode == 0
         assert raftlog("produce", "-t", "kept", stdin=b"here\n").returncode == 0
         first.end(signal.SIGTERM)
-    with dev(tmp_path, "--data", str(data)) as second:
+    with dev(folder, "--data", str(data)) as second:
         assert second.bootstrap == first.bootstrap and first.bootstrap.count(":") == 2
         assert CommandLine(second.bootstrap)("consume", "-t", "kept", "-e").stdout == "here\n"
     assert (data / "dev.json").stat().st_mode & 0o077 == 0
@@ -136,11 +136,11 @@ def test_a_folder_whose_layout_is_lost_is_refused_in_words(tmp_path: Path, left:
 
 @pytest.mark.taste
 @pytest.mark.nightly
-def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_path: Path) -> None:
+def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(folder: Path) -> None:
     """Pasted as printed: the writer creates and writes, the reader reads, and other users are refused."""
-    data = tmp_path / "data"
+    data = folder / "data"
     arguments = ("--secure", "--data", str(data), "--nodes", "1", "--port", str(free_port()))
-    with dev(tmp_path, *arguments) as running:
+    with dev(folder, *arguments) as running:
         printed = _printed_settings(running.said)
         assert set(printed) == {
             NATIVE,
@@ -171,7 +171,7 @@ def test_the_settings_that_dev_secure_prints_let_each_user_do_what_is_said(tmp_p
     assert {path.stat().st_mode & 0o777 for path in (data / "clients").iterdir()} == {0o600}
     code, _, err = invoke("dev", "--data", str(data))
     assert code == USAGE and "say --secure" in err
-    with dev(tmp_path, "--secure", "--data", str(data)) as again:
+    with dev(folder, "--secure", "--data", str(data)) as again:
         assert _printed_settings(again.said) == printed
 
 
@@ -196,11 +196,11 @@ def _printed_settings(said: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def test_console_is_at_the_printed_address_and_may_inject_faults_on_request(tmp_path: Path) -> None:
+def test_console_is_at_the_printed_address_and_may_inject_faults_on_request(folder: Path) -> None:
     """A folder that began with --enable-faults keeps them, and another folder cannot add them later."""
-    data = tmp_path / "data"
+    data = folder / "data"
     port = ("--port", str(free_port()))
-    with dev(tmp_path, "--nodes", "1", "--data", str(data), "--enable-faults", *port) as running:
+    with dev(folder, "--nodes", "1", "--data", str(data), "--enable-faults", *port) as running:
         found = re.search(r"Open (http://\S+) in a browser", running.said)
         assert found, running.said
         with urlopen(Request(found[1], headers={"Accept": "text/html"})) as page:
@@ -217,23 +217,23 @@ def test_console_is_at_the_printed_address_and_may_inject_faults_on_request(tmp_
     assert (refused.returncode, "use another folder" in refused.stderr) == (2, True)
 
 
-def test_ports_that_are_taken_are_replaced_and_reported(tmp_path: Path) -> None:
+def test_ports_that_are_taken_are_replaced_and_reported(folder: Path) -> None:
     """Two of them side by side: the second says where it is."""
     held = HeldPorts(1)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", held.ports[0]))
         taken.listen()
-        with dev(tmp_path, "--nodes", "1", "--port", str(held.ports[0])) as running:
+        with dev(folder, "--nodes", "1", "--port", str(held.ports[0])) as running:
             assert f"those from {held.ports[0]} on are taken" in running.said
             port = running.bootstrap.rpartition(":")[2]
             assert f"raftlog produce -b localhost:{port} -t orders" in running.said
     held.release()
 
 
-def test_the_printed_commands_work(tmp_path: Path) -> None:
+def test_the_printed_commands_work(folder: Path) -> None:
     """The three lines are typed as they stand."""
-    with dev(tmp_path, "--nodes", "1", "--port", str(free_port())) as running:
+    with dev(folder, "--nodes", "1", "--port", str(free_port())) as running:
         lines = [line.strip() for line in running.said.splitlines() if "raftlog " in line]
         assert len(lines) == 3
         printed = ""

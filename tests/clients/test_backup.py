@@ -134,23 +134,23 @@ def back_up(cluster: Cluster, folder: Path) -> str:
 
 
 @pytest.fixture
-def original(tmp_path: Path) -> Iterator[Cluster]:
+def original(folder: Path) -> Iterator[Cluster]:
     """A cluster that was filled."""
-    with Cluster(3, directory=tmp_path / "original", settings=SMALL) as cluster:
+    with Cluster(3, directory=folder / "original", settings=SMALL) as cluster:
         cluster.create_topic(TOPIC, partitions=PARTITIONS, settings=CONFIGS)
         fill(cluster, 0, RECORDS)
         commit(cluster, {0: 17, 1: 1000, 2: 0})
         yield cluster
 
 
-def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, tmp_path):
+def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, folder):
     """Records with their offsets, groups' offsets and configs are as they were when the cluster was stopped."""
     before = read_all(original)
     assert len(before) == RECORDS
     stop(original)
-    folder = tmp_path / "backup"
-    back_up(original, folder)
-    links = [each for each in folder.rglob("*.log") if each.stat().st_nlink == 2]
+    backup = folder / "backup"
+    back_up(original, backup)
+    links = [each for each in backup.rglob("*.log") if each.stat().st_nlink == 2]
     assert len(links) >= 3, "segments that never change are linked"
 
     # The cluster goes on, and what it does to its own files is none of the backup's business.
@@ -162,14 +162,14 @@ def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, tmp_
     admin = AdminClient({"bootstrap.servers": original.bootstrap_servers})
     admin.delete_topics([TOPIC])[TOPIC].result(PATIENCE_S)
     original.close()
-    shutil.rmtree(tmp_path / "original")
-    code, _, err = run("restore", "--check", folder)
+    shutil.rmtree(folder / "original")
+    code, _, err = run("restore", "--check", backup)
     assert code == 0, err
 
-    copy = Cluster(3, directory=tmp_path / "copy", settings=SMALL)
+    copy = Cluster(3, directory=folder / "copy", settings=SMALL)
     try:
         for node in copy.nodes.values():
-            code, _, err = run("restore", "-c", node.config_path, folder)
+            code, _, err = run("restore", "-c", node.config_path, backup)
             assert (code, err) == (0, "")
         copy.start()
         assert read_all(copy) == before
@@ -181,21 +181,21 @@ def test_a_destroyed_cluster_comes_back_from_its_backup_elsewhere(original, tmp_
         copy.close()
 
 
-def test_backups_of_two_times_are_refused_together(original, tmp_path):
+def test_backups_of_two_times_are_refused_together(original, folder):
     """A node that ran again has lost no record, but its old backup has: the two together would."""
-    code, _, err = run("backup", "-c", original.nodes[1].config_path, tmp_path / "early")
+    code, _, err = run("backup", "-c", original.nodes[1].config_path, folder / "early")
     assert (code, "in use by another process: stop the node first" in err) == (1, True)
-    assert not (tmp_path / "early").exists()
+    assert not (folder / "early").exists()
     original.stop(1)
-    assert run("backup", "-c", original.nodes[1].config_path, tmp_path / "early")[0] == 0
+    assert run("backup", "-c", original.nodes[1].config_path, folder / "early")[0] == 0
     original.restart(1)
     fill(original, RECORDS, 300)
     stop(original)
-    back_up(original, tmp_path / "late")
-    assert run("restore", "--check", tmp_path / "late")[0] == 0
-    shutil.rmtree(tmp_path / "late" / "node-1")
-    (tmp_path / "early" / "node-1").rename(tmp_path / "late" / "node-1")
-    code, _, err = run("restore", "--check", tmp_path / "late")
+    back_up(original, folder / "late")
+    assert run("restore", "--check", folder / "late")[0] == 0
+    shutil.rmtree(folder / "late" / "node-1")
+    (folder / "early" / "node-1").rename(folder / "late" / "node-1")
+    code, _, err = run("restore", "--check", folder / "late")
     assert (code, "node 1 ran again before node" in err) == (1, True)
 
 
@@ -208,22 +208,22 @@ def cluster_id_of(cluster: Cluster) -> str:
     return str(admin.describe_cluster().result(PATIENCE_S).cluster_id)
 
 
-def test_a_copy_runs_beside_the_original_and_they_never_mix(tmp_path):
+def test_a_copy_runs_beside_the_original_and_they_never_mix(folder):
     """They share a secret, and nodes of the copy get the original's addresses by mistake."""
-    with Cluster(3, directory=tmp_path / "original", settings=SECRET) as original:
+    with Cluster(3, directory=folder / "original", settings=SECRET) as original:
         original.create_topic(TOPIC, partitions=PARTITIONS, settings=CONFIGS)
         fill(original, 0, 300)
         before = read_all(original)
         stop(original)
-        back_up(original, tmp_path / "backup")
+        back_up(original, folder / "backup")
         for node in original.nodes.values():
             node.start()
         original.wait_ready()
-        copy = Cluster(3, directory=tmp_path / "copy", settings=SECRET)
+        copy = Cluster(3, directory=folder / "copy", settings=SECRET)
         try:
             for node in copy.nodes.values():
                 code, _, err = run(
-                    "restore", "-c", node.config_path, tmp_path / "backup", "--new-cluster-id", COPY
+                    "restore", "-c", node.config_path, folder / "backup", "--new-cluster-id", COPY
                 )
                 assert (code, err) == (0, "")
             copy.start()
@@ -278,11 +278,11 @@ def refuse_broker_of_another_cluster(copy: Cluster, original: Cluster) -> None:
     until(is_refused, "the original refuses the copy")
 
 
-def test_one_nodes_older_backup_is_refilled_from_the_others(original, tmp_path):
+def test_one_nodes_older_backup_is_refilled_from_the_others(original, folder):
     """It comes back first, with logs and metadata of before; no record acknowledged since is lost."""
     original.stop(3)
-    node, folder = original.nodes[3], tmp_path / "early"
-    assert run("backup", "-c", node.config_path, folder)[0] == 0
+    node, early = original.nodes[3], folder / "early"
+    assert run("backup", "-c", node.config_path, early)[0] == 0
     original.restart(3)
     fill(original, RECORDS, 900)
     before = read_all(original)
@@ -291,7 +291,7 @@ def test_one_nodes_older_backup_is_refilled_from_the_others(original, tmp_path):
     for each in map(Path, node.folders):
         shutil.rmtree(each)
         each.mkdir()
-    code, _, err = run("restore", "-c", node.config_path, folder)
+    code, _, err = run("restore", "-c", node.config_path, early)
     assert (code, "this node is trusted with none of its records" in err) == (0, True)
     for each in (3, 1, 2):
         original.nodes[each].start()

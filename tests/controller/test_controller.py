@@ -15,7 +15,6 @@ from raftlog.controller.controller import MIN_TICK_S, TICK_S
 from raftlog.metadata.controller_api import (
     AllocateProducerIds,
     CreateTopics,
-    DescribeQuorum,
     ErrorReply,
     NewTopic,
     ProducerIdBlock,
@@ -28,6 +27,7 @@ from raftlog.metadata.metadata_records import (
     decode_batch,
     encode_batch,
 )
+from raftlog.metadata.quorum_description import DescribeQuorum
 from tests.controller.controller_cluster import ControllerCluster
 
 # --- the active controller

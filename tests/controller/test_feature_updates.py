@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from raftlog.base.errors import InvalidRequest, InvalidUpdateVersion, UnsupportedVersion
+from raftlog.controller.feature_updates import decide_update_features
 from raftlog.metadata.controller_api import (
     SAFE_DOWNGRADE,
     UNSAFE_DOWNGRADE,
     UPGRADE,
     CreateAcls,
+    FeatureResults,
     FeatureUpdate,
     UnregisterBroker,
     UpdateFeatures,
@@ -21,6 +24,7 @@ from raftlog.metadata.features import (
     FEATURES,
     GROUP_VERSION,
     KAFKAS_ALONE,
+    KRAFT_VERSION,
     METADATA_VERSION,
     NEWEST_METADATA_LEVEL,
     RAFTLOG_METADATA_VERSION,
@@ -28,7 +32,7 @@ from raftlog.metadata.features import (
     TRANSACTION_VERSION,
     finalized_level,
 )
-from raftlog.metadata.image import SupportedFeature
+from raftlog.metadata.image import EMPTY_IMAGE, SupportedFeature
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
 from tests.controller.controller_cluster import ControllerCluster
 
@@ -114,6 +118,29 @@ def test_one_faulty_update_keeps_all_others_from_being_made(cluster: ControllerC
     assert cluster.image is before
     twice = UpdateFeatures((FeatureUpdate(GROUP_VERSION, 1),) * 2)
     assert cluster.ask(twice).error_code == InvalidRequest.code
+
+
+def test_kraft_version_goes_up_once(cluster: ControllerCluster) -> None:
+    """At a level of the metadata at which all nodes read sets of voters; a set is there for ever."""
+    assert update(cluster, (KRAFT_VERSION, 2, UPGRADE))[0][0] == InvalidUpdateVersion.code
+    assert update(cluster, (KRAFT_VERSION, 1, UPGRADE)) == [(0, None)]
+    ((code, message),) = update(cluster, (KRAFT_VERSION, 0, UNSAFE_DOWNGRADE))
+    assert code == InvalidUpdateVersion.code and message and "never goes down" in message
+
+
+def test_kraft_version_1_needs_nodes_that_read_sets_of_voters() -> None:
+    """A release without them would ignore a set in its log, and count by its config."""
+    image = replace(EMPTY_IMAGE, features={RAFTLOG_METADATA_VERSION: 2})
+    decision = decide_update_features(
+        image,
+        UpdateFeatures((FeatureUpdate(KRAFT_VERSION, 1, UPGRADE),)),
+        supported=SUPPORTED_FEATURES,
+        voters={},
+    )
+    assert isinstance(decision.reply, FeatureResults)
+    (result,) = decision.reply.results
+    assert result.error_code == InvalidUpdateVersion.code
+    assert "needs level 3" in (result.error_message or "") and not decision.records
 
 
 def test_a_release_of_kafkas_brings_no_features_that_are_not_there(cluster: ControllerCluster) -> None:

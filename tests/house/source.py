@@ -16,6 +16,13 @@ PACKAGE = ROOT / "raftlog"
 CHAOS = ROOT / "chaos" / "raftlog_chaos"
 TESTS = ROOT / "tests"
 
+FIELDS_WITHOUT_NODES = frozenset(
+    {"arg", "asname", "attr", "ctx", "id", "kind", "level", "module", "op", "ops"}
+)
+"""Fields with names and numbers, with contexts and with operators."""
+
+FIELDS_WITH_STATEMENTS = ("body", "orelse", "finalbody", "handlers", "cases")
+
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -81,9 +88,30 @@ def function_nodes(tree: ast.Module) -> tuple[FunctionNode, ...]:
 def _nodes_by_kind(tree: ast.Module) -> Mapping[type[ast.AST], Sequence[ast.AST]]:
     found: dict[type[ast.AST], list[ast.AST]] = defaultdict(list)
     with made_to_stay():
-        for node in ast.walk(tree):
+        for node in walk(tree):
             found[type(node)].append(node)
     return found
+
+
+def walk(tree: ast.AST) -> Sequence[ast.AST]:
+    """Return a node and every node below it, in the order of `ast.walk`, at a third of its cost.
+
+    Contexts (`ast.Load`) and operators (`ast.Add`) are left out: they have nothing below them, and are half of all.
+    """
+    found = [tree]
+    for node in found:  # which grows meanwhile
+        for name in _fields_with_nodes(type(node)):
+            value = getattr(node, name, None)
+            if value.__class__ is list:
+                found += [each for each in cast("list[object]", value) if isinstance(each, ast.AST)]
+            elif isinstance(value, ast.AST):
+                found.append(value)
+    return found
+
+
+@cache
+def _fields_with_nodes(kind: type[ast.AST]) -> tuple[str, ...]:
+    return tuple(each for each in kind._fields if each not in FIELDS_WITHOUT_NODES)
 
 
 @cache
@@ -101,7 +129,7 @@ def _imports(module: Module) -> Iterator[Import]:
         for guard in nodes_of(module.tree, ast.If)
         if isinstance(guard.test, ast.Name) and guard.test.id == "TYPE_CHECKING"
         for statement in guard.body
-        for node in ast.walk(statement)
+        for node in walk(statement)
     }
     for node in nodes_of(module.tree, ast.Import):
         for alias in node.names:
@@ -148,7 +176,7 @@ def _is_comment(line: str) -> bool:
 
 
 def _functions(parent: ast.AST, prefix: str, *, in_class: bool, public: bool) -> Iterator[Function]:
-    for node in ast.iter_child_nodes(parent):
+    for node in _statements_of(parent):
         if isinstance(node, FunctionNode):
             seen = public and not node.name.startswith("_")
             yield Function(prefix + node.name, node, in_class, seen, lines=0)
@@ -158,6 +186,14 @@ def _functions(parent: ast.AST, prefix: str, *, in_class: bool, public: bool) ->
             yield from _functions(node, f"{prefix}{node.name}.", in_class=True, public=seen)
         else:
             yield from _functions(node, prefix, in_class=in_class, public=public)
+
+
+def _statements_of(parent: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements right below a node, and its handlers and cases: no expression has a function inside."""
+    for name in FIELDS_WITH_STATEMENTS:
+        found = getattr(parent, name, ())
+        if isinstance(found, list):
+            yield from found
 
 
 def judge(found: set[str], exceptions: frozenset[str]) -> None:

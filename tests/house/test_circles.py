@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.house.source import FunctionNode, every_module, function_nodes, judge
+from tests.house.source import FunctionNode, every_module, function_nodes, judge, walk
 
 
 def circles_in(tree: ast.Module) -> Iterator[FunctionNode]:
@@ -20,7 +20,7 @@ def circles_in(tree: ast.Module) -> Iterator[FunctionNode]:
             outer is not inner and outer.lineno <= inner.lineno <= (outer.end_lineno or outer.lineno)
             for outer in functions
         )
-        names = (node.id for each in inner.body for node in ast.walk(each) if isinstance(node, ast.Name))
+        names = (node.id for each in inner.body for node in walk(each) if isinstance(node, ast.Name))
         if is_inside and inner.name in names:
             yield inner
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 
-from tests.house.source import ROOT, TESTS, Module, every_module, modules_under, nodes_of
+from tests.house.source import ROOT, TESTS, Module, every_module, modules_under, nodes_of, walk
 from tests.house.wording import prose_of
 
 BACKTICKS = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
@@ -84,7 +84,7 @@ def members() -> Mapping[str, frozenset[str]]:
 
 
 def _attributes(node: ast.ClassDef) -> Iterator[str]:
-    for inner in ast.walk(node):
+    for inner in walk(node):
         match inner:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name

@@ -8,7 +8,7 @@ the reason why it is another. The tables only shrink.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -20,6 +20,7 @@ WRITERS = {
     "raftlog/base/disk.py:RealDisk.open": "segments, indexes and journals, whose owners sync them",
     "raftlog/base/disk.py:RealDisk.rename": "the port; its callers sync the folder",
     "raftlog/base/disk.py:make_folders": "is the function",
+    "chaos/raftlog_chaos/scenarios/quorum_cluster.py:QuorumCluster.wipe": "a simulated disk, emptied",
     "chaos/raftlog_chaos/simulator/cluster.py:SimCluster.wipe": "a simulated disk, emptied",
     "raftlog/cli/server.py:_open_standard_descriptors": "opens the null device",
     "raftlog/base/disk.py:put_in_place": "is half of the function, for files that a library wrote",
@@ -79,15 +80,15 @@ OF_SHUTIL = frozenset({"copy", "copy2", "copyfile", "copytree", "move"})
 OF_TEMPFILE = frozenset({"NamedTemporaryFile", "TemporaryFile", "mkstemp"})
 
 
-def places(module: Module) -> Iterator[tuple[str, ast.Call]]:
-    """Yield the calls of a module, each with its innermost function's label."""
-    for call in nodes_of(module.tree, ast.Call):
+def places(module: Module, wanted: Callable[[ast.Call], bool]) -> Iterator[str]:
+    """Yield the label of the innermost function around each call of a module that is wanted."""
+    for call in filter(wanted, nodes_of(module.tree, ast.Call)):
         around = [
             (each.node.lineno, each.label)
             for each in functions_of(module)
             if each.node.lineno <= call.lineno <= (each.node.end_lineno or each.node.lineno)
         ]
-        yield max(around, default=(0, f"{module.name}:"))[1], call
+        yield max(around, default=(0, f"{module.name}:"))[1]
 
 
 def modules() -> Iterator[Module]:
@@ -146,14 +147,12 @@ def leaves_out_syncs(call: ast.Call) -> bool:
 
 def test_every_small_file_is_written_by_the_one_function() -> None:
     """`raftlog dev` left an empty dev.json behind on xfs where the power failed, and did not start again."""
-    judge(
-        {label for module in modules() for label, call in places(module) if writes(call)}, frozenset(WRITERS)
-    )
+    judge({label for module in modules() for label in places(module, writes)}, frozenset(WRITERS))
 
 
 def test_syncs_are_left_out_for_a_reason() -> None:
     """After a power cut, the new name of a replaced file may be an empty file."""
-    found = {label for module in modules() for label, call in places(module) if leaves_out_syncs(call)}
+    found = {label for module in modules() for label in places(module, leaves_out_syncs)}
     judge(found, frozenset(UNSYNCED))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +31,13 @@ def three(shared_cluster: Cluster) -> Iterator[Cluster]:
     assert shared_cluster.running_ids() == set(shared_cluster.nodes)
     found = violations(shared_cluster)[before:]
     assert not found, told(found)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for a cluster that is to have its data there, with other clusters' (tests/kit/in_memory.py)."""
+    with tempfile.TemporaryDirectory(prefix="raftlog-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
 
 
 @pytest.fixture

@@ -28,11 +28,12 @@ from raftlog.metadata.metadata_records import (
     ClusterNamed,
     ControllerElected,
     FeatureChanged,
+    PartitionChanged,
     Record,
     decode_batch,
     encode_batch,
 )
-from raftlog.metadata.record_levels import RECORDS_SINCE, check_records
+from raftlog.metadata.record_levels import FIELDS_SINCE, RECORDS_SINCE, check_records
 from raftlog.metadata.record_replay import apply_records
 from raftlog.metadata.snapshot import decode_image, encode_image
 from raftlog.security.acls import Acl, Operation, PatternType, Permission, ResourceType
@@ -118,7 +119,16 @@ def test_each_request_has_a_level() -> None:
 def test_records_of_level_0_have_the_fields_of_level_0(kind: str) -> None:
     """A new field of an old record would be passed over by 0.2.0, so that nodes' images would differ."""
     found = getattr(metadata_records, kind, None) or getattr(image, kind)
-    assert found.__struct_fields__ == tuple(FIELDS_OF_LEVEL_0[kind].split())
+    later = FIELDS_SINCE.get({"PartitionState": PartitionChanged}.get(kind, found), {})
+    assert found.__struct_fields__ == (*FIELDS_OF_LEVEL_0[kind].split(), *later)
+
+
+def test_a_later_field_is_written_only_once_the_level_allows() -> None:
+    """A record that does not use the field is written at each level."""
+    check_records(at_level(2), (PartitionChanged(UUID(int=1), 0, isr=(1,)),))
+    with pytest.raises(UnsupportedVersion, match=r"raftlog.metadata.version is 2, and this needs 3"):
+        check_records(at_level(2), (PartitionChanged(UUID(int=1), 0, eligible=()),))
+    check_records(at_level(3), (PartitionChanged(UUID(int=1), 0, eligible=(2,)),))
 
 
 def test_a_snapshot_of_level_0_is_one_of_0_2_0() -> None:

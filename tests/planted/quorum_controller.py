@@ -12,7 +12,7 @@ from raftlog import control
 from raftlog.base.errors import KafkaError, NotController
 from raftlog.base.machine import Answer, Decision, Runner
 from raftlog.broker.network.client_quotas import ClientQuotas
-from raftlog.controller import producer_ids
+from raftlog.controller import brokers
 from raftlog.controller.controller import Controller
 from raftlog.metadata import loader, record_replay
 from raftlog.metadata.controller_api import AllocateProducerIds, ProducerIdBlock
@@ -97,9 +97,9 @@ def forget_given_producer_ids(patch: pytest.MonkeyPatch) -> None:
     """A block of producer ids is given without a record of it."""
 
     def decide(image: MetadataImage, request: AllocateProducerIds) -> Decision:
-        return Decision((), ProducerIdBlock(image.next_producer_id, producer_ids.BLOCK_SIZE))
+        return Decision((), ProducerIdBlock(image.next_producer_id, brokers.BLOCK_SIZE))
 
-    patch.setattr(producer_ids, "decide_allocate_producer_ids", decide)
+    patch.setattr(brokers, "decide_allocate_producer_ids", decide)
 
 
 def leave_configs_out_of_snapshots(patch: pytest.MonkeyPatch) -> None:

@@ -116,8 +116,8 @@ def forget_the_snapshots_term(patch: pytest.MonkeyPatch) -> None:
     install = Journal.install
 
     def install_termless(journal: Journal, snapshot: Snapshot) -> None:
-        (before, _, _), (last, index, _), state = snapshot
-        install(journal, Snapshot((before, index - 1, 0), (last, index, 0), state))
+        (before, _, _), (last, index, _), *_ = snapshot
+        install(journal, snapshot._replace(previous=(before, index - 1, 0), last=(last, index, 0)))
 
     patch.setattr(Journal, "install", install_termless)
 

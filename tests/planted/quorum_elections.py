@@ -138,6 +138,7 @@ PLANTS = [
         seconds=6.0,
         plant=remember_transfers,
         note="a node looks for its leader for ever",
+        test="tests/quorum/test_core.py::test_a_transfer_that_began_no_election_is_over_with_its_tick",
     ),
     calm("commit-not-applied", "liveness", plant=tick_for_heartbeats_only, note="a follower stays behind"),
     calm(

@@ -144,7 +144,7 @@ async def test_a_listener_proves_nothing_to_a_stranger() -> None:
     async with serving(make_identity(1)) as server:
         challenge, refusal = await handshake(server.address, hello, Proof(b"p" * 32))
     assert isinstance(challenge, Challenge) and isinstance(refusal, Refusal)
-    kinds = [int, str, bytes, int, int, bytes, bytes, bool, list]
+    kinds = [int, str, bytes, int, int, bytes, bytes, bool, list, bool]
     assert [type(each) for each in msgspec.structs.astuple(challenge)] == kinds
     assert challenge.nonce not in (hello.nonce, b"")
     assert "secrets differ" in refusal.reason

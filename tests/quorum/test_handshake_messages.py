@@ -23,8 +23,8 @@ from raftlog.quorum.incarnations import MAX_DIRECTORIES, Heard
 
 DIRECTORY = UUID(int=7)
 HEARD = Heard(DIRECTORY.bytes, b"i" * 16, 3, 9, 2)
-HELLO = Hello(2, "raft", 3, "a cluster", b"n" * 32, 0, 2, DIRECTORY.bytes, b"j" * 16, True, [HEARD])
-CHALLENGE = Challenge(3, "a cluster", b"n" * 32, 0, 2, DIRECTORY.bytes, b"j" * 16, True, [HEARD])
+HELLO = Hello(2, "raft", 3, "a cluster", b"n" * 32, 0, 2, DIRECTORY.bytes, b"j" * 16, True, [HEARD], True)
+CHALLENGE = Challenge(3, "a cluster", b"n" * 32, 0, 2, DIRECTORY.bytes, b"j" * 16, True, [HEARD], True)
 
 
 @pytest.mark.parametrize("message", [HELLO, CHALLENGE])
@@ -32,7 +32,7 @@ def test_a_message_is_read_as_it_was_written(message: Hello | Challenge) -> None
     """With all that it says of its sender."""
     read = decode_handshake(encode_handshake(message))
     assert read == message
-    assert introduced(message) == Introduced(3, DIRECTORY, b"j" * 16, True, (HEARD,))
+    assert introduced(message) == Introduced(3, DIRECTORY, b"j" * 16, True, (HEARD,), True)
 
 
 @pytest.mark.parametrize(("message", "fields"), [(HELLO, 6), (CHALLENGE, 4)])
@@ -84,6 +84,7 @@ class Voter:
     directory_id = DIRECTORY
     incarnation = b"j" * 16
     new_journal = True
+    observes = True
 
     def incarnations_of(self, voter: int) -> list[Heard]:
         return [HEARD] if voter == 3 else []
@@ -91,14 +92,14 @@ class Voter:
 
 def test_a_voter_says_to_each_peer_what_it_heard_of_that_one() -> None:
     """A peer with an unknown number gets no such statement."""
-    assert directory_fields(Voter(), 3, NO_DIRECTORY) == (DIRECTORY.bytes, b"j" * 16, True, [HEARD])
+    assert directory_fields(Voter(), 3, NO_DIRECTORY) == (DIRECTORY.bytes, b"j" * 16, True, [HEARD], True)
     assert directory_fields(Voter(), 2, NO_DIRECTORY)[3] == []
     assert directory_fields(Voter(), None, NO_DIRECTORY)[3] == []
 
 
 def test_a_node_that_does_not_vote_says_its_directory_only() -> None:
     """It has no history among the voters."""
-    assert directory_fields(None, 3, DIRECTORY) == (DIRECTORY.bytes, b"", False, [])
+    assert directory_fields(None, 3, DIRECTORY) == (DIRECTORY.bytes, b"", False, [], False)
 
 
 def test_a_peer_that_lacks_the_clusters_level_is_refused() -> None:

@@ -22,6 +22,7 @@ from raftlog_chaos.scenarios.cut_off import cut_off
 from raftlog_chaos.scenarios.decommissions import decommissions
 from raftlog_chaos.scenarios.disk_errors import disk_errors
 from raftlog_chaos.scenarios.double_failover import double_failover
+from raftlog_chaos.scenarios.eligible_leaders import eligible_leaders
 from raftlog_chaos.scenarios.emptied_segments import emptied_segments
 from raftlog_chaos.scenarios.endurance import endure
 from raftlog_chaos.scenarios.exactly_once import exactly_once, exactly_once_alone, exactly_once_groups
@@ -72,6 +73,7 @@ from raftlog_chaos.scenarios.transactions import transactions
 from raftlog_chaos.scenarios.transactions_cleaned import transactions_cleaned
 from raftlog_chaos.scenarios.voter_identity import voter_identity
 from raftlog_chaos.scenarios.voter_rolled_back import voter_rolled_back
+from raftlog_chaos.scenarios.voters_change import voters_change
 from raftlog_chaos.scenarios.wiped import wiped
 from raftlog_chaos.scenarios.zombie import zombie
 from raftlog_chaos.simulator.loop import SimLoop
@@ -94,6 +96,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "decommissions": decommissions,
     "disk-errors": disk_errors,
     "double-failover": double_failover,
+    "eligible-leaders": eligible_leaders,
     "emptied-segments": emptied_segments,
     "controller": controller,
     "exactly-once": exactly_once,
@@ -142,6 +145,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     "transactions-cleaned": transactions_cleaned,
     "voter-identity": voter_identity,
     "voter-rolled-back": voter_rolled_back,
+    "voters-change": voters_change,
     "wiped": wiped,
     "zombie": zombie,
     "rolling-upgrade": rolling_upgrade,

@@ -102,6 +102,10 @@ class QuorumCluster:
         self.compaction = compaction or SnapshotPolicy()
         self.options = options
         self.may_fail = False
+        self.configs: dict[int, dict[int, tuple[str, int]]] = {}
+        """The voters by the configs of single nodes."""
+        self.on_made: Callable[[Quorum, WatchedNode], None] = lambda _quorum, _machine: None
+        """Called with each voter, and its state machine, before it starts."""
         self.nodes: dict[int, Quorum] = {}
         self.machines: dict[int, WatchedNode] = {}
         self.observers: dict[int, Observer] = {}
@@ -121,7 +125,7 @@ class QuorumCluster:
         quorum = Quorum(
             SimEnv(self.hosts[node]),
             node_id=node,
-            voters=self.voters,
+            voters=self.configs.get(node, self.voters),
             directory=DIRECTORY,
             secret=SECRET,
             cluster_id=lambda: None,
@@ -129,6 +133,7 @@ class QuorumCluster:
             compaction=self.compaction,
             **self.options,
         )
+        self.on_made(quorum, machine)
         quorum.on_failure = self.oracle.failures.append
         self.nodes[node], self.machines[node] = quorum, machine
         try:
@@ -175,6 +180,15 @@ class QuorumCluster:
             host.crash(power_loss=power_loss)
             if quorum is not None:
                 self._look_at_disk(node)
+
+    def wipe(self, node: int) -> None:
+        """Empty the disk of a voter that is down."""
+        disk = self.hosts[node].disk
+        with disk.undisturbed():
+            disk.rmtree("/data")
+            disk.mkdir("/data")
+            disk.sync_dir("/")
+        self._down.pop(node, None)
 
     def _look_at_disk(self, node: int) -> None:
         try:

@@ -160,13 +160,15 @@ class Controllers:
         assert node is not None
         self.cluster.trouble_disk(one, DiskTrouble(slow_s=self.chance.choice(SLOW_SYNCS_S)))
         self.cluster.leave(one)
+        seen_at: float | None = None
         ending_for_s = 0.0
         while sim_node.node is node and ending_for_s < WATCHED_S:
-            pause_s = self.chance.choice(PAUSES_S[1:])
-            await asyncio.sleep(pause_s)
-            ending_for_s += pause_s if node.ending else 0.0
+            await asyncio.sleep(self.chance.choice(PAUSES_S[1:]))
+            if node.ending:
+                seen_at = seen_at or self.loop.time()
+                ending_for_s = self.loop.time() - seen_at
             leader = self.cluster.leader_id()
-            if ending_for_s and leader not in (None, one):
+            if node.ending and leader not in (None, one):
                 self.cluster.crash(leader, power_loss=False)
                 await asyncio.sleep(self.chance.choice(LASTS_S))
                 self.cluster.start(leader)

@@ -106,7 +106,11 @@ class RaftProperties:
         for node, driver in running.items():
             self._judge_leader(node, driver, running, logs[node])
         if changed or down:
-            self._count_holders(logs.values())
+            self._count_holders(self._counted(logs))
+
+    def _counted(self, logs: Mapping[int, HeldLog]) -> Iterable[HeldLog]:
+        """Return the logs of the voters, of which `majority` hold what is committed."""
+        return logs.values()
 
     def _match_logs(self, node: int, driver: Driver) -> None:
         """Log matching: an entry's index and term say what it is, and what comes before it."""

@@ -31,6 +31,8 @@ from raftlog_chaos.turns.stopwatch import Stopwatch
 TRIES: Final = 3
 
 LEFT_OUT: Final[Mapping[str, str]] = {
+    "add_raft_voter": "one voter, which must be there",
+    "remove_raft_voter": "one voter, which would be gone",
     "unregister_broker": "one number: its work is that of a broker that is lost",
     "GET /v1/events": "an answer that does not end",
 }

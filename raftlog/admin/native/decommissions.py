@@ -89,7 +89,7 @@ async def progress_of(call: Call, broker_id: int) -> Decommission:
         broker_id,
         broker_id in image.decommissions,
         None if other == NO_BROKER else other,
-        broker_id in call.node.config.voters,
+        broker_id in (call.node.voters() or call.node.config.voters),
         sum(map(len, held)),
         moving[:MAX_NAMED],
         waiting[:MAX_NAMED],

@@ -11,7 +11,7 @@ from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
-from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.security.acls import DESCRIBE_CLUSTER
 
 ASK_S: Final = 2.0
@@ -84,20 +84,22 @@ def _members(
     node: NodeView, quorum: QuorumDescription, replicas: Iterable[QuorumReplica], now_ms: int
 ) -> list[QuorumMember]:
     end = max((each.log_end_offset for each in quorum.voters), default=-1)
-    return [_member(node, quorum.leader_id, each, end=end, now_ms=now_ms) for each in replicas]
+    return [_member(node, quorum, each, end=end, now_ms=now_ms) for each in replicas]
 
 
-def _member(node: NodeView, leader_id: int, each: QuorumReplica, *, end: int, now_ms: int) -> QuorumMember:
+def _member(
+    node: NodeView, quorum: QuorumDescription, each: QuorumReplica, *, end: int, now_ms: int
+) -> QuorumMember:
     heard = max(0, now_ms - each.last_fetch_ms) if each.last_fetch_ms >= 0 else None
     caught_up = max(0, now_ms - each.last_caught_up_ms) if each.last_caught_up_ms >= 0 else None
     lag = max(0, end - each.log_end_offset) if each.log_end_offset >= 0 else None
-    if each.replica_id == leader_id:
+    if each.replica_id == quorum.leader_id:
         state = "leads"
     elif heard is None or heard > SILENT_MS:
         state = "silent"
     else:
         state = "lags" if lag is None or lag > LAG_MOST else "follows"
-    host, port = node.config.voters.get(each.replica_id, (None, None))
+    host, port = (quorum.addresses or node.config.voters).get(each.replica_id, (None, None))
     end_index = each.log_end_offset if each.log_end_offset >= 0 else None
     directory_id = None if each.directory_id == NO_DIRECTORY else encode_uuid(each.directory_id)
     return QuorumMember(each.replica_id, state, end_index, lag, heard, caught_up, host, port, directory_id)
@@ -105,7 +107,7 @@ def _member(node: NodeView, leader_id: int, each: QuorumReplica, *, end: int, no
 
 def _as_known_here(node: NodeView) -> Quorum:
     raft = None if node.facts is None else node.facts.raft()
-    voters = node.config.voters
+    voters = node.voters() or node.config.voters
     members = [
         QuorumMember(each, "unknown", None, None, None, None, host, port)
         for each, (host, port) in sorted(voters.items())

@@ -133,7 +133,7 @@ async def restart_risks(node: NodeView, asker: Asks, broker_id: int, margin: int
 
 async def _judge(node: NodeView, asker: Asks, broker_id: int, *, margin: int) -> RestartRisks:
     brokers = node.image().brokers
-    if broker_id not in brokers and broker_id not in node.config.voters:
+    if broker_id not in brokers and broker_id not in (node.voters() or node.config.voters):
         raise not_found(f"broker {broker_id}")
     others = [each for number, each in brokers.items() if number != broker_id]
     quorum, states = await asyncio.gather(

@@ -399,9 +399,11 @@ def _judge_voters(draft: Draft) -> None:
     voters = draft.get("voters")
     node_id = draft.get("node_id")
     if draft.is_controller and node_id not in voters:
-        draft.fault(
-            "controller.quorum.voters",
-            f"lacks this node ({node_id}); add it, or set process.roles=broker for a node that does not vote",
+        draft.warn(
+            "controller_is_observer",
+            node_id=node_id,
+            reason="controller.quorum.voters lacks it",
+            advice="`raftlog quorum add` makes it a voter; set process.roles=broker if it is not to vote",
         )
     if not draft.is_controller and node_id in voters:
         draft.fault("process.roles", f"node {node_id} is among controller.quorum.voters but is no controller")
@@ -416,11 +418,15 @@ def _judge_voters(draft: Draft) -> None:
         draft.warn("controller_port_differs", listener=str(own), voter_port=voters[node_id][1])
 
 
+def derived_secret(voters: Mapping[int, tuple[str, int]]) -> bytes:
+    """Return the cluster secret of a config without one."""
+    return hashlib.sha256(f"raftlog cluster secret of {format_voters(voters)}".encode()).digest()
+
+
 def _resolve_secret(draft: Draft) -> None:
     if "raftlog.cluster.secret" in draft.given:
         return
-    text = f"raftlog cluster secret of {format_voters(draft.get('voters'))}"
-    draft.values["cluster_secret"] = hashlib.sha256(text.encode()).digest()
+    draft.values["cluster_secret"] = derived_secret(draft.get("voters"))
     asked_for = (
         "logins" if draft.values.get("logins") else "rules" if draft.get("authorizer_class_name") else ""
     )

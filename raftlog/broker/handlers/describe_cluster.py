@@ -71,7 +71,7 @@ def _controllers(broker: BrokerContext, image: MetadataImage, make: Any, allowed
         controller_id=active if broker.in_touch(active) else broker.config.node_id,
         brokers=tuple(
             make.DescribeClusterBroker(broker_id=each, host=host, port=port, rack=None, is_fenced=False)
-            for each, (host, port) in sorted(broker.config.voters.items())
+            for each, (host, port) in sorted((broker.voters() or broker.config.voters).items())
         ),
         cluster_authorized_operations=allowed,
     )

@@ -11,7 +11,7 @@ from raftlog.broker.api import IN_TURNS, Api, NoChange
 from raftlog.broker.context import BrokerContext, RequestContext
 from raftlog.broker.controller_requests import ask, truncate_message
 from raftlog.broker.long_work.turns import partitions_by_topic
-from raftlog.metadata.controller_api import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.apis import ApiKey
 from raftlog.protocol.message_builders import response_builders
 from raftlog.security.acls import DESCRIBE_CLUSTER
@@ -41,7 +41,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             )
             for name, indexes in topics.items()
         ),
-        nodes=_nodes(broker, make),
+        nodes=_nodes(broker, make, quorum),
     )
 
 
@@ -77,12 +77,13 @@ def _replicas(make: Any, replicas: Iterable[QuorumReplica]) -> tuple[Any, ...]:
     )
 
 
-def _nodes(broker: BrokerContext, make: Any) -> tuple[Any, ...]:
+def _nodes(broker: BrokerContext, make: Any, quorum: QuorumDescription) -> tuple[Any, ...]:
     config = broker.config
+    addresses = quorum.addresses or config.voters  # a leader of 0.3.0 sends none
     listener = next(iter(config.controller_listener_names), "CONTROLLER")
     return tuple(
         make.Node(node_id=node_id, listeners=(make.Listener(name=listener, host=host, port=port),))
-        for node_id, (host, port) in sorted(config.voters.items())
+        for node_id, (host, port) in sorted(addresses.items())
     )
 
 

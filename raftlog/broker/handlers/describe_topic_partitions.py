@@ -147,7 +147,7 @@ class _Page:
             leader_epoch=state.leader_epoch,
             replica_nodes=state.replicas,
             isr_nodes=state.isr,
-            eligible_leader_replicas=(),
+            eligible_leader_replicas=state.eligible,
             last_known_elr=(),
             offline_replicas=offline,
         )

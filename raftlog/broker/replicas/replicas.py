@@ -476,9 +476,9 @@ class Replicas:
         return [partition for partition in self.partitions.values() if type(partition.role) is LeaderRole]
 
     def isr_members(self) -> frozenset[int]:
-        """Return the other brokers that are in the ISR of a partition that this one leads, or may be."""
+        """Return the other brokers that may take over a partition that this one leads."""
         roles = [each.role for each in self.partitions.values()]
-        members = {each for role in roles if type(role) is LeaderRole for each in role.isr.maximal}
+        members = {each for role in roles if type(role) is LeaderRole for each in role.may_lead_next}
         return frozenset(members - {self.broker_id})
 
     # -- what partitions ask of their broker (`Host`) -----------------------------------------------------------

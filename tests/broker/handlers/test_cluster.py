@@ -13,16 +13,14 @@ from raftlog.base.errors import BrokerIdNotRegistered, InvalidRequest, RequestTi
 from raftlog.base.types import TopicPartition
 from raftlog.broker.handlers import describe_topic_partitions
 from raftlog.metadata.controller_api import (
-    DescribeQuorum,
     Done,
     ElectionResult,
     ElectionResults,
     ElectLeaders,
-    QuorumDescription,
-    QuorumReplica,
     UnregisterBroker,
 )
 from raftlog.metadata.image import PartitionState
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
 from raftlog.protocol.message_builders import request_builders
 from tests.broker.handlers.one_broker import (
     HandlerSetup,

@@ -101,7 +101,9 @@ def play(scenario: Callable[[Scene], Awaitable[object]], seed: int = 1) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(FAULTS))
+@pytest.mark.parametrize(
+    "name", [name for name in sorted(FAULTS) if FAULTS[name].needs <= SimTestbed.abilities]
+)
 def test_a_fault_of_the_simulator_passes_once_it_is_healed(name: str) -> None:
     """Writes go on or resume, acknowledged records are read, all replicas are in sync, no node ends without cause."""
 

@@ -7,7 +7,8 @@ from typing import Final
 from raftlog_chaos.conformance.differences import Known
 
 NOT_BUILT: Final = (
-    "share groups and streams groups, two-phase commit (KIP-939), eligible leader replicas (KIP-966's ELR)"
+    "share groups and streams groups, two-phase commit (KIP-939), "
+    "the feature eligible.leader.replicas.version"
 )
 SMALL: Final = "**Segments may be smaller than 1 MB**, down to 14 bytes, as in Kafka before 4.0."
 JAVAS: Final = "Numbers in Java's own notation, such as 1d and 0.5f, and NaN are refused."

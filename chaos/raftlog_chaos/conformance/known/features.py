@@ -12,13 +12,6 @@ KNOWN: Final = (
         "**The APIs of client telemetry** are listed only while there is a subscription to client metrics.",
     ),
     Known(
-        "not built",
-        "a change of voters while the cluster runs",
-        "features/validated/the?kraft?version",
-        path="answer*",
-        errors="NONE=INVALID_UPDATE_VERSION",
-    ),
-    Known(
         "kafka's own fault",
         "A feature that an UpdateFeatures request names twice is refused; Kafka takes the last level.",
         "features/validated/twice features/update-in/twice*",
@@ -34,7 +27,7 @@ KNOWN: Final = (
     ),
     Known(
         "not built",
-        "share groups and streams groups, two-phase commit (KIP-939), eligible leader replicas (KIP-966's ELR)",
+        "share groups and streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
         "features/versions-in/*",
         path="answer.[789]?",
         raftlog="(default)",

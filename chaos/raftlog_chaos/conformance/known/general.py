@@ -11,13 +11,19 @@ KNOWN: Final = (
     Known("not built", "tiered storage, moving replicas between log directories"),
     Known(
         "not built",
-        "share groups and streams groups, two-phase commit (KIP-939), eligible leader replicas (KIP-966's ELR)",
+        "share groups and streams groups, two-phase commit (KIP-939), the feature eligible.leader.replicas.version",
     ),
     Known("not built", "a change of voters while the cluster runs"),
     Known("not built", "message formats before v2"),
     Known(
         "by design",
         "**`acks=all` is on disk** on every in-sync replica. [Durability](durability.md) explains more.",
+    ),
+    Known(
+        "by design",
+        "**Eligible leader replicas** (KIP-966) follow the level of `raftlog.metadata.version`. A crash does not end "
+        "the eligibility, since what counts is on the disk. While no ISR member is in service, they are in the ISR. "
+        "[The reasons](decisions/eligible-leaders.md).",
     ),
     Known(
         "by design",
@@ -72,9 +78,9 @@ KNOWN: Final = (
     ),
     Known(
         "by design",
-        "**Features that only Kafka has** (`kraft.version`, `eligible.leader.replicas.version`, "
-        "`share.version`, `streams.version`) are passed over, with a warning, where all features go to a "
-        "release's levels.",
+        "**Features that only Kafka has** (`eligible.leader.replicas.version`, `share.version`, "
+        "`streams.version`) are passed over, with a warning, where all features go to a release's levels. So is "
+        "`kraft.version`, which is raised by itself.",
     ),
     Known(
         "by design",

@@ -1,0 +1,108 @@
+"""The last two replicas in sync are lost, one after the other, and whichever of them comes back first leads (KIP-966).
+
+A third replica left before them, while enough were in sync: it lacks records, and must not lead. The replica that left
+last but one may have lost its disk, or min.insync.replicas may be lowered, so that its leader goes on alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
+from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
+from raftlog_chaos.scenarios.endurance import TOPIC, Report
+from raftlog_chaos.simulator.loop import SimLoop
+
+NODES = 5
+"""Two more than replicas, so that there is a controller while two of the replicas are gone."""
+MIN_INSYNC = "min.insync.replicas"
+RETRY_S = 0.2
+
+
+class Leaving(Choreography):
+    """The stage, with replicas that leave."""
+
+    async def until_isr(self, *members: int) -> None:
+        await self.cluster.until(
+            lambda: set(self.state().isr) == set(members), SERVED_S, f"an ISR of {list(members)}"
+        )
+
+    async def set_min_insync(self, value: str) -> None:
+        """Set min.insync.replicas of the topic, at whichever node answers."""
+        request = AlterConfigs((ConfigAlteration("topic", TOPIC, (ConfigOp(MIN_INSYNC, value),)),))
+        while True:
+            running = [each for each in self.cluster.running() if each.node is not None and each.ready]
+            if running:
+                chosen = self.chance.choice(running)
+                assert chosen.node is not None
+                asked = chosen.host.start(chosen.node.control.submit(request))
+                await asyncio.wait([asked], timeout=5.0)
+                if asked.done() and not asked.cancelled() and asked.exception() is None:
+                    return
+                asked.cancel()
+            await asyncio.sleep(RETRY_S)
+
+    def comes_back(self, node_id: int, leader: int) -> None:
+        """Start a node; the nodes without a replica run as well, and the former leader does not."""
+        others = [each for each in self.cluster.nodes if each not in self.state().replicas]
+        self.cluster.start(node_id, *(each for each in others if each != leader))
+
+    async def leads_again(self, leader: int, first: int, second: int) -> None:
+        """The leader dies too. The replica that left last but one leads without it, though the third is there."""
+        self.cluster.crash(leader, power_loss=self.power())
+        await asyncio.sleep(self.a_while(0.0, 0.3))
+        order = [first, second] if self.chance.random() < 0.5 else [second, first]
+        for each in order:
+            self.comes_back(each, leader)
+            await asyncio.sleep(self.a_while(0.0, 0.5))
+        await self.cluster.until(lambda: self.state().leader == second, SERVED_S, f"node {second} leads")
+        await self.served(2)
+
+    async def lost_disk(self, leader: int, second: int) -> None:
+        """The replica that left last but one gets a new disk: it counts no more, and the leader may die soon."""
+        self.cluster.wipe(second)
+        self.comes_back(second, leader)
+        await asyncio.sleep(self.a_while(0.0, 0.2, 1.0))
+        self.cluster.crash(leader, power_loss=self.power())
+        await asyncio.sleep(self.a_while(0.2, 1.0))
+
+    async def leader_alone(self, leader: int, second: int) -> None:
+        """The leader is enough from now on; it dies soon, and the other comes back first."""
+        if self.chance.random() < 0.5:
+            self.comes_back(second, leader)
+            self.loop.cut(self.cluster.nodes[leader].host, self.cluster.nodes[second].host)
+        await self.set_min_insync("1")
+        await asyncio.sleep(self.a_while(0.0, 0.1, 1.0))
+        self.cluster.crash(leader, power_loss=self.power())
+        self.comes_back(second, leader)
+        await asyncio.sleep(self.a_while(0.2, 1.0))
+        self.loop.heal()
+
+
+async def eligible_leaders(loop: SimLoop, seconds: float = 4.0) -> Report:
+    """Lose the replicas of a partition one after the other, again and again. Raises AssertionError."""
+    scene = Leaving(loop, nodes=NODES)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.whole()
+        await scene.served(3)
+        leader = await scene.leader()
+        first, second = scene.followers(leader)
+        scene.cluster.crash(first, power_loss=scene.power())
+        await scene.until_isr(leader, second)
+        await scene.served(2)
+        scene.cluster.crash(second, power_loss=scene.power())
+        await scene.until_isr(leader)
+        assert scene.state().eligible == (second,), f"{scene.state()}: node {second} was in sync until now"
+        await asyncio.sleep(scene.a_while(0.0, 0.3))
+        part = scene.chance.choice((scene.leads_again, scene.lost_disk, scene.leader_alone))
+        if part == scene.leads_again:
+            await scene.leads_again(leader, first, second)
+        elif part == scene.lost_disk:
+            await scene.lost_disk(leader, second)
+        else:
+            await scene.leader_alone(leader, second)
+        scene.cluster.start()
+        await scene.set_min_insync("2")
+    return await scene.end()

@@ -1,0 +1,463 @@
+"""The scenario of voters that are added, removed and replaced, with crashes at every step: no committed entry is lost.
+
+Faults follow each change as soon as a node has the new set in its log. Nodes crash with and without the loss of power,
+or lose touch. So sets are truncated, found again at a start, and carried by snapshots. Afterwards all nodes hold the
+same, and the observer has followed all the while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+from uuid import UUID
+
+from raftlog.base.errors import DuplicateVoter, KafkaError, VoterNotFound
+from raftlog.quorum.driver import Driver
+from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.voters_record import Voter, VotersRecord, decode_voters
+from raftlog_chaos.scenarios.quorum import QuorumShape, Report
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster, WatchedNode
+from raftlog_chaos.scenarios.raft_properties import HeldLog, RaftProperties
+from raftlog_chaos.simulator.loop import SimLoop
+
+NODES: Final = 5
+ASK_S: Final = 6.0
+"""How long a request for a change may take, virtual seconds."""
+
+CHANGED_WITHIN_S: Final = 60.0
+"""The longest time until a change succeeds once all nodes run, virtual seconds."""
+
+DELAYS_S: Final = (0.0, 0.0, 0.0005, 0.002, 0.005, 0.02, 0.1, 0.5)
+"""From a set in a log to a fault."""
+
+LASTS_S: Final = (0.05, 0.3, 1.0, 2.5)
+
+Change = Callable[[VoterChanges, float], Coroutine[Any, Any, None]]
+
+
+async def _call(
+    change: Callable[..., Coroutine[Any, Any, None]], changes: VoterChanges, until: float
+) -> None:
+    await change(changes, until=until)
+
+
+class VotersProperties(RaftProperties):
+    """Raft's promises over changing sets: a committed entry is on a majority of the newest committed set.
+
+    `directories`: the present directory of each node. A disk counts only if the set names its directory.
+    """
+
+    def __init__(self, ids: Iterable[int], directories: Mapping[int, UUID] | None = None) -> None:
+        self._ids = set(ids)
+        self._set_at = 0
+        self._directories = directories or {}
+        self._named: Mapping[int, UUID] = {}
+        super().__init__(len(self._ids))
+
+    def _take_commit(self, node: int, driver: Driver, log: HeldLog) -> None:
+        super()._take_commit(node, driver, log)
+        commit_index = driver.core.commit_index
+        command = driver.journal.voters_at(commit_index)
+        if command and commit_index > self._set_at:
+            self._named = decode_voters(command).directories()
+            self._set_at, self._ids = commit_index, set(self._named)
+            self.majority = len(self._ids) // 2 + 1
+
+    def _counted(self, logs: Mapping[int, HeldLog]) -> Iterable[HeldLog]:
+        present, named = self._directories, self._named
+        return [
+            log for node, log in logs.items() if node in self._ids and present.get(node) == named.get(node)
+        ]
+
+    def forget(self, node: int) -> None:
+        """A node has lost its disk, and with it its terms and votes."""
+        self._terms.pop(node, None)
+        self._votes = {each: voted for each, voted in self._votes.items() if each[0] != node}
+
+
+class VotersChange:
+    """A quorum of changing voters, its clients, and the faults against it."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self.loop = loop
+        self.chance = random.Random(loop.stream("voters").random())
+        self.shape = QuorumShape(loop)
+        self.cluster = QuorumCluster(loop, NODES, compaction=self.shape.compaction, sizes=self.shape.sizes)
+        for host, offload_s in zip(self.cluster.hosts.values(), self.shape.offloads_s * NODES, strict=False):
+            host.offload_s = offload_s
+        initial = self.chance.sample(sorted(self.cluster.hosts), self.chance.choice((1, 3, 3)))
+        self.addresses = dict(self.cluster.voters)
+        self.cluster.voters = {node: self.addresses[node] for node in sorted(initial)}
+        self.directories = {node: self._directory() for node in self.cluster.hosts}
+        self.law = self.cluster.law = VotersProperties(initial, self.directories)
+        self.initial = {node: self.directories[node] for node in initial}
+        self.cluster.on_made = self._made
+        self.counts: Counter[str] = Counter()
+        self._up = set(self.cluster.hosts)
+        self._stays_down = 0
+        self._faults_left = 0
+        self._number = 0
+        self._ended = False
+
+    def _directory(self) -> UUID:
+        return UUID(int=self.chance.getrandbits(128), version=4)
+
+    def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
+        node = quorum.node_id
+        quorum.identity = replace(quorum.identity, directory_id=self.directories[node])
+        quorum.recorded_voters = lambda: self.initial if machine.data else None
+
+    # -- the course ------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Start all nodes, and make the set of voters dynamic."""
+        cluster = self.cluster
+        cluster.boot()
+        cluster.boot_observer()
+        self._produce()
+        await cluster.commit(b"begin", *self.initial)
+        await self._until_changed(
+            lambda changes, until: changes.make_dynamic(cluster.voters, until), lambda record: True
+        )
+        await cluster.settle(b"dynamic")
+
+    def _produce(self) -> None:
+        """Append batches on the leader, or on any node, for ever."""
+        if self._ended:
+            return
+        for _ in range(self.chance.choice((0, 1, 1, 3))):
+            self._number += 1
+            padding = b"." * self.chance.randint(0, self.shape.padding)
+            node = self.chance.choice([None, None, *self.cluster.nodes])
+            self.cluster.append(b"%d%s" % (self._number, padding), node)
+        self.loop.call_later(self.chance.choice((0.002, 0.01, 0.05)), self._produce)
+
+    async def change(self) -> None:
+        """Add, remove or replace one voter while nodes fail, and see to it that it succeeds once they run."""
+        record = await self._record()
+        outside = [each for each in self.cluster.hosts if each not in record.ids]
+        ways: list[Callable[[VotersRecord], Coroutine[Any, Any, None]]] = []
+        if outside:
+            ways += [self.add] * (3 if len(record.ids) < 3 else 2)
+        if len(record.ids) > 1:
+            ways += [self.remove] * 2
+        if len(record.ids) >= 3:
+            ways += [self.replace]
+        if outside and len(record.ids) > 1:
+            ways += [self.two_at_once] * 2
+        if len(record.ids) == 4:
+            ways += [self.rivals] * 3
+        way = self.chance.choice(ways)
+        self.counts[way.__name__] += 1
+        await way(record)
+        self.back()
+        if self.chance.random() < 0.5:
+            await self.cluster.settle(b"change%d" % self._number)
+
+    async def add(self, record: VotersRecord) -> None:
+        node = self.chance.choice([each for each in self.cluster.hosts if each not in record.ids])
+        await self._add(node)
+
+    async def _add(self, node: int) -> None:
+        voter = self._voter(node)
+        self._disturb()
+        await self._until_changed(
+            lambda changes, until: changes.add(voter, until), lambda record: record.find(node) == voter
+        )
+
+    def _voter(self, node: int) -> Voter:
+        return Voter(node, self.directories[node].bytes, *self.addresses[node])
+
+    async def remove(self, record: VotersRecord) -> None:
+        """Remove a voter, often the leader."""
+        leader = self.cluster.leading()
+        is_leader = leader in record.ids and self.chance.random() < 0.5
+        node = leader if is_leader and leader else self.chance.choice(record.ids)
+        if node == leader and len(record.ids) >= 3 and self.chance.random() < 0.5:
+            self._cut_from(node, self.chance.sample([each for each in record.ids if each != node], 1))
+        await self._remove(node, self.directories[node])
+
+    async def _remove(self, node: int, directory_id: UUID) -> None:
+        self._disturb()
+        await self._until_changed(
+            lambda changes, until: changes.remove(node, directory_id, until),
+            lambda record: record.find(node) is None,
+        )
+
+    async def two_at_once(self, record: VotersRecord) -> None:
+        """Ask a leader that is soon cut off to remove or add two nodes at once, then see to both."""
+        leader = self.cluster.leading()
+        if leader is None:
+            return
+        others = [each for each in record.ids if each != leader]
+        outside = [each for each in self.cluster.hosts if each not in record.ids]
+        if len(others) >= 2 and self.chance.random() < 0.7:
+            nodes = self.chance.sample(others, 2)
+            changes = [
+                partial(VoterChanges.remove, voter_id=each, directory_id=self.directories[each])
+                for each in nodes
+            ]
+        else:
+            nodes = self.chance.sample(outside, min(2, len(outside)))
+            changes = [partial(VoterChanges.add, voter=self._voter(each)) for each in nodes]
+        if self.chance.random() < 0.7:
+            self._cut_from(leader, [each for each in record.ids if each not in nodes])
+        await asyncio.gather(*(self._ask(leader, partial(_call, change)) for change in changes))
+        self._disturb()
+        for node in nodes:
+            if node in record.ids:
+                await self._remove(node, self.directories[node])
+            else:
+                await self._add(node)
+
+    async def rivals(self, record: VotersRecord) -> None:
+        """Two leaders in turn change four voters, and neither reaches the others: the erratum of 2015."""
+        first = self.cluster.leading()
+        if first is None or first not in record.ids:
+            return
+        (added,) = (each for each in self.cluster.hosts if each not in record.ids)
+        others = self.chance.sample([each for each in record.ids if each != first], 3)
+        await self.cluster.until(lambda: self._holds_all(added, first), CHANGED_WITHIN_S)
+        self._part([first, added], others)
+        second: list[int] = []
+
+        def cut_off(node: int) -> None:
+            if node in others and not second:
+                second.append(node)
+                self._part([next(each for each in others if each != node)], others)
+
+        self.cluster.on_new_leader = cut_off
+        await self._ask(first, partial(_call, partial(VoterChanges.add, voter=self._voter(added))), 1.0)
+        end = self.loop.time() + 3.0
+        await self.cluster.until(lambda: bool(second) or self.loop.time() > end)
+        self.cluster.on_new_leader = lambda _node: None
+        if second:
+            left = next(each for each in others if each != second[0])
+            remove = partial(VoterChanges.remove, voter_id=left, directory_id=self.directories[left])
+            await self._ask(second[0], partial(_call, remove), 0.3)
+            self.loop.heal()
+            rest = [each for each in others if each != left]
+            self._part([first, added, left], rest)
+            end = self.loop.time() + 2.0
+            await self.cluster.until(lambda: self.loop.time() > end)
+        self.loop.heal()
+
+    def _holds_all(self, node: int, leader: int) -> bool:
+        """Whether a leader has caught a node up."""
+        if node not in self.cluster.nodes or leader not in self.cluster.nodes:
+            return True  # not for this time
+        core = self.cluster.nodes[leader].driver.core
+        return not core.is_leader or core.match_index(node) >= core.commit_index
+
+    def _part(self, some: Iterable[int], others: Iterable[int]) -> None:
+        for one in some:
+            for other in others:
+                if one != other:
+                    self.loop.cut(self.cluster.hosts[one], self.cluster.hosts[other])
+
+    async def replace(self, record: VotersRecord) -> None:
+        """A voter loses its disk: it is removed with its former directory, and added with the new."""
+        node = self.chance.choice(record.ids)
+        others = [each for each in record.ids if each != node]
+        self._stays_down = node
+        self._kill(node)
+        await self.cluster.commit(b"without%d" % self._number, *others)
+        self.law.forget(node)
+        self.cluster.wipe(node)
+        self.cluster.configs[node] = {each: self.addresses[each] for each in others}
+        former, self.directories[node] = self.directories[node], self._directory()
+        self._stays_down = 0
+        if self.chance.random() < 0.5:  # it runs with its empty disk meanwhile
+            self._boot(node)
+            leader = self.cluster.leading()
+            if leader is not None and self.chance.random() < 0.5:
+                self._cut_from(leader, [each for each in others if each != leader][:1])
+        await self._remove(node, former)
+        self.back()
+        await self._add(node)
+
+    # -- asking -----------------------------------------------------------------------------
+
+    async def _record(self) -> VotersRecord:
+        """Return the voters once a leader has committed them."""
+        found: list[VotersRecord] = []
+
+        def committed() -> bool:
+            leader = self.cluster.leading()
+            if leader is None:
+                return False
+            driver = self.cluster.nodes[leader].driver
+            record = driver.voters.current
+            if record is not None and not driver.changes_voters:
+                found.append(record)
+            return bool(found)
+
+        await self.cluster.until(committed, CHANGED_WITHIN_S)
+        return found[-1]
+
+    async def _until_changed(self, change: Change, holds: Callable[[VotersRecord], bool]) -> None:
+        """Ask leaders for a change until it is committed; all nodes run from the second attempt on."""
+        end = self.loop.time() + CHANGED_WITHIN_S
+        while True:
+            leader = self.cluster.leading()
+            if leader is not None:
+                await self._ask(leader, change)
+            await self.cluster.until(lambda: True)
+            if self.cluster.leading() is not None and self._is_committed(holds):
+                return
+            assert self.loop.time() < end, f"no change within {CHANGED_WITHIN_S} s: {self._why()}"
+            await asyncio.sleep(0.05)
+            if self.loop.time() > end - CHANGED_WITHIN_S / 2:
+                self._faults_left = 0
+                self.back()
+
+    def _why(self) -> dict[int, object]:
+        return {
+            node: (
+                quorum.leader_id,
+                quorum.term,
+                quorum.driver.voters.current and quorum.driver.voters.current.ids,
+            )
+            for node, quorum in self.cluster.nodes.items()
+            if quorum.started
+        }
+
+    def _is_committed(self, holds: Callable[[VotersRecord], bool]) -> bool:
+        leader = self.cluster.leading()
+        if leader is None:
+            return False
+        driver = self.cluster.nodes[leader].driver
+        record = driver.voters.current
+        return record is not None and not driver.changes_voters and holds(record)
+
+    async def _ask(self, leader: int, change: Change, seconds: float = ASK_S) -> None:
+        """Ask one node, and wait for the answer, the end of its process, or the deadline."""
+        ended: list[BaseException | None] = []
+        quorum = self.cluster.nodes.get(leader)
+        if quorum is None or not quorum.started:
+            return
+
+        def ask() -> None:
+            task = asyncio.get_running_loop().create_task(
+                change(quorum.voter_changes, self.loop.time() + seconds)
+            )
+            task.add_done_callback(lambda done: ended.append(None if done.cancelled() else done.exception()))
+
+        self.cluster.hosts[leader].call(ask)
+        end = self.loop.time() + seconds + 1
+        while not ended and self.cluster.nodes.get(leader) is quorum and self.loop.time() < end:
+            self.cluster.check()
+            await asyncio.sleep(0.005)
+        if ended and ended[0] is not None:
+            assert isinstance(ended[0], KafkaError), ended[0]
+            if not isinstance(ended[0], DuplicateVoter | VoterNotFound):
+                self.counts[f"refused {type(ended[0]).__name__}"] += 1
+
+    # -- faults -----------------------------------------------------------------------------
+
+    def _disturb(self) -> None:
+        """Have faults follow the next sets in any log."""
+        self._faults_left = self.chance.choice((0, 1, 1, 2, 3))
+        for node, quorum in self.cluster.nodes.items():
+            if quorum.started:
+                self.watch(node, quorum)
+
+    def watch(self, node: int, quorum: Quorum) -> None:
+        """Inject a fault soon after a node has another set of voters in its log."""
+        driver = quorum.driver
+        if getattr(driver, "is_watched", False):
+            return
+        driver.is_watched = True  # type: ignore[attr-defined]
+        changed = driver.journal.on_voters
+
+        def on_voters() -> None:
+            changed()
+            self.loop.main.call(self._strike_soon, node)
+
+        driver.journal.on_voters = on_voters
+
+    def _strike_soon(self, node: int) -> None:
+        if self._faults_left > 0:
+            self._faults_left -= 1
+            leader = self.cluster.leading()
+            anyone = self.chance.choice(sorted(self.cluster.hosts))
+            target = self.chance.choice([node, node, leader or node, anyone])
+            self.loop.call_later(self.chance.choice(DELAYS_S), self._strike, target)
+
+    def _strike(self, node: int) -> None:
+        if node not in self.cluster.nodes or self._ended:
+            return
+        way = self.chance.choice([self._crash, self._crash, self._crash_all, self._cut, self._hush])
+        self.counts[way.__name__.strip("_")] += 1
+        way(node)
+
+    def _crash(self, node: int) -> None:
+        if node in self._up:
+            self._kill(node)
+            self.loop.call_later(self.chance.choice(LASTS_S), self._boot, node)
+
+    def _kill(self, node: int) -> None:
+        self._up.discard(node)
+        self.cluster.crash(node, power_loss=self.chance.random() < 0.7)
+
+    def _crash_all(self, _node: int) -> None:
+        for each in sorted(self.cluster.hosts):
+            self._crash(each)
+
+    def _cut(self, node: int) -> None:
+        self._cut_from(node, self.cluster.hosts)
+
+    def _cut_from(self, node: int, others: Iterable[int]) -> None:
+        self._part([node], others)
+        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal)
+
+    def _hush(self, node: int) -> None:
+        for each in self.cluster.hosts:
+            if each != node:
+                self.loop.clog(self.cluster.hosts[node], self.cluster.hosts[each])
+        self.loop.call_later(self.chance.choice(LASTS_S), self.loop.heal)
+
+    def _boot(self, node: int) -> None:
+        if node not in self._up and node != self._stays_down and not self._ended:
+            self._up.add(node)
+            self.cluster.boot(node)
+
+    def back(self) -> None:
+        """Start all nodes, and open all links."""
+        self.loop.heal()
+        for node in self.cluster.hosts:
+            self._boot(node)
+
+    async def end(self) -> Report:
+        """Heal all, and compare all logs."""
+        self._faults_left = 0
+        self.back()
+        self._ended = True
+        await asyncio.sleep(1)
+        cluster = self.cluster
+        await cluster.settle(b"end")
+        await cluster.until(lambda: cluster.machines[OBSERVER].data == cluster.oracle.committed)
+        record = await self._record()
+        return Report(
+            len(record.ids),
+            len(cluster.oracle.committed),
+            cluster.oracle.acked,
+            len(cluster.law.leaders),
+            dict(self.counts),
+        )
+
+
+async def voters_change(loop: SimLoop, seconds: float = 20.0) -> Report:
+    """Change voters for some virtual seconds. Raises AssertionError."""
+    scene = VotersChange(loop)
+    await scene.begin()
+    end = loop.time() + seconds
+    while loop.time() < end:
+        await scene.change()
+    return await scene.end()

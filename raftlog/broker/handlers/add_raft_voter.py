@@ -1,0 +1,61 @@
+"""AddRaftVoter 0-1: make a controller that follows the metadata a voter (KIP-853)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from raftlog.base.errors import InconsistentClusterId, InvalidRequest, KafkaError
+from raftlog.broker.api import AT_ONCE, Api, Change
+from raftlog.broker.context import BrokerContext, RequestContext
+from raftlog.broker.controller_requests import ask, truncate_message
+from raftlog.metadata.controller_api import AddVoter, Done
+from raftlog.protocol.apis import ApiKey
+from raftlog.protocol.message_builders import response_builders
+from raftlog.security.acls import ALTER_CLUSTER
+
+API_KEY: Final = ApiKey.ADD_RAFT_VOTER
+
+
+async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
+    """Have the quorum's leader catch the node up, and add it. The answer comes at the commit in all versions."""
+    make = response_builders(API_KEY, request.api_version)
+    try:
+        check_cluster_id(broker, message.cluster_id)
+        host, port = _endpoint(broker, message)
+        asked = AddVoter(message.voter_id, message.voter_directory_id, host, port, message.timeout)
+        await ask(broker, asked, Done, timeout_ms=message.timeout)
+    except KafkaError as error:
+        return make.AddRaftVoterResponse(error_code=error.code, error_message=truncate_message(error.message))
+    return make.AddRaftVoterResponse(error_code=0, error_message=None)
+
+
+def check_cluster_id(broker: BrokerContext, asked: str | None) -> None:
+    """Raise InconsistentClusterId for the id of another cluster."""
+    ours = broker.image().cluster_id
+    if asked is not None and asked != ours:
+        raise InconsistentClusterId(f"the request is for cluster {asked[:40]}, and this is {ours}")
+
+
+def _endpoint(broker: BrokerContext, message: Any) -> tuple[str, int]:
+    """Return the address of the node's controller listener."""
+    if message.voter_id < 0 or message.voter_directory_id is None or not message.voter_directory_id.int:
+        raise InvalidRequest("Add voter request didn't include a valid voter")
+    wanted = next(iter(broker.config.controller_listener_names), "CONTROLLER")
+    for each in message.listeners:
+        if each.name.upper() == wanted.upper():
+            return each.host, each.port
+    raise InvalidRequest(
+        f"Add voter request didn't include the endpoint ({wanted}) of the default controller listener"
+    )
+
+
+API: Final = Api(
+    key=API_KEY,
+    handle=handle,
+    needs=ALTER_CLUSTER,
+    max_parts=AT_ONCE,
+    audit=Change(
+        lambda message, response: ((f"voter {message.voter_id}", response.error_code),), keeps_message=True
+    ),
+    controllers=True,
+)

@@ -1,0 +1,117 @@
+"""Eligible leader replicas (KIP-966): what left an ISR that is below min.insync.replicas, and may lead all the same.
+
+The high watermark does not rise while a partition has eligible leaders, whatever its leader's configuration says. So a
+replica that was in the ISR, or eligible, when the ISR shrank has all committed records. An offset counts once it is on
+the disk, so a crash does not end the eligibility, as it does in Kafka. A lost disk does.
+
+While no ISR member is in service, the eligible leaders are members too: the first to come back leads. Kafka's ISR is
+empty then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from raftlog.base.config import NodeConfig, topic_config
+from raftlog.base.machine import Decision
+from raftlog.controller.decisions import DECIDE_AGAIN, MAX_PARTITION_RECORDS
+from raftlog.controller.partition_index import PartitionIndex
+from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level
+from raftlog.metadata.image import MetadataImage, PartitionState
+from raftlog.metadata.metadata_records import PartitionChanged, Record
+from raftlog.metadata.record_levels import FIELDS_SINCE
+from raftlog.metadata.record_replay import changed
+
+ELIGIBLE_SINCE: Final = FIELDS_SINCE[PartitionChanged]["eligible"]
+"""The level of raftlog.metadata.version since which eligible leaders are recorded."""
+
+MinInsync = Callable[[str], int]
+"""Returns the min.insync.replicas of a topic."""
+
+
+def min_insync_rule(image: MetadataImage, config: NodeConfig) -> MinInsync | None:
+    """Return the rule from topic configs over cluster-wide dynamic config over the node's own.
+
+    None where no replica may be eligible: the cluster's level does not allow it, or a power loss may take records that
+    count (log.flush.policy=os).
+    """
+    if finalized_level(image, RAFTLOG_METADATA_VERSION) < ELIGIBLE_SINCE or config.log_flush_policy == "os":
+        return None
+    cluster_wide = image.config("broker", "")
+    known: dict[str, int] = {}
+
+    def min_insync(topic: str) -> int:
+        if topic not in known:
+            effective = topic_config(config, cluster_wide, image.config("topic", topic))
+            known[topic] = effective.min_insync_replicas
+        return known[topic]
+
+    return min_insync
+
+
+def add_eligible_leaders(
+    image: MetadataImage, records: Iterable[Record], min_insync: MinInsync | None
+) -> tuple[Record, ...]:
+    """Return the records with the eligible leaders of each partition that they change.
+
+    A record's own eligible leaders are the most that may stay: a replica with a lost disk is not among them.
+    """
+    changes: dict[tuple[str, int], tuple[PartitionState, PartitionChanged]] = {}
+    """The state of each partition before its last record, and that record; by name, since UUIDs are hashed slowly."""
+    done: list[Record] = []
+    topic_id, topic = None, None
+    for record in records:
+        if type(record) is PartitionChanged:
+            if record.topic_id is not topic_id:
+                topic_id, topic = record.topic_id, image.topic_by_id(record.topic_id)
+            if topic is not None:
+                where = topic.name, record.partition
+                last = changes.get(where)
+                before = changed(*last) if last else topic.partitions[record.partition]
+                record = with_eligible_leaders(before, record, topic.name, min_insync)  # noqa: PLW2901
+                changes[where] = before, record
+        done.append(record)
+    return tuple(done)
+
+
+def with_eligible_leaders(
+    before: PartitionState, record: PartitionChanged, topic: str, min_insync: MinInsync | None
+) -> PartitionChanged:
+    """Return a record with the eligible leaders of its partition after it."""
+    eligible: tuple[int, ...] = ()
+    isr = before.isr if record.isr is None else record.isr
+    if min_insync is not None and len(isr) < min_insync(topic):
+        after = changed(before, record)
+        most = before.trusted if record.eligible is None else record.eligible
+        is_anew = after.isr_lost or after.unclean_epoch > before.unclean_epoch
+        if not is_anew and len(isr) < after.effective_min_isr(min_insync(topic)):
+            eligible = in_order(after, set(most).difference(isr))
+    wanted = None if eligible == before.eligible else eligible
+    return record if wanted == record.eligible else msgspec.structs.replace(record, eligible=wanted)
+
+
+def in_order(state: PartitionState, members: Iterable[int]) -> tuple[int, ...]:
+    """Return those of a partition's replicas, in its order."""
+    wanted = frozenset(members)
+    return tuple(each for each in state.replicas if each in wanted)
+
+
+def decide_release(image: MetadataImage, config: NodeConfig, index: PartitionIndex) -> Decision:
+    """End the eligibility in partitions whose ISR is large enough by now, after a change of min.insync.replicas."""
+    min_insync = min_insync_rule(image, config)
+    found = tuple(islice(_released(image, min_insync, index), MAX_PARTITION_RECORDS))
+    return Decision(found, DECIDE_AGAIN if len(found) == MAX_PARTITION_RECORDS else None)
+
+
+def _released(
+    image: MetadataImage, min_insync: MinInsync | None, index: PartitionIndex
+) -> Iterator[PartitionChanged]:
+    for name in sorted(index.at(image).with_eligible):
+        topic = image.topics[name.topic]
+        state = topic.partitions[name.partition]
+        if min_insync is None or not len(state.isr) < state.effective_min_isr(min_insync(name.topic)):
+            yield PartitionChanged(topic.topic_id, name.partition, eligible=())

@@ -1,0 +1,171 @@
+"""Adds and removes voters on the leader, in the order of Kafka's AddVoterHandler and RemoveVoterHandler (KIP-853).
+
+Where Kafka answers REQUEST_TIMED_OUT at once, a request waits until its deadline: for another change, and for a new
+voter that catches up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from raftlog.base.errors import (
+    DuplicateVoter,
+    InvalidRequest,
+    InvalidVoterKey,
+    NotController,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnsupportedVersion,
+    VoterNotFound,
+)
+from raftlog.base.types import NO_DIRECTORY, encode_uuid
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, first_record
+
+if TYPE_CHECKING:
+    from raftlog.quorum.driver import Driver
+
+LOOK_S: Final = 0.02
+"""How often a leader looks how far a new voter has caught up, in seconds."""
+
+ROUND_S: Final = 1.0
+"""A new voter has caught up once it holds within this time all that the leader had at its beginning, seconds (Raft
+thesis §4.2.1).
+"""
+
+
+ANSWER_SHARE: Final = 0.9
+"""Of the time of a request: then it is refused with the reason, before its sender gives up."""
+
+
+class VoterChanges:
+    """Changes of the voters, one at a time. `linked_directory(node)`: of the node at the other end of a link, or None.
+
+    `until` is a deadline in loop seconds. All calls raise NotLeaderOrFollower, RequestTimedOut: the change may still be
+    carried out.
+    """
+
+    def __init__(self, driver: Driver, linked_directory: Callable[[int], UUID | None]) -> None:
+        self._driver = driver
+        self._linked_directory = linked_directory
+        self._turn = asyncio.Lock()
+
+    async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
+        """Answer a request within its time; see `add` and `remove`."""
+        until = asyncio.get_running_loop().time() + ANSWER_SHARE * request.timeout_ms / 1000
+        if isinstance(request, AddVoter):
+            voter = Voter(request.voter_id, request.directory_id.bytes, request.host, request.port)
+            await self.add(voter, until)
+        else:
+            await self.remove(request.voter_id, request.directory_id, until)
+
+    async def make_dynamic(self, addresses: Mapping[int, tuple[str, int]], until: float) -> None:
+        """Write the voters of the config as the first set: kraft.version 1. Raise UnsupportedVersion."""
+
+        async def change(_state: list[str]) -> None:
+            if self._driver.voters.current is not None:
+                return
+            record = first_record(addresses, self._driver.voters.recorded() or {})
+            if record is None:
+                raise UnsupportedVersion(
+                    "the metadata does not name the directory of each voter yet: start all voters, and wait until the "
+                    "leader has recorded them"
+                )
+            await self._commit(record)
+
+        await self._alone(change, until)
+
+    async def add(self, voter: Voter, until: float) -> None:
+        """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
+
+        async def change(state: list[str]) -> None:
+            if self._present().find(voter.voter_id) is not None:
+                raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
+            state.append(f"node {voter.voter_id} cannot be reached: start it, with this cluster's voters")
+            await self._until_caught_up(voter, state)
+            state.append("the new voters have not committed the change yet")
+            await self._commit(self._present().with_voter(voter))
+
+        if voter.directory_id == NO_DIRECTORY:
+            raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+        await self._alone(change, until)
+
+    async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
+        """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
+
+        async def change(state: list[str]) -> None:
+            present = self._present()
+            found = present.find(voter_id)
+            if found is None:
+                raise VoterNotFound(f"node {voter_id} is no voter; the voters are {present.ids}")
+            if found.directory_id != directory_id:
+                raise VoterNotFound(
+                    f"voter {voter_id} has directory {encode_uuid(found.directory_id)}, not {encode_uuid(directory_id)}"
+                )
+            if len(present.voters) == 1:
+                raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
+            state.append("the remaining voters have not committed the change yet")
+            await self._commit(present.without(voter_id))
+
+        await self._alone(change, until)
+
+    # -- inside --------------------------------------------------------------------------
+
+    async def _alone(self, change: Callable[[list[str]], Awaitable[None]], until: float) -> None:
+        """Make a change after all others. `change` notes what it waits for at the end of the list that it is given."""
+        state = ["another change of the voters is under way"]
+        self._check_leads()
+        try:
+            async with asyncio.timeout_at(until), self._turn:
+                self._check_leads()
+                while self._driver.changes_voters:  # by a former leader, or a request that has timed out
+                    await asyncio.sleep(LOOK_S)
+                    self._check_leads()
+                await change(state)
+        except TimeoutError:
+            raise RequestTimedOut(state[-1]) from None
+        except NotController as error:
+            raise NotLeaderOrFollower("this node is not the leader of the metadata quorum") from error
+
+    def _check_leads(self) -> None:
+        if not self._driver.leading:
+            raise NotLeaderOrFollower("this node is not the leader of the metadata quorum")
+
+    def _present(self) -> VotersRecord:
+        present = self._driver.voters.current
+        if present is None:
+            raise UnsupportedVersion(
+                "controller.quorum.voters is in force: raise kraft.version to 1 to change the voters"
+            )
+        return present
+
+    async def _until_caught_up(self, voter: Voter, state: list[str]) -> None:
+        """Wait until a node holds all but the newest entries. Raise InvalidVoterKey if it has another directory."""
+        loop, core = asyncio.get_running_loop(), self._driver.core
+        target, began_at = core.journal.last_index, loop.time()
+        while True:
+            self._check_leads()
+            directory_id = self._linked_directory(voter.voter_id)
+            if directory_id not in (None, voter.directory_id):
+                raise InvalidVoterKey(
+                    f"node {voter.voter_id} has directory {encode_uuid(directory_id)}, not "
+                    f"{encode_uuid(voter.directory_id)}"
+                )
+            match = core.match_index(voter.voter_id) if directory_id is not None else 0
+            if match >= target:
+                if loop.time() <= began_at + ROUND_S:
+                    return
+                target, began_at = core.journal.last_index, loop.time()
+            if match:
+                state[-1] = (
+                    f"node {voter.voter_id} has not caught up: it is at {match} of {core.commit_index}"
+                )
+            await asyncio.sleep(LOOK_S)
+
+    async def _commit(self, record: VotersRecord) -> None:
+        present = self._driver.voters.current
+        assert present is None or differ_by_one(present, record)
+        await asyncio.shield(self._driver.change_voters(record))

@@ -1,0 +1,56 @@
+"""One change of the voters under way on a leader: proposed, appended once all before it is committed, then committed.
+
+Proposals wait while a change waits for the commit of earlier entries. So the former set is committed before a change is
+appended, and so is an entry of the leader's term. No two changes are under way at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from raftlog.base.errors import NotController
+from raftlog.quorum.voters_record import VotersRecord, encode_voters
+
+if TYPE_CHECKING:
+    from raftlog.quorum.core import RaftCore
+
+
+class VotersChange:
+    """A change until its end. `done`: it is committed; NotController if this node no longer leads its term."""
+
+    def __init__(self, core: RaftCore, record: VotersRecord) -> None:
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.done.add_done_callback(
+            asyncio.Future.exception
+        )  # the request may have timed out: then it is not read
+        self._core = core
+        self._term = core.term
+        self._record = record
+        self._index = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be appended now."""
+        return not (self._index or self.done.done() or self.waits)
+
+    @property
+    def waits(self) -> bool:
+        """Whether earlier entries are to be committed first."""
+        core = self._core
+        return not (self._index or self.done.done()) and core.commit_index < core.journal.last_index
+
+    def append_if_due(self) -> None:
+        self.end_if_committed()
+        if self.is_due:
+            self._index = self._core.propose_voters(encode_voters(self._record))
+
+    def end_if_committed(self) -> None:
+        """End it if it is committed, or if this node no longer leads its term."""
+        core = self._core
+        if self.done.done():
+            return
+        if not core.is_leader or core.term != self._term:
+            self.done.set_exception(NotController())
+        elif self._index and core.commit_index >= self._index:
+            self.done.set_result(None)

@@ -1,0 +1,106 @@
+"""AddRaftVoter and RemoveRaftVoter: what the controller is asked, and Kafka's refusals (KIP-853)."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.errors import DuplicateVoter
+from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
+from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
+from raftlog.protocol.message_builders import request_builders
+from tests.broker.handlers.one_broker import HandlerSetup, versions
+
+QUORUM, ADD, REMOVE = 55, 80, 81
+DIRECTORY = UUID(int=77)
+
+
+def setup() -> HandlerSetup:
+    found = HandlerSetup(controller_listener_names=("CTRL",))
+    found.answers[AddVoter] = Done()
+    found.answers[RemoveVoter] = Done()
+    return found
+
+
+async def add(cluster: HandlerSetup, version: int, **changed: Any) -> Any:
+    make = request_builders(ADD, version)
+    fields = {
+        "cluster_id": "the-cluster",
+        "timeout": 5000,
+        "voter_id": 4,
+        "voter_directory_id": DIRECTORY,
+        "listeners": (make.Listener(name="CTRL", host="four", port=9093),),
+    }
+    if version >= 1:
+        fields["ack_when_committed"] = True
+    return await cluster.call(ADD, version, **{**fields, **changed})
+
+
+@pytest.mark.parametrize("version", versions(ADD))
+async def test_a_voter_is_added(version: int) -> None:
+    """With its directory and the endpoint of its controller listener, whatever other listeners there are."""
+    cluster = setup()
+    make = request_builders(ADD, version)
+    listeners = tuple(make.Listener(name=name, host=name.lower(), port=9) for name in ("OTHER", "ctrl"))
+    response = await add(cluster, version, listeners=listeners)
+    assert (response.error_code, response.error_message) == (0, None)
+    asked = next(each for each in cluster.asked if isinstance(each, AddVoter))
+    assert (asked.voter_id, asked.directory_id, asked.host, asked.port) == (4, DIRECTORY, "ctrl", 9)
+    assert asked.timeout_ms == 5000
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"cluster_id": "another"}, 104),
+        ({"voter_directory_id": None}, 42),
+        ({"voter_id": -1}, 42),
+        ({"listeners": ()}, 42),
+    ],
+)
+async def test_an_invalid_voter_is_refused(changed: dict[str, Any], code: int) -> None:
+    """Before the controller is asked."""
+    cluster = setup()
+    response = await add(cluster, 0, **changed)
+    assert response.error_code == code and response.error_message
+    assert not cluster.asked
+
+
+async def test_the_leaders_refusal_is_passed_on() -> None:
+    """With its sentence."""
+    cluster = setup()
+    cluster.answers[AddVoter] = DuplicateVoter("node 4 is a voter already")
+    response = await add(cluster, 1)
+    assert (response.error_code, response.error_message) == (126, "node 4 is a voter already")
+
+
+async def test_a_voter_is_removed() -> None:
+    """By its id and its directory; one without a directory is invalid."""
+    cluster = setup()
+    response = await cluster.call(REMOVE, 0, cluster_id=None, voter_id=4, voter_directory_id=DIRECTORY)
+    assert response.error_code == 0
+    (asked,) = cluster.asked
+    assert (asked.voter_id, asked.directory_id) == (4, DIRECTORY)
+    response = await cluster.call(REMOVE, 0, cluster_id=None, voter_id=4, voter_directory_id=None)
+    assert response.error_code == 42
+    response = await cluster.call(REMOVE, 0, cluster_id="x", voter_id=4, voter_directory_id=DIRECTORY)
+    assert response.error_code == 104
+
+
+async def test_the_quorum_is_described_with_its_present_voters() -> None:
+    """As the leader has them, not as the config does."""
+    cluster = HandlerSetup(voters={1: ("h1", 9093)}, controller_listener_names=("CTRL",))
+    cluster.answers[DescribeQuorum] = QuorumDescription(
+        4, 7, 90, (QuorumReplica(4, 88, directory_id=DIRECTORY),), addresses={4: ("four", 9094)}
+    )
+    make = request_builders(QUORUM, 2)
+    topic = make.TopicData(
+        topic_name="__cluster_metadata", partitions=(make.PartitionData(partition_index=0),)
+    )
+    response = await cluster.call(QUORUM, 2, topics=(topic,))
+    assert response.topics[0].partitions[0].current_voters[0].replica_directory_id == DIRECTORY
+    assert [(each.node_id, each.listeners[0].host, each.listeners[0].port) for each in response.nodes] == [
+        (4, "four", 9094)
+    ]

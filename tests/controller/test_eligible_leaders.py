@@ -1,0 +1,182 @@
+"""Replicas that left an ISR below min.insync.replicas may lead when no ISR member is in service (KIP-966)."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.config import NodeConfig
+from raftlog.controller.eligible_leaders import ELIGIBLE_SINCE, min_insync_rule, with_eligible_leaders
+from raftlog.metadata.controller_api import (
+    AlterConfigs,
+    AlterReassignments,
+    ConfigAlteration,
+    ConfigOp,
+    Reassignment,
+)
+from raftlog.metadata.image import PartitionState
+from raftlog.metadata.metadata_records import PartitionChanged
+from tests.controller.controller_cluster import ControllerCluster
+from tests.metadata.test_record_levels import at_level
+
+TOPIC = "t"
+
+
+def made(**config: Any) -> ControllerCluster:
+    """Return three brokers with one partition that needs two replicas in sync; broker 1 leads."""
+    cluster = ControllerCluster(min_insync_replicas=2, **config)
+    cluster.start(1, 2, 3)
+    cluster.assign(TOPIC, (1, 2, 3))
+    return cluster
+
+
+@pytest.fixture
+def cluster() -> ControllerCluster:
+    return made()
+
+
+def state(cluster: ControllerCluster) -> PartitionState:
+    return cluster.image.topics[TOPIC].partitions[0]
+
+
+def seen(cluster: ControllerCluster) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """Return the leader, the ISR and the eligible leaders."""
+    now = state(cluster)
+    return now.leader, now.isr, now.eligible
+
+
+def set_min_insync(cluster: ControllerCluster, value: str) -> None:
+    cluster.ask(AlterConfigs((ConfigAlteration("topic", TOPIC, (ConfigOp("min.insync.replicas", value),)),)))
+
+
+def test_who_leaves_while_enough_are_in_sync_is_not_eligible(cluster: ControllerCluster) -> None:
+    """More is committed without it."""
+    cluster.die(3)
+    assert seen(cluster) == (1, (1, 2), ())
+
+
+def test_who_leaves_an_isr_that_is_too_small_is_eligible_until_it_grows(cluster: ControllerCluster) -> None:
+    """Nothing more is committed meanwhile."""
+    cluster.die(3)
+    cluster.die(2)
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(3)
+    cluster.alter(TOPIC, (1, 3))
+    assert seen(cluster) == (1, (1, 3), ())
+
+
+@pytest.mark.parametrize("back", [1, 2])
+def test_whichever_of_the_last_two_comes_back_first_leads(cluster: ControllerCluster, back: int) -> None:
+    """The other is eligible then; the third, which left before them, waits."""
+    for each in (3, 2, 1):
+        cluster.die(each)
+    assert seen(cluster) == (-1, (1, 2), ())
+    cluster.come_back(3)
+    assert seen(cluster) == (-1, (1, 2), ())
+    cluster.come_back(back)
+    assert seen(cluster) == (back, (back,), (3 - back,))
+    assert state(cluster).unclean_epoch == -1, "it was a clean election"
+
+
+def test_eligible_leader_that_runs_takes_over_at_once(cluster: ControllerCluster) -> None:
+    """It is back, and not in sync yet, when the leader dies."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2)
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.die(1)
+    assert seen(cluster) == (2, (2,), (1,))
+
+
+def test_lost_disk_ends_the_eligibility(cluster: ControllerCluster) -> None:
+    """Also where the replica is the only eligible leader: the partition waits for its last leader then."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2, wiped=True)
+    assert seen(cluster) == (1, (1,), ())
+    cluster.die(1)
+    assert seen(cluster) == (-1, (1,), ())
+    assert not state(cluster).isr_lost
+
+
+def test_damage_ends_the_eligibility(cluster: ControllerCluster) -> None:
+    """The broker reports it with a heartbeat, whether it follows or starts."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2)
+    cluster.heartbeat(2, damaged=((cluster.image.topics[TOPIC].topic_id, 0),))
+    assert seen(cluster) == (1, (1,), ())
+
+
+def test_eligible_leaders_take_the_place_of_a_last_member_without_its_disk(
+    cluster: ControllerCluster,
+) -> None:
+    """They have all that is committed, so no record is lost."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.die(1)
+    cluster.come_back(1, wiped=True)
+    assert seen(cluster) == (-1, (2,), ())
+    assert not state(cluster).isr_lost
+    cluster.come_back(2)
+    assert seen(cluster) == (2, (2,), ())
+
+
+def test_answer_to_the_leader_names_the_eligible_leaders(cluster: ControllerCluster) -> None:
+    """So it commits nothing between the answer and the metadata."""
+    cluster.alter(TOPIC, (1, 2))
+    answer = cluster.alter(TOPIC, (1,))
+    assert (answer.isr, answer.eligible) == ((1,), (2,))
+
+
+def test_lower_min_insync_replicas_end_the_eligibility(cluster: ControllerCluster) -> None:
+    """Within a tick: the leader is enough then, and commits alone."""
+    cluster.die(3)
+    cluster.die(2)
+    set_min_insync(cluster, "1")
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.advance(1.0, heartbeats=(1,))
+    assert seen(cluster) == (1, (1,), ())
+
+
+def test_removed_replica_is_not_eligible(cluster: ControllerCluster) -> None:
+    """An unregistered broker keeps its place; a reassignment takes it away."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, (1, 3)),)))
+    assert 2 not in state(cluster).target_replicas
+    cluster.come_back(3)
+    cluster.alter(TOPIC, (1, 3))
+    assert state(cluster).replicas == (1, 3)
+    assert seen(cluster) == (1, (1, 3), ())
+
+
+def test_unclean_election_ends_the_eligibility_of_the_others() -> None:
+    """What the elected replica has is what is committed from now on."""
+    cluster = made(unclean_leader_election_enable=True)
+    for each in (3, 2, 1):
+        cluster.die(each)
+    cluster.come_back(3)
+    assert seen(cluster) == (3, (3,), ())
+    assert state(cluster).unclean_epoch == state(cluster).leader_epoch
+
+
+def test_no_replica_is_eligible_where_a_power_loss_may_take_what_counts() -> None:
+    """log.flush.policy=os."""
+    cluster = made(log_flush_policy="os")
+    cluster.die(3)
+    cluster.die(2)
+    assert seen(cluster) == (1, (1,), ())
+
+
+def test_no_replica_is_eligible_before_the_level_allows_it() -> None:
+    """An older release reads over the field, so that it would commit beside eligible leaders."""
+    config = NodeConfig(node_id=1)
+    assert min_insync_rule(at_level(ELIGIBLE_SINCE - 1), config) is None
+    rule = min_insync_rule(at_level(ELIGIBLE_SINCE), config)
+    assert rule is not None and rule(TOPIC) == 1
+    leaves = PartitionChanged(UUID(int=1), 0, isr=(1,), eligible=(2,))
+    before = PartitionState((1, 2), (1, 2), 1)
+    assert with_eligible_leaders(before, leaves, TOPIC, None).eligible is None

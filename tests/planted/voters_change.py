@@ -1,0 +1,163 @@
+"""Bugs of voters that change: sets in force too early or too late, lost sets, and votes that no longer count."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from raftlog.quorum.core import RaftCore
+from raftlog.quorum.driver import Driver
+from raftlog.quorum.journal import Journal
+from raftlog.quorum.pysyncobj_adapter import PySyncObjAdapter
+from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.voter_set import VoterSet
+from raftlog.quorum.voters_change import VotersChange
+from raftlog.quorum.voters_record import VotersRecord
+from raftlog_chaos.scenarios.voters_change import voters_change
+from tests.planted.plant import Plant
+
+
+def count_by_the_old_set(patch: pytest.MonkeyPatch) -> None:
+    """A set is in force once it is committed, not once it is appended."""
+
+    def committed(journal: Journal) -> VotersRecord | None:
+        found = [record for index, record in journal._voters if index <= journal._commit_index]
+        return found[-1] if found else None
+
+    set_commit_index = Journal.setRaftCommitIndex
+
+    def commit(journal: Journal, raftCommitIndex: int) -> None:
+        before = committed(journal)
+        set_commit_index(journal, raftCommitIndex)
+        if committed(journal) is not before:
+            journal.on_voters()
+
+    patch.setattr(Journal, "voters", property(committed))
+    patch.setattr(Journal, "setRaftCommitIndex", commit)
+
+
+def _propose_at_once(core: RaftCore, command: bytes) -> int:
+    index = core.journal.last_index + 1
+    core.journal.add(command, index, core.term)
+    return index
+
+
+def change_before_own_commit(patch: pytest.MonkeyPatch) -> None:
+    """A leader appends a set before an entry of its term is committed (the erratum of 2015)."""
+
+    def propose(driver: Driver, record: VotersRecord) -> asyncio.Future[None]:
+        driver._change = VotersChange(driver.core, record)
+        driver._schedule()
+        return driver._change.done
+
+    patch.setattr(VotersChange, "waits", property(lambda change: False))
+    patch.setattr(RaftCore, "propose_voters", _propose_at_once)
+    patch.setattr(VoterChanges, "_check_leads", lambda changes: None)
+    patch.setattr(Driver, "change_voters", propose)
+
+
+class _EachAtOnce:
+    """A lock that keeps no caller waiting."""
+
+    async def __aenter__(self) -> None: ...
+
+    async def __aexit__(self, *_error: object) -> None: ...
+
+
+def change_two_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A change does not wait for the change before it."""
+    made = VoterChanges.__init__
+
+    def make(changes: VoterChanges, *given: Any) -> None:
+        made(changes, *given)
+        changes._turn = _EachAtOnce()  # type: ignore[assignment]
+
+    patch.setattr(VoterChanges, "__init__", make)
+    patch.setattr(Driver, "changes_voters", property(lambda driver: False))
+    patch.setattr(VotersChange, "waits", property(lambda change: False))
+    patch.setattr(RaftCore, "propose_voters", _propose_at_once)
+
+
+def forget_the_set_in_snapshots(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot lacks the set of voters."""
+    patch.setattr(Journal, "voters_at", lambda journal, index: b"")
+
+
+def trust_an_id(patch: pytest.MonkeyPatch) -> None:
+    """A voter with another directory keeps its vote, and its answers count."""
+    patch.setattr(VoterSet, "may_grant", lambda voters, peer, asked, has_log: True)
+    patch.setattr(VoterSet, "may_stand", property(lambda voters: voters.is_voter))
+    patch.setattr(VoterSet, "counts", lambda voters, peer: peer in voters.peers)
+
+
+def count_itself_always(patch: pytest.MonkeyPatch) -> None:
+    """A leader that is no voter counts itself."""
+    set_voters = PySyncObjAdapter.set_voters
+
+    def with_itself(core: PySyncObjAdapter, peers: Iterable[int], *, votes: bool) -> None:
+        set_voters(core, peers, votes=True)
+
+    patch.setattr(PySyncObjAdapter, "set_voters", with_itself)
+
+
+def keep_a_truncated_set(patch: pytest.MonkeyPatch) -> None:
+    """A set stays in force after its entry was truncated."""
+    truncate = Journal.truncate_from
+
+    def without_notice(journal: Journal, index: int) -> None:
+        notify, journal.on_voters = journal.on_voters, lambda: None
+        truncate(journal, index)
+        journal.on_voters = notify
+
+    patch.setattr(Journal, "truncate_from", without_notice)
+
+
+def leave_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """A voter stands no more once a set without it is in its log, although no other voter may have that set."""
+    patch.setattr(RaftCore, "completes_removal", property(lambda core: False))
+
+
+row = partial(Plant, scenario=voters_change, seconds=20.0)
+
+PLANTS = [
+    row(
+        "old-set-counts", "KIP-853 in force when appended", plant=count_by_the_old_set, note="two majorities"
+    ),
+    row(
+        "change-before-own-commit",
+        "Raft erratum of 2015",
+        plant=change_before_own_commit,
+        note="two sets without a common majority",
+    ),
+    row(
+        "two-changes-at-once", "KIP-853 one at a time", plant=change_two_at_once, note="sets two voters apart"
+    ),
+    row(
+        "snapshot-without-voters",
+        "KIP-853 snapshot",
+        plant=forget_the_set_in_snapshots,
+        note="back to the config",
+    ),
+    row("voter-by-id-alone", "KIP-853 lost vote", plant=trust_an_id, note="an empty disk counts"),
+    row(
+        "removed-leader-counts",
+        "Raft thesis 4.2.2",
+        plant=count_itself_always,
+        note="commits with a minority",
+        test="tests/quorum/test_voter_changes.py::test_a_leader_outside_of_the_set_does_not_count_itself",
+    ),
+    row(
+        "truncated-set-stays",
+        "KIP-853 truncation",
+        plant=keep_a_truncated_set,
+        note="counts by a set of no leader",
+        test="tests/quorum/test_voters_record.py::test_the_newest_set_is_in_force_once_appended",
+    ),
+    row(
+        "removed-leader-leaves", "Raft thesis 4.2.2", plant=leave_before_the_commit, note="no leader for ever"
+    ),
+]

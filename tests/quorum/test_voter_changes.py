@@ -1,0 +1,285 @@
+"""Voters that are added and removed while the quorum runs: answers, and a quorum that counts by the new set."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from raftlog.base.errors import (
+    DuplicateVoter,
+    InvalidRequest,
+    InvalidVoterKey,
+    KafkaError,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    UnsupportedVersion,
+    VoterNotFound,
+)
+from raftlog.base.types import NO_DIRECTORY
+from raftlog.quorum.quorum import Quorum
+from raftlog.quorum.voter_changes import VoterChanges
+from raftlog.quorum.voters_record import Voter
+from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster, WatchedNode
+from raftlog_chaos.scenarios.voters_change import VotersProperties
+from raftlog_chaos.simulator import SimLoop, simulate
+
+Test = Callable[["Changing"], Coroutine[Any, Any, None]]
+
+
+class Changing:
+    """Nodes 1 to 4, of which 1 to 3 are voters of the config."""
+
+    def __init__(self, loop: SimLoop, voters: tuple[int, ...] = (1, 2, 3)) -> None:
+        self.loop = loop
+        self.cluster = QuorumCluster(loop, 4)
+        self.addresses = dict(self.cluster.voters)
+        self.cluster.voters = {node: self.addresses[node] for node in voters}
+        self.cluster.law = VotersProperties(voters, {node: UUID(int=node) for node in self.cluster.hosts})
+        self.cluster.on_made = self._made
+        self.initial = {node: UUID(int=node) for node in voters}
+
+    def _made(self, quorum: Quorum, machine: WatchedNode) -> None:
+        quorum.identity = replace(quorum.identity, directory_id=UUID(int=quorum.node_id))
+        quorum.recorded_voters = lambda: self.initial if machine.data else None
+
+    def voter(self, node: int, directory: int | None = None) -> Voter:
+        return Voter(node, UUID(int=node if directory is None else directory).bytes, *self.addresses[node])
+
+    async def ask(
+        self,
+        change: Callable[[VoterChanges, float], Coroutine[Any, Any, None]],
+        *,
+        node: int | None = None,
+        seconds: float = 5.0,
+    ) -> KafkaError | None:
+        """Ask a node (default: the leader), and return its refusal."""
+        node = node or await self.cluster.leader()
+        changes = self.cluster.nodes[node].voter_changes
+        done: list[KafkaError | None] = []
+
+        async def asked() -> None:
+            try:
+                await change(changes, self.loop.time() + seconds)
+            except KafkaError as error:
+                done.append(error)
+            else:
+                done.append(None)
+
+        self.cluster.hosts[node].start(asked())
+        await self.cluster.until(lambda: bool(done))
+        return done[0]
+
+    async def add(self, voter: Voter, **how: Any) -> KafkaError | None:
+        return await self.ask(lambda changes, until: changes.add(voter, until), **how)
+
+    async def remove(self, node: int, directory: int | None = None, **how: Any) -> KafkaError | None:
+        directory_id = UUID(int=directory or node)
+        return await self.ask(lambda changes, until: changes.remove(node, directory_id, until), **how)
+
+    async def begin(self) -> None:
+        self.cluster.boot()
+        assert await self.make_dynamic() is None
+
+    async def make_dynamic(self) -> KafkaError | None:
+        leader = await self.cluster.leader(among=[*self.initial])
+        await self.cluster.commit(b"begin", *self.initial)
+        return await self.ask(
+            lambda changes, until: changes.make_dynamic(self.cluster.voters, until), node=leader
+        )
+
+
+def run(test: Test, **options: Any) -> None:
+    async def program(loop: SimLoop) -> None:
+        await test(Changing(loop, **options))
+
+    simulate(program, seed=1)
+
+
+def test_a_node_becomes_a_voter_and_counts() -> None:
+    """Four voters need three: with one voter down, the new voter commits."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        assert await world.add(world.voter(4)) is None
+        leader = await world.cluster.leader()
+        down = next(each for each in (1, 2, 3) if each != leader)
+        world.cluster.crash(down)
+        await world.cluster.commit(b"with three", *(each for each in (1, 2, 3, 4) if each != down))
+        assert world.cluster.nodes[leader].voters.keys() == {1, 2, 3, 4}
+
+    run(test)
+
+
+def test_a_leader_removes_itself_and_another_leads() -> None:
+    """It leads until that is committed, and then hands over; it follows on as an observer."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        assert await world.remove(leader) is None
+        others = [each for each in (1, 2, 3) if each != leader]
+        await world.cluster.until(lambda: world.cluster.leading() in others)
+        await world.cluster.commit(b"after", 1, 2, 3, 4)
+        described = world.cluster.nodes[world.cluster.leading() or 0].describe()
+        assert [each.replica_id for each in described.voters] == others
+        assert {each.replica_id for each in described.observers} == {leader, 4}
+
+    run(test)
+
+
+def test_a_removed_voter_deposes_no_leader() -> None:
+    """Although it was down when it was removed, and begins with its former set."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        removed = next(each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        world.cluster.crash(removed)
+        assert await world.remove(removed) is None
+        term = world.cluster.nodes[leader].term
+        world.cluster.boot(removed)
+        await world.cluster.commit(b"after", removed)
+        await asyncio.sleep(5)
+        assert world.cluster.leading() == leader and world.cluster.nodes[leader].term == term
+
+    run(test)
+
+
+def test_one_voter_becomes_three_and_one_again() -> None:
+    """And the last voter stays."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        for node in (2, 3):
+            assert await world.add(world.voter(node)) is None
+        for node in (1, 3):
+            await world.cluster.settle(b"before %d" % node)
+            assert await world.remove(node) is None
+            await world.cluster.leader()
+        await world.cluster.settle(b"end")
+        assert world.cluster.leading() == 2
+        refused = await world.remove(2)
+        assert isinstance(refused, InvalidRequest) and "only voter" in str(refused)
+
+    run(test, voters=(1,))
+
+
+def test_an_observer_follows_voters_that_it_was_not_configured_with() -> None:
+    """The set comes with the committed entries."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        world.cluster.boot_observer()
+        assert await world.add(world.voter(4)) is None
+        for node in (1, 2, 3):
+            await world.cluster.settle(b"before %d" % node)
+            assert await world.remove(node) is None
+            await world.cluster.leader(among=[4] if node == 3 else None)
+        world.cluster.crash(1, 2, 3)
+        await world.cluster.commit(b"alone", 4, OBSERVER)
+
+    run(test)
+
+
+def test_changes_are_refused_with_kafkas_errors() -> None:
+    """In the order of AddVoterHandler and RemoveVoterHandler."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        follower = next(each for each in (1, 2, 3) if each != leader)
+        refusals = [
+            (await world.add(world.voter(4), node=follower), NotLeaderOrFollower, "not the leader"),
+            (await world.add(world.voter(4, NO_DIRECTORY.int)), InvalidRequest, "no valid voter"),
+            (await world.add(world.voter(follower, 99)), DuplicateVoter, "is a voter already"),
+            (await world.add(world.voter(4, 99)), InvalidVoterKey, "has directory"),
+            (await world.remove(4), VoterNotFound, "is no voter"),
+            (await world.remove(follower, 99), VoterNotFound, "has directory"),
+        ]
+        for error, kind, words in refusals:
+            assert isinstance(error, kind) and words in str(error), error
+
+    run(test)
+
+
+def test_a_change_needs_kraft_version_1() -> None:
+    """Static voters stay static."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.leader()
+        refused = await world.remove(2)
+        assert isinstance(refused, UnsupportedVersion) and "kraft.version" in str(refused)
+
+    run(test)
+
+
+def test_a_node_that_cannot_be_reached_is_no_voter() -> None:
+    """The request waits for it until its deadline."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        assert await world.make_dynamic() is None
+        refused = await world.add(world.voter(4), seconds=2.0)
+        assert isinstance(refused, RequestTimedOut) and "cannot be reached" in str(refused)
+        assert world.cluster.nodes[await world.cluster.leader()].voters.keys() == {1, 2, 3}
+
+    run(test)
+
+
+def test_a_second_change_waits_for_the_first() -> None:
+    """And is refused at its deadline."""
+
+    async def test(world: Changing) -> None:
+        world.cluster.boot(1, 2, 3)
+        assert await world.make_dynamic() is None
+        leader = await world.cluster.leader()
+        voter = world.voter(4)
+        changes = world.cluster.nodes[leader].voter_changes
+        first = world.cluster.hosts[leader].start(changes.add(voter, world.loop.time() + 20))
+        await asyncio.sleep(0.1)
+        refused = await world.remove(leader, seconds=1.0)
+        assert isinstance(refused, RequestTimedOut) and "another change" in str(refused)
+        world.cluster.boot(4)
+        await world.cluster.until(first.done)
+        assert world.cluster.nodes[leader].voters.keys() == {1, 2, 3, 4}
+
+    run(test)
+
+
+@pytest.mark.parametrize("gone", [1, 2])
+def test_two_voters_lose_one(gone: int) -> None:
+    """Even the leader: the other may lack the set that removes it, and then waits for it."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        node = leader if gone == 1 else next(each for each in (1, 2) if each != leader)
+        assert await world.remove(node) is None
+        await world.cluster.settle(b"end")
+        assert world.cluster.leading() not in (None, node)
+
+    run(test, voters=(1, 2))
+
+
+def test_a_leader_outside_of_the_set_does_not_count_itself() -> None:
+    """The set of the other two needs both, and one of them does not hear from the leader (Raft thesis §4.2.2)."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        deaf = next(each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        world.loop.clog(world.cluster.hosts[leader], world.cluster.hosts[deaf])
+        refused = await world.remove(leader, seconds=0.5)
+        assert isinstance(refused, RequestTimedOut) and "not committed" in str(refused)
+        world.loop.heal()
+        await world.cluster.settle(b"after")
+
+    run(test)
