@@ -71,7 +71,7 @@ def _of_heartbeat(request: BrokerHeartbeat) -> Cause:
 
 
 def _not_decided(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    raise InvalidRequest(f"{type(request).__name__} changes no metadata")
+    raise InvalidRequest(f"{type(request).__name__} is not a request that changes metadata")
 
 
 def _decide_register(image: MetadataImage, request: RegisterBroker, given: Circumstances) -> Decision:
