@@ -167,7 +167,7 @@ def add(
             listeners=(listener,),
         )
 
-    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}", needs="ALTER")
+    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}: ", needs="ALTER")
     print(f"node {number} is a voter, with directory {encode_uuid(directory)}")
 
 
@@ -180,7 +180,7 @@ def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> N
         lambda make: make.RemoveRaftVoterRequest(
             cluster_id=None, voter_id=number, voter_directory_id=directory
         ),
-        about=f"voter {number}",
+        about=f"voter {number}: ",
         needs="ALTER",
     )
     print(f"node {number} is no voter any more")
