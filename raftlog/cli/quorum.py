@@ -198,7 +198,8 @@ def _directory_of(target: Target, number: int, asked: str | None, *, votes: bool
         if each.votes == votes and each.directory_id is not None:
             return decode_uuid(each.directory_id)
     if found and found[0].votes != votes:
-        raise Failure(f"node {number} is no voter" if votes else f"node {number} is a voter already")
+        reason = "is no voter" if votes else "is a voter already"
+        raise Failure(f"voter {number}: node {number} {reason}")
     raise Failure(
         f"node {number} is not linked to the quorum's leader: start it with process.roles that include controller, and "
         "this cluster's voters in controller.quorum.voters"
