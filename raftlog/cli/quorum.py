@@ -167,7 +167,7 @@ def add(
             listeners=(listener,),
         )
 
-    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}", needs="ALTER")
+    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}: ", needs="ALTER")
     print(f"node {number} is a voter, with directory {encode_uuid(directory)}")
 
 
@@ -180,7 +180,7 @@ def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> N
         lambda make: make.RemoveRaftVoterRequest(
             cluster_id=None, voter_id=number, voter_directory_id=directory
         ),
-        about=f"voter {number}",
+        about=f"voter {number}: ",
         needs="ALTER",
     )
     print(f"node {number} is no voter any more")
@@ -198,7 +198,8 @@ def _directory_of(target: Target, number: int, asked: str | None, *, votes: bool
         if each.votes == votes and each.directory_id is not None:
             return decode_uuid(each.directory_id)
     if found and found[0].votes != votes:
-        raise Failure(f"node {number} is no voter" if votes else f"node {number} is a voter already")
+        reason = "is no voter" if votes else "is a voter already"
+        raise Failure(f"voter {number}: node {number} {reason}")
     raise Failure(
         f"node {number} is not linked to the quorum's leader: start it with process.roles that include controller, and "
         "this cluster's voters in controller.quorum.voters"

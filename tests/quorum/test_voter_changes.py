@@ -115,6 +115,27 @@ def test_a_node_becomes_a_voter_and_counts() -> None:
     run(test)
 
 
+def test_a_leader_shows_how_far_an_observer_with_a_log_is() -> None:
+    """Before it is added, and after it is removed: DescribeQuorum names its position and when it answered."""
+
+    async def test(world: Changing) -> None:
+        def position() -> tuple[int, bool]:
+            quorum = world.cluster.nodes[leader].describe()
+            (found,) = [each for each in quorum.observers if each.replica_id == 4]
+            return found.log_end_offset, found.last_fetch_ms > 0
+
+        await world.begin()
+        leader = await world.cluster.leader()
+        ends = world.cluster.nodes[leader].driver.journal
+        await world.cluster.until(lambda: position() == (ends.last_index, True))
+        assert await world.add(world.voter(4)) is None
+        assert await world.remove(4) is None
+        await world.cluster.commit(b"more", 1, 2, 3)
+        await world.cluster.until(lambda: position() == (ends.last_index, True))
+
+    run(test)
+
+
 def test_a_leader_removes_itself_and_another_leads() -> None:
     """It leads until that is committed, and then hands over; it follows on as an observer."""
 
