@@ -337,9 +337,9 @@ def decide_unregister(
     )
     if not updates.complete:
         return Decision(updates.records, DECIDE_AGAIN, updates.events)
-    records = add_eligible_leaders(
-        image, updates.records, min_insync
-    )  # it may be eligible where it leaves an ISR
+    records: tuple[Record, ...] = updates.records
+    if min_insync is not None:  # it may become eligible where it leaves an ISR
+        records = add_eligible_leaders(image, records, min_insync)
     may_lead = bool(index.at(apply_records(image, records)).trusted_on(broker.broker_id))
     record = BrokerUnregistered(
         broker.broker_id, broker.broker_epoch, broker.directory_ids if may_lead else ()

@@ -8,7 +8,9 @@ from uuid import UUID
 import pytest
 
 from raftlog.base.config import NodeConfig
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.eligible_leaders import ELIGIBLE_SINCE, min_insync_rule, with_eligible_leaders
+from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     AlterReassignments,
@@ -19,6 +21,7 @@ from raftlog.metadata.controller_api import (
 )
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.metadata.record_replay import changed
 from tests.controller.controller_cluster import ControllerCluster
 from tests.metadata.test_record_levels import at_level
 
@@ -192,6 +195,29 @@ def test_unregistered_broker_is_eligible_only_with_its_log_directories(cluster: 
     assert seen(cluster) == (1, (1,), ())
     cluster.die(1)
     assert seen(cluster) == (-1, (1,), ())
+
+
+def test_unregistered_leader_hands_over_to_an_eligible_leader(cluster: ControllerCluster) -> None:
+    """Its log directories stay known, since it is eligible from now on."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2)
+    cluster.ask(UnregisterBroker(1))
+    assert seen(cluster) == (2, (2,), (1,))
+    cluster.come_back(1, wiped=True)
+    assert seen(cluster) == (2, (2,), ())
+
+
+def test_record_that_has_eligible_leaders_join_can_be_applied_as_it_is() -> None:
+    """A decision looks at the outcome before the eligible leaders are added to its records."""
+    state = PartitionState((1, 2, 3), (1,), 1, eligible=(2,))
+    for alive, isr in ((), (1, 2)), ((2,), (2,)):
+        availability = BrokerAvailability(frozenset(alive), frozenset(), frozenset())
+        change = update_leader_and_isr(UUID(int=1), 0, state, availability=availability, unclean=False)
+        assert change is not None
+        after = changed(state, change)
+        assert after.isr == isr
+        assert set(after.eligible).isdisjoint(after.isr)
 
 
 def test_end_of_the_eligibility_is_tried_again(cluster: ControllerCluster) -> None:
