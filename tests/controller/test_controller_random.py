@@ -132,6 +132,7 @@ class ControllerMachine(RuleBasedStateMachine):
         """How many records each partition committed."""
         self.logs: dict[tuple[UUID, int, int], int] = {}
         """How many of them each replica holds."""
+        self.disks: dict[int, tuple[UUID, ...]] = {}
         self.unclean_asked = False
 
     @initialize()
@@ -266,6 +267,9 @@ class ControllerMachine(RuleBasedStateMachine):
             assert after is not None
             chosen = after.unclean_epoch == after.leader_epoch > state.leader_epoch
             assert broker_id not in after.trusted or after.isr_lost or chosen
+            self.every_committed_batch_keeps_the_laws()
+            if broker_id not in after.trusted:
+                self.logs[self.cluster.image.topics[name].topic_id, partition, broker_id] = 0
 
     @rule(broker_id=BROKERS, result=st.sampled_from(["refused", "alive", "silent"]))
     def connection_drops(self, broker_id: int, result: Any) -> None:
@@ -283,6 +287,13 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(broker_id=BROKERS)
     def unregister(self, broker_id: int) -> None:
         self._ask(UnregisterBroker(broker_id))
+
+    @rule(broker_id=BROKERS, wiped=st.booleans())
+    def replace_broker(self, broker_id: int, wiped: bool) -> None:
+        """Another machine gets a broker's id, with its disks or without them."""
+        self._ask(UnregisterBroker(broker_id))
+        self.cluster.commit()
+        self._come(broker_id, wiped=wiped)
 
     # --- topics
 
@@ -421,6 +432,7 @@ class ControllerMachine(RuleBasedStateMachine):
         for broker_id, broker in after.brokers.items():
             old = before.brokers.get(broker_id)
             assert old is None or broker.broker_epoch >= old.broker_epoch
+            self._note_disk(broker_id, broker.directory_ids)
         assert {topic.topic_id: name for name, topic in after.topics.items()} == after.topic_names
         for topic in after.topics.values():
             for index, state in enumerate(topic.partitions):
@@ -460,17 +472,23 @@ class ControllerMachine(RuleBasedStateMachine):
         """
         key, state = (topic.topic_id, index), topic.partitions[index]
         was = self.previous.get(key)
-        if was is None or was == state:
-            return
-        if was.leader != NO_BROKER and not was.isr_lost and not was.eligible:
-            self.commits[key] += 1
-            self.logs.update({(*key, each): self.commits[key] for each in was.isr})
-        if state.unclean_epoch > was.unclean_epoch or state.isr_lost:
-            self.commits[key] = 0
-            self.logs.update({(*key, each): 0 for each in state.replicas})
-        if state.leader == was.leader != NO_BROKER:  # it found those that join to have what it has
-            self.logs.update({(*key, each): self.commits[key] for each in set(state.isr) - set(was.trusted)})
+        if was is not None and was != state:
+            if was.leader != NO_BROKER and not was.isr_lost and not was.eligible:
+                self.commits[key] += 1
+                self.logs.update({(*key, each): self.commits[key] for each in was.isr})
+            if state.unclean_epoch > was.unclean_epoch or state.isr_lost:
+                self.commits[key] = 0
+                self.logs.update({(*key, each): 0 for each in state.replicas})
+            if state.leader == was.leader != NO_BROKER:  # it found those that join to have what it has
+                joined = set(state.isr).difference(was.trusted)
+                self.logs.update({(*key, each): self.commits[key] for each in joined})
         assert {self.logs.get((*key, each), 0) for each in state.trusted} <= {self.commits[key]}
+
+    def _note_disk(self, broker_id: int, disk: tuple[UUID, ...]) -> None:
+        """Nothing is on a broker's new disk."""
+        if self.disks.setdefault(broker_id, disk) != disk:
+            self.disks[broker_id] = disk
+            self.logs.update({key: 0 for key in self.logs if key[2] == broker_id})
 
     def _check_partition(self, image: MetadataImage, state: PartitionState) -> None:
         assert state.isr
