@@ -411,7 +411,11 @@ class Controller:
                 self._configs_seen = None  # refused, or lost with its leader: the next tick tries again
 
         self._configs_seen = self._runner.tail.configs
-        self._decide(lambda image: decide_release(image, self._config, self._index), released)
+        self._decide(
+            lambda image: decide_release(image, self._config, self._index),
+            released,
+            causes=(Cause("min_insync_lowered"),),
+        )
 
     def compare_clocks(self, wall_clock_ms: int, now: float) -> OtherClocks:
         """Return the brokers' clocks, compared with a clock that is not a broker's."""
