@@ -21,6 +21,7 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
+from raftlog.controller.eligible_leaders import MinInsync, add_eligible_leaders
 from raftlog.controller.leader_and_isr import (
     NO_LOST_REPLICAS,
     LostReplicas,
@@ -321,11 +322,12 @@ def decide_unregister(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
+    min_insync: MinInsync | None = None,
 ) -> Decision:
     """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
     A running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in
-    sync, its log directories stay known. It may lead again if it returns with exactly these.
+    sync, or is an eligible leader, its log directories stay known. It may lead again if it returns with exactly these.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
@@ -335,13 +337,16 @@ def decide_unregister(
     )
     if not updates.complete:
         return Decision(updates.records, DECIDE_AGAIN, updates.events)
-    is_last = bool(index.at(apply_records(image, updates.records)).trusted_on(broker.broker_id))
+    records: tuple[Record, ...] = updates.records
+    if min_insync is not None:  # it may become eligible where it leaves an ISR
+        records = add_eligible_leaders(image, records, min_insync)
+    may_lead = bool(index.at(apply_records(image, records)).trusted_on(broker.broker_id))
     record = BrokerUnregistered(
-        broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
+        broker.broker_id, broker.broker_epoch, broker.directory_ids if may_lead else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
     event = LogEvent("info", "controller_unregistered_broker", fields)
-    return Decision((*updates.records, record), Done(), (*updates.events, event))
+    return Decision((*records, record), Done(), (*updates.events, event))
 
 
 def decide_allocate_producer_ids(image: MetadataImage, request: AllocateProducerIds) -> Decision:

@@ -197,6 +197,7 @@ class Controller:
         self._soft = BrokerLiveness(session_s, self.lateness, interval_s=interval_s)
         present = {*self._connected, self._node_id}
         self._mutations, self._clocks = None, BrokerClocks()
+        self._configs_seen = None  # another controller's own configuration may differ from this one's
         self._soft.start_sessions(self._unfenced(), now, connected=present, predecessor=self._predecessor)
         if not image.cluster_id:
             self._decide(self._name_cluster)
@@ -392,8 +393,7 @@ class Controller:
         if unrecorded := self.unrecorded_voters():
             self._decide(lambda image: voters.decide_register_voters(image, unrecorded))
         if self._index.with_eligible and self._configs_seen is not self._runner.tail.configs:
-            self._configs_seen = self._runner.tail.configs
-            self._decide(lambda image: decide_release(image, self._config, self._index))
+            self._release_eligible_leaders()
         if now >= self._rebalance_at:
             self._rebalance_at = now + self._config.leader_imbalance_check_interval_seconds
             if self._config.auto_leader_rebalance_enable:
@@ -404,6 +404,18 @@ class Controller:
         if now >= self._token_check_at:
             self._token_check_at = now + self._config.delegation_token_expiry_check_interval_ms / 1000
             self._remove_expired_tokens()
+
+    def _release_eligible_leaders(self) -> None:
+        def released(outcome: Any) -> None:
+            if isinstance(outcome, KafkaError):
+                self._configs_seen = None  # refused, or lost with its leader: the next tick tries again
+
+        self._configs_seen = self._runner.tail.configs
+        self._decide(
+            lambda image: decide_release(image, self._config, self._index),
+            released,
+            causes=(Cause("min_insync_lowered"),),
+        )
 
     def compare_clocks(self, wall_clock_ms: int, now: float) -> OtherClocks:
         """Return the brokers' clocks, compared with a clock that is not a broker's."""

@@ -182,6 +182,8 @@ def update_leader_and_isr(
 
     No replica is elected uncleanly in the record that first notes its damage. It was in the ISR until then, so the
     election would look clean, and the replica must see that its damage is known.
+
+    If eligible leaders join the ISR, the record names all that may be eligible after it: no replica is both.
     """
     isr, lost, eligible = state.isr, state.isr_lost, state.eligible
     reader = state.leader
@@ -194,7 +196,8 @@ def update_leader_and_isr(
         if lost_replicas.damaged is not None:
             reader = lost_replicas.broker_id
             unclean = unclean and state.isr_lost
-    if eligible and not (lost or any(map(availability.is_unfenced, isr))):
+    joins = bool(eligible) and not (lost or any(map(availability.is_unfenced, isr)))
+    if joins:
         isr = in_order(state, {*isr, *eligible})
     if any(member in availability.alive for member in isr) and not lost:
         isr = tuple(
@@ -208,7 +211,7 @@ def update_leader_and_isr(
     if lost and availability.is_unfenced(reader):
         leader = reader
     change = _change(topic_id, index, state, leader=leader, isr=isr, lost=lost)
-    if not loses:
+    if not (loses or joins):
         return change
     most = without(state.trusted, (*isr, lost_replicas.broker_id))
     if change is None:

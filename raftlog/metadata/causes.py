@@ -53,6 +53,7 @@ CAUSE_SENTENCES: Final[dict[str, str]] = {
     "topics_deleted": "{by} deleted topics",
     "partitions_added": "{by} added partitions",
     "configs_asked": "{by} changed configs",
+    "min_insync_lowered": "min.insync.replicas is no more than the replicas in sync",
     "quotas_altered": "{by} changed client quotas",
     "features_updated": "{by} changed feature levels",
     "tokens_asked": "{by} created, renewed or expired a delegation token",

@@ -147,3 +147,18 @@ def test_broker_that_left_the_isr_later_than_it_was_fenced_has_its_fencing_as_th
     (fenced,) = event.brokers
     assert (fenced.broker_id, fenced.what, fenced.when.metadata_offset) == (1, ["fenced"], fenced_at)
     assert fenced.because == "broker 1 was considered dead: connection refused"
+
+
+def test_changes_of_eligible_leaders_are_told() -> None:
+    """A replica becomes eligible as it leaves the ISR, and its eligibility ends while the ISR stays."""
+    told = HistorySetup(History())
+    told.begin()
+    told.tell(PartitionChanged(TOPIC_ID, 0, isr=(1,), eligible=(2,)), causes=(DEAD,))
+    told.tell(PartitionChanged(TOPIC_ID, 0, eligible=()), causes=(Cause("min_insync_lowered"),))
+    became, ended = (partition_event(told.history, each) for each in told.history.partition(TOPIC_ID, 0)[1:])
+    assert became.what == ["isr_shrunk", "eligible_leaders_changed"]
+    assert became.message == (
+        "2 left the ISR, which is now 1; 2 may lead all the same, if no broker in the ISR is in service"
+    )
+    assert (ended.what, ended.message) == (["eligible_leaders_changed"], "only brokers in the ISR may lead")
+    assert ended.because == "min.insync.replicas is no more than the replicas in sync"

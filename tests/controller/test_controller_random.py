@@ -5,6 +5,7 @@ Sources: Architecture §3 and §4 (metadata change, Liveness), KIP-497, KIP-631,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -15,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from raftlog.base.types import NO_BROKER
 from raftlog.controller.controller import Controller
+from raftlog.controller.eligible_leaders import decide_release
 from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.controller.reassignment_completion import complete_reassignment
@@ -118,12 +120,19 @@ class ControllerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.cluster = ControllerCluster(CONTROLLERS, commit_at_once=False, **TOKENS_OF_SECONDS)
+        self.cluster = ControllerCluster(
+            CONTROLLERS, commit_at_once=False, min_insync_replicas=2, **TOKENS_OF_SECONDS
+        )
         self.replies: list[list[Any]] = []
         self.checked = 0
         self.rebuilt = EMPTY_IMAGE
         self.previous: dict[tuple[UUID, int], PartitionState] = {}
         self.holders: dict[tuple[UUID, int], dict[int, Any]] = {}
+        self.commits: Counter[tuple[UUID, int]] = Counter()
+        """How many records each partition committed."""
+        self.logs: dict[tuple[UUID, int, int], int] = {}
+        """How many of them each replica holds."""
+        self.disks: dict[int, tuple[UUID, ...]] = {}
         self.unclean_asked = False
 
     @initialize()
@@ -177,6 +186,10 @@ class ControllerMachine(RuleBasedStateMachine):
         if controller.active:
             tail = controller._runner.tail
             assert list(_unsettled_anywhere(tail, controller)) == []
+            released = decide_release(tail, controller._config, controller._index)
+            assert released.records == (), (
+                "the high watermark stands still, though enough replicas are in sync"
+            )
 
     @invariant()
     def every_index_is_its_images(self) -> None:
@@ -253,7 +266,10 @@ class ControllerMachine(RuleBasedStateMachine):
         if isinstance(reply, BrokerHeartbeatReply) and not reply.is_fenced:
             assert after is not None
             chosen = after.unclean_epoch == after.leader_epoch > state.leader_epoch
-            assert broker_id not in after.isr or after.isr_lost or chosen
+            assert broker_id not in after.trusted or after.isr_lost or chosen
+            self.every_committed_batch_keeps_the_laws()
+            if broker_id not in after.trusted:
+                self.logs[self.cluster.image.topics[name].topic_id, partition, broker_id] = 0
 
     @rule(broker_id=BROKERS, result=st.sampled_from(["refused", "alive", "silent"]))
     def connection_drops(self, broker_id: int, result: Any) -> None:
@@ -271,6 +287,13 @@ class ControllerMachine(RuleBasedStateMachine):
     @rule(broker_id=BROKERS)
     def unregister(self, broker_id: int) -> None:
         self._ask(UnregisterBroker(broker_id))
+
+    @rule(broker_id=BROKERS, wiped=st.booleans())
+    def replace_broker(self, broker_id: int, wiped: bool) -> None:
+        """Another machine gets a broker's id, with its disks or without them."""
+        self._ask(UnregisterBroker(broker_id))
+        self.cluster.commit()
+        self._come(broker_id, wiped=wiped)
 
     # --- topics
 
@@ -339,6 +362,12 @@ class ControllerMachine(RuleBasedStateMachine):
         op = ConfigOp("unclean.leader.election.enable", value)
         self._ask(AlterConfigs((ConfigAlteration("topic", name, (op,)),)))
 
+    @rule(name=st.sampled_from(["a", "b", "c", ""]), value=st.sampled_from(["1", "2", "3"]))
+    def alter_min_insync(self, name: str, value: str) -> None:
+        """Of a topic, or of the whole cluster."""
+        op = ConfigOp("min.insync.replicas", value)
+        self._ask(AlterConfigs((ConfigAlteration("topic" if name else "broker", name, (op,)),)))
+
     @rule(broker_id=BROKERS)
     def allocate(self, broker_id: int) -> None:
         self._ask(AllocateProducerIds(broker_id, self._epoch(broker_id)))
@@ -403,6 +432,7 @@ class ControllerMachine(RuleBasedStateMachine):
         for broker_id, broker in after.brokers.items():
             old = before.brokers.get(broker_id)
             assert old is None or broker.broker_epoch >= old.broker_epoch
+            self._note_disk(broker_id, broker.directory_ids)
         assert {topic.topic_id: name for name, topic in after.topics.items()} == after.topic_names
         for topic in after.topics.values():
             for index, state in enumerate(topic.partitions):
@@ -411,6 +441,7 @@ class ControllerMachine(RuleBasedStateMachine):
                 if was is not None and was != state:
                     self._check_change(was, state)
                 self._check_leader_holds_everything(after, topic, index)
+                self._check_trusted_logs(topic, index)
                 self.previous[topic.topic_id, index] = state
 
     def _check_leader_holds_everything(self, image: MetadataImage, topic: TopicState, index: int) -> None:
@@ -423,15 +454,41 @@ class ControllerMachine(RuleBasedStateMachine):
         was = self.previous.get(key)
         uncleanly = was is not None and state.unclean_epoch > was.unclean_epoch
         if was is not None and state.leader != -1:
-            assert uncleanly or state.isr_lost or not (was.isr_lost or state.leader not in was.isr)
+            assert uncleanly or state.isr_lost or not (was.isr_lost or state.leader not in was.trusted)
         if uncleanly:
-            allowed = image.config("topic", topic.name) == UNCLEAN_ALLOWED
+            allowed = UNCLEAN_ALLOWED.items() <= image.config("topic", topic.name).items()
             assert allowed or self.unclean_asked, "an unclean election that nobody wanted"
             holders.clear()
-        disks = {each: image.brokers[each].directory_ids for each in state.isr if each in image.brokers}
+        disks = {each: image.brokers[each].directory_ids for each in state.trusted if each in image.brokers}
         if state.leader != -1 and not state.isr_lost:
             assert holders.get(state.leader, disks[state.leader]) == disks[state.leader]
-        self.holders[key] = {each: holders.get(each, disks.get(each)) for each in state.isr}
+        self.holders[key] = {each: holders.get(each, disks.get(each)) for each in state.trusted}
+
+    def _check_trusted_logs(self, topic: TopicState, index: int) -> None:
+        """Each replica in sync, and each eligible leader, holds all that was committed.
+
+        A leader commits until the very moment of its partition's next change, with all ISR members. Only the metadata
+        keeps it from that, whatever its own min.insync.replicas: it may name eligible leaders.
+        """
+        key, state = (topic.topic_id, index), topic.partitions[index]
+        was = self.previous.get(key)
+        if was is not None and was != state:
+            if was.leader != NO_BROKER and not was.isr_lost and not was.eligible:
+                self.commits[key] += 1
+                self.logs.update({(*key, each): self.commits[key] for each in was.isr})
+            if state.unclean_epoch > was.unclean_epoch or state.isr_lost:
+                self.commits[key] = 0
+                self.logs.update({(*key, each): 0 for each in state.replicas})
+            if state.leader == was.leader != NO_BROKER:  # it found those that join to have what it has
+                joined = set(state.isr).difference(was.trusted)
+                self.logs.update({(*key, each): self.commits[key] for each in joined})
+        assert {self.logs.get((*key, each), 0) for each in state.trusted} <= {self.commits[key]}
+
+    def _note_disk(self, broker_id: int, disk: tuple[UUID, ...]) -> None:
+        """Nothing is on a broker's new disk."""
+        if self.disks.setdefault(broker_id, disk) != disk:
+            self.disks[broker_id] = disk
+            self.logs.update({key: 0 for key in self.logs if key[2] == broker_id})
 
     def _check_partition(self, image: MetadataImage, state: PartitionState) -> None:
         assert state.isr

@@ -8,16 +8,20 @@ from uuid import UUID
 import pytest
 
 from raftlog.base.config import NodeConfig
+from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.eligible_leaders import ELIGIBLE_SINCE, min_insync_rule, with_eligible_leaders
+from raftlog.controller.leader_and_isr import update_leader_and_isr
 from raftlog.metadata.controller_api import (
     AlterConfigs,
     AlterReassignments,
     ConfigAlteration,
     ConfigOp,
     Reassignment,
+    UnregisterBroker,
 )
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
+from raftlog.metadata.record_replay import changed
 from tests.controller.controller_cluster import ControllerCluster
 from tests.metadata.test_record_levels import at_level
 
@@ -180,3 +184,67 @@ def test_no_replica_is_eligible_before_the_level_allows_it() -> None:
     leaves = PartitionChanged(UUID(int=1), 0, isr=(1,), eligible=(2,))
     before = PartitionState((1, 2), (1, 2), 1)
     assert with_eligible_leaders(before, leaves, TOPIC, None).eligible is None
+
+
+def test_unregistered_broker_is_eligible_only_with_its_log_directories(cluster: ControllerCluster) -> None:
+    """It becomes eligible in the very batch that unregisters it, so that batch must keep its directories."""
+    cluster.die(3)
+    cluster.ask(UnregisterBroker(2))
+    assert seen(cluster) == (1, (1,), (2,))
+    cluster.come_back(2, wiped=True)
+    assert seen(cluster) == (1, (1,), ())
+    cluster.die(1)
+    assert seen(cluster) == (-1, (1,), ())
+
+
+def test_unregistered_leader_hands_over_to_an_eligible_leader(cluster: ControllerCluster) -> None:
+    """Its log directories stay known, since it is eligible from now on."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.come_back(2)
+    cluster.ask(UnregisterBroker(1))
+    assert seen(cluster) == (2, (2,), (1,))
+    cluster.come_back(1, wiped=True)
+    assert seen(cluster) == (2, (2,), ())
+
+
+def test_record_that_has_eligible_leaders_join_can_be_applied_as_it_is() -> None:
+    """A decision looks at the outcome before the eligible leaders are added to its records."""
+    state = PartitionState((1, 2, 3), (1,), 1, eligible=(2,))
+    for alive, isr in ((), (1, 2)), ((2,), (2,)):
+        availability = BrokerAvailability(frozenset(alive), frozenset(), frozenset())
+        change = update_leader_and_isr(UUID(int=1), 0, state, availability=availability, unclean=False)
+        assert change is not None
+        after = changed(state, change)
+        assert after.isr == isr
+        assert set(after.eligible).isdisjoint(after.isr)
+
+
+def test_end_of_the_eligibility_is_tried_again(cluster: ControllerCluster) -> None:
+    """The quorum may be full when the controller looks at the changed configs."""
+    cluster.die(3)
+    cluster.die(2)
+    set_min_insync(cluster, "1")
+    cluster.refusals = 1
+    cluster.advance(1.0, heartbeats=(1,))
+    assert cluster.refusals == 0
+    assert seen(cluster) == (1, (1,), ())
+
+
+def test_end_of_the_eligibility_that_is_lost_with_its_leader_is_decided_again(
+    cluster: ControllerCluster,
+) -> None:
+    """The same node leads again, with the configs that it has judged by already."""
+    cluster.die(3)
+    cluster.die(2)
+    cluster.commit_at_once = False
+    cluster.submit(AlterConfigs((ConfigAlteration("topic", TOPIC, (ConfigOp("min.insync.replicas", "1"),)),)))
+    cluster.commit()
+    cluster.now += 0.3
+    cluster.active.tick(cluster.now)
+    assert cluster.commit_index == len(cluster.journal) - 1
+    cluster.elect(1, keep=0)
+    cluster.commit_at_once = True
+    cluster.commit()
+    cluster.advance(1.0, heartbeats=(1,))
+    assert seen(cluster) == (1, (1,), ())

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from raftlog.base.machine import Decision
-from raftlog.controller import alter_partition, controller, eligible_leaders, leader_and_isr
+from raftlog.controller import alter_partition, brokers, controller, eligible_leaders, leader_and_isr
 from raftlog.controller.leader_and_isr import NO_LOST_REPLICAS, LostReplicas
 from raftlog.metadata.image import PartitionState
 from raftlog.metadata.metadata_records import PartitionChanged
@@ -50,6 +50,11 @@ def trust_a_new_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leader_and_isr, "update_leader_and_isr", trusting)
 
 
+def forget_log_directories(patch: pytest.MonkeyPatch) -> None:
+    """A broker that becomes eligible as it is unregistered may come back with any disk."""
+    patch.setattr(brokers, "add_eligible_leaders", lambda _image, records, _min_insync: tuple(records))
+
+
 def commit_beside_eligible_leaders(patch: pytest.MonkeyPatch) -> None:
     """The high watermark rises again as soon as min.insync.replicas is lowered, though others may still be elected."""
 
@@ -67,6 +72,7 @@ def never_release(patch: pytest.MonkeyPatch) -> None:
 PLANTS = [
     Plant("all-replicas-eligible", "KIP-966", play, take_all_replicas_for_eligible),
     Plant("eligible-with-a-new-disk", "KIP-966", play, trust_a_new_disk),
+    Plant("eligible-unregistered-disk", "KIP-966", play, forget_log_directories),
     Plant("commits-beside-eligible", "KIP-966", play, commit_beside_eligible_leaders),
     Plant(
         "eligible-never-released",

@@ -1,14 +1,21 @@
 """The last two replicas in sync are lost, one after the other, and whichever of them comes back first leads (KIP-966).
 
 A third replica left before them, while enough were in sync: it lacks records, and must not lead. The replica that left
-last but one may have lost its disk, or min.insync.replicas may be lowered, so that its leader goes on alone.
+last but one may have lost its disk, perhaps with its registration. Or min.insync.replicas may be lowered, so that its
+leader goes on alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from raftlog.metadata.controller_api import AlterConfigs, ConfigAlteration, ConfigOp
+from raftlog.metadata.controller_api import (
+    AlterConfigs,
+    ConfigAlteration,
+    ConfigOp,
+    Request,
+    UnregisterBroker,
+)
 from raftlog_chaos.scenarios.choreography import SERVED_S, Choreography
 from raftlog_chaos.scenarios.endurance import TOPIC, Report
 from raftlog_chaos.simulator.loop import SimLoop
@@ -17,6 +24,8 @@ NODES = 5
 """Two more than replicas, so that there is a controller while two of the replicas are gone."""
 MIN_INSYNC = "min.insync.replicas"
 RETRY_S = 0.2
+UNREGISTERED = 0.2
+"""The share of the rounds in which the replica that left last but one is unregistered first."""
 
 
 class Leaving(Choreography):
@@ -28,8 +37,11 @@ class Leaving(Choreography):
         )
 
     async def set_min_insync(self, value: str) -> None:
-        """Set min.insync.replicas of the topic, at whichever node answers."""
-        request = AlterConfigs((ConfigAlteration("topic", TOPIC, (ConfigOp(MIN_INSYNC, value),)),))
+        """Set min.insync.replicas of the topic."""
+        await self.submit(AlterConfigs((ConfigAlteration("topic", TOPIC, (ConfigOp(MIN_INSYNC, value),)),)))
+
+    async def submit(self, request: Request) -> None:
+        """Send a request to the controller, at whichever node answers."""
         while True:
             running = [each for each in self.cluster.running() if each.node is not None and each.ready]
             if running:
@@ -57,6 +69,13 @@ class Leaving(Choreography):
             await asyncio.sleep(self.a_while(0.0, 0.5))
         await self.cluster.until(lambda: self.state().leader == second, SERVED_S, f"node {second} leads")
         await self.served(2)
+
+    async def unregistered(self, leader: int, second: int) -> None:
+        """The replica is unregistered while it is in sync and runs. It is eligible, until it gets a new disk."""
+        await self.submit(UnregisterBroker(second))
+        await self.until_isr(leader)
+        self.cluster.crash(second, power_loss=self.power())
+        await self.lost_disk(leader, second)
 
     async def lost_disk(self, leader: int, second: int) -> None:
         """The replica that left last but one gets a new disk: it counts no more, and the leader may die soon."""
@@ -92,17 +111,22 @@ async def eligible_leaders(loop: SimLoop, seconds: float = 4.0) -> Report:
         scene.cluster.crash(first, power_loss=scene.power())
         await scene.until_isr(leader, second)
         await scene.served(2)
-        scene.cluster.crash(second, power_loss=scene.power())
-        await scene.until_isr(leader)
-        assert scene.state().eligible == (second,), f"{scene.state()}: node {second} was in sync until now"
-        await asyncio.sleep(scene.a_while(0.0, 0.3))
-        part = scene.chance.choice((scene.leads_again, scene.lost_disk, scene.leader_alone))
-        if part == scene.leads_again:
-            await scene.leads_again(leader, first, second)
-        elif part == scene.lost_disk:
-            await scene.lost_disk(leader, second)
+        if scene.chance.random() < UNREGISTERED:
+            await scene.unregistered(leader, second)
         else:
-            await scene.leader_alone(leader, second)
+            scene.cluster.crash(second, power_loss=scene.power())
+            await scene.until_isr(leader)
+            assert scene.state().eligible == (second,), (
+                f"{scene.state()}: node {second} was in sync until now"
+            )
+            await asyncio.sleep(scene.a_while(0.0, 0.3))
+            part = scene.chance.choice((scene.leads_again, scene.lost_disk, scene.leader_alone))
+            if part == scene.leads_again:
+                await scene.leads_again(leader, first, second)
+            elif part == scene.lost_disk:
+                await scene.lost_disk(leader, second)
+            else:
+                await scene.leader_alone(leader, second)
         scene.cluster.start()
         await scene.set_min_insync("2")
     return await scene.end()

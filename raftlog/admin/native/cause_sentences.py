@@ -20,8 +20,8 @@ def of_partition(change: PartitionChange) -> tuple[list[str], str, set[int]]:
     if old is None:
         who = "no broker leads" if new.leader == NO_BROKER else f"broker {new.leader} leads"
         return ["created"], f"it was created on {_list(new.replicas)}; {who}", set()
-    changes = [*_of_leader(old, new), *_of_isr(old, new), *_of_replicas(old, new)]
-    concerned = set(old.isr) ^ set(new.isr)
+    changes = [*_of_leader(old, new), *_of_isr(old, new), *_of_eligible(old, new), *_of_replicas(old, new)]
+    concerned = set(old.isr) ^ set(new.isr) or set(old.eligible) ^ set(new.eligible)
     if new.leader_epoch > old.leader_epoch:
         concerned.add(new.leader if old.leader == NO_BROKER else old.leader)
     return (
@@ -60,6 +60,12 @@ def _of_isr(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, str
         yield "isr_lost", f"broker {_list(new.isr)}, the last in sync, lacks records that it had"
     elif old.isr_lost and not new.isr_lost:
         yield "isr_restored", "the ISR is trusted again"
+
+
+def _of_eligible(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, str]]:
+    if new.eligible != old.eligible:
+        some = f"{_list(new.eligible)} may lead all the same, if no broker in the ISR is in service"
+        yield "eligible_leaders_changed", some if new.eligible else "only brokers in the ISR may lead"
 
 
 def _of_replicas(old: PartitionState, new: PartitionState) -> Iterable[tuple[str, str]]:
