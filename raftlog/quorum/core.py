@@ -100,6 +100,7 @@ class RaftCore(PySyncObjAdapter):
         self._answered: dict[int, tuple[AppendEntriesResponse, float]] = {}
         """The newest answer to each voter on its link, and when it left."""
         super().__init__(node_id, peers, journal=journal, timing=timing, chance=chance, now=now)
+        self.set_voters(peers, votes=self.voters.is_voter)  # the newest set may lack this node
         self.election_deadline = _NEVER
         if journal.snapshot is not None:
             self._stand_on(journal.snapshot)

@@ -283,3 +283,34 @@ def test_a_leader_outside_of_the_set_does_not_count_itself() -> None:
         await world.cluster.settle(b"after")
 
     run(test)
+
+
+def test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart() -> None:
+    """Its log has the set that removes it, uncommitted: it stands again, and the other two must both have the set."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        near, deaf = (each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        hosts = world.cluster.hosts
+        for each in (near, deaf):
+            world.loop.clog(hosts[leader], hosts[each])
+        refused = await world.remove(leader, seconds=0.1)
+        assert isinstance(refused, RequestTimedOut) and "not committed" in str(refused)
+        world.cluster.crash(1, 2, 3)
+        world.loop.heal()
+        world.loop.cut(hosts[near], hosts[deaf])  # so that only the former leader has a majority
+        world.cluster.on_new_leader = lambda node: world.loop.clog(hosts[node], hosts[deaf])
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.until(lambda: leader in world.cluster.nodes and world.cluster.nodes[leader].started)
+        core = world.cluster.nodes[leader].driver.core
+        await world.cluster.until(lambda: core.is_leader)
+        await world.cluster.until(lambda: core.match_index(near) >= core.journal.voters_index)
+        await asyncio.sleep(0.2)
+        assert core.commit_index < core.journal.voters_index
+        world.cluster.on_new_leader = lambda _node: None
+        world.loop.heal()
+        await world.cluster.settle(b"after")
+
+    run(test)
