@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from raftlog.base.config.network import EVERY_INTERFACE, MAX_HOST_CHARS, format_address, is_host
 from raftlog.base.errors import (
     DuplicateVoter,
     InvalidRequest,
@@ -91,6 +92,10 @@ class VoterChanges:
 
         if voter.directory_id == NO_DIRECTORY:
             raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+        if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
+            # a name that cannot be looked up would end every voter that dials it, again after each start
+            address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
+            raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
         await self._alone(change, until)
 
     async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import (
@@ -204,6 +205,18 @@ def test_changes_are_refused_with_kafkas_errors() -> None:
         ]
         for error, kind, words in refusals:
             assert isinstance(error, kind) and words in str(error), error
+
+    run(test)
+
+
+@pytest.mark.parametrize("host", ["four..example", "a" * 64, "0.0.0.0", "", "four\x00", "né"])  # noqa: S104
+def test_an_address_that_no_node_can_dial_is_refused(host: str) -> None:
+    """A lookup of such a name raises no OSError: in the log, it would end every voter for good."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        refused = await world.add(msgspec.structs.replace(world.voter(4), host=host))
+        assert isinstance(refused, InvalidRequest) and "cannot connect" in str(refused)
 
     run(test)
 
