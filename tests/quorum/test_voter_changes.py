@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY
+from raftlog.quorum import observer_feed
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter
@@ -184,6 +185,27 @@ def test_an_observer_follows_voters_that_it_was_not_configured_with() -> None:
             await world.cluster.leader(among=[4] if node == 3 else None)
         world.cluster.crash(1, 2, 3)
         await world.cluster.commit(b"alone", 4, OBSERVER)
+
+    run(test)
+
+
+def test_an_observer_that_reads_former_sets_stays_with_a_present_voter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log begins with sets of voters that are gone: while it reads these, it cannot look for others."""
+    monkeypatch.setattr(observer_feed, "MAX_BATCHES_PER_FRAME", 2)
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        assert await world.add(world.voter(4)) is None
+        for node in (1, 2, 3):
+            await world.cluster.settle(b"before %d" % node)
+            assert await world.remove(node) is None
+            await world.cluster.leader(among=[4] if node == 3 else None)
+        world.cluster.crash(1, 2, 3)
+        world.cluster.voters = {4: world.addresses[4]}
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"seen", 4, OBSERVER)
 
     run(test)
 
