@@ -83,12 +83,11 @@ class VoterChanges:
         """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
 
         async def change(state: list[str]) -> None:
-            if self._present().find(voter.voter_id) is not None:
-                raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
+            self._present_with(voter)
             state.append(f"node {voter.voter_id} cannot be reached: start it, with this cluster's voters")
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
-            await self._commit(self._present().with_voter(voter))
+            await self._commit(self._present_with(voter))  # another leader may have added it meanwhile
 
         if voter.directory_id == NO_DIRECTORY:
             raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
@@ -146,6 +145,12 @@ class VoterChanges:
                 "controller.quorum.voters is in force: raise kraft.version to 1 to change the voters"
             )
         return present
+
+    def _present_with(self, voter: Voter) -> VotersRecord:
+        present = self._present()
+        if present.find(voter.voter_id) is not None:
+            raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
+        return present.with_voter(voter)
 
     async def _until_caught_up(self, voter: Voter, state: list[str]) -> None:
         """Wait until a node holds all but the newest entries. Raise InvalidVoterKey if it has another directory."""

@@ -243,6 +243,26 @@ def test_an_address_that_no_node_can_dial_is_refused(host: str) -> None:
     run(test)
 
 
+def test_a_voter_that_another_leader_added_meanwhile_is_added_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead was lost and won again while the node caught up, between two looks."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+
+        async def added_meanwhile(changes: VoterChanges, voter: Voter, state: list[str]) -> None:
+            record = changes._driver.voters.current
+            assert record is not None
+            await changes._driver.change_voters(record.with_voter(voter))
+
+        monkeypatch.setattr(VoterChanges, "_until_caught_up", added_meanwhile)
+        assert isinstance(await world.add(world.voter(4)), DuplicateVoter)
+        record = world.cluster.nodes[leader].driver.voters.current
+        assert record is not None and record.ids == [1, 2, 3, 4]
+
+    run(test)
+
+
 def test_a_change_needs_kraft_version_1() -> None:
     """Static voters stay static."""
 
