@@ -153,6 +153,27 @@ def test_a_removed_voter_deposes_no_leader() -> None:
     run(test)
 
 
+def test_a_voter_that_was_away_finds_voters_that_all_changed_meanwhile() -> None:
+    """Its set names voters that are gone, and no present voter knows it: it has its config."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        world.cluster.crash(1)
+        await world.cluster.leader()
+        assert await world.add(world.voter(4)) is None
+        for node in (1, 2, 3):
+            assert await world.remove(node) is None
+            await world.cluster.leader(among=[4] if node == 3 else None)
+        world.cluster.crash(2, 3)
+        await world.cluster.commit(b"alone", 4)
+        world.cluster.configs[1] = {4: world.addresses[4]}
+        world.cluster.boot(1)
+        await world.cluster.commit(b"after", 1, 4)
+
+    run(test)
+
+
 def test_one_voter_becomes_three_and_one_again() -> None:
     """And the last voter stays."""
 
