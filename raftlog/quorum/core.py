@@ -89,7 +89,9 @@ class RaftCore(PySyncObjAdapter):
         self._snapshot = snapshot
         self._sizes = sizes
         self._uncounted: dict[int, int] = {}
-        """Up to where the logs match, for voters with answers that do not count."""
+        """Up to where the logs match, for nodes with answers that do not count."""
+        self._uncounted_at: dict[int, float] = {}
+        """When they last answered."""
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._lateness = lateness or Lateness()
@@ -118,7 +120,7 @@ class RaftCore(PySyncObjAdapter):
 
     def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
-        return self.response_times.get(self.node(peer))
+        return self.response_times.get(self.node(peer), self._uncounted_at.get(peer))
 
     # -- driving -------------------------------------------------------------------------
 
@@ -243,6 +245,7 @@ class RaftCore(PySyncObjAdapter):
         self._pieces.pop(peer, None)
         self._answered.pop(peer, None)
         self._uncounted.pop(peer, None)
+        self._uncounted_at.pop(peer, None)
         if self.is_leader:
             self.match_indexes[self._nodes[peer]] = 0
             self.next_indexes[self._nodes[peer]] = self.journal.last_index + 1
@@ -413,6 +416,7 @@ class RaftCore(PySyncObjAdapter):
     def _on_uncounted(self, peer: int, message: AppendEntriesResponse) -> None:
         """Catch up a voter with answers that do not count yet; the core does not see them."""
         node, last_index = self._nodes[peer], self.journal.last_index
+        self._uncounted_at[peer] = self._now()
         next_index = min(message.next_index, last_index + 1)
         if message.success:
             self._uncounted[peer] = max(self._uncounted.get(peer, 0), next_index - 1)

@@ -134,6 +134,20 @@ def test_a_leader_removes_itself_and_another_leads() -> None:
     run(test)
 
 
+def test_an_observer_shows_how_far_it_is() -> None:
+    """So that one sees when it can become a voter."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = world.cluster.nodes[await world.cluster.leader()]
+        await world.cluster.until(lambda: leader.describe().observers[0].last_caught_up_ms > 0)
+        (observer,) = leader.describe().observers
+        assert (observer.replica_id, observer.log_end_offset) == (4, leader.commit_index)
+
+    run(test)
+
+
 def test_a_removed_voter_deposes_no_leader() -> None:
     """Although it was down when it was removed, and begins with its former set."""
 
