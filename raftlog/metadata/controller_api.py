@@ -520,6 +520,8 @@ class ErrorReply(msgspec.Struct, frozen=True, tag="error"):
 
     error_code: int
     message: str | None = None
+    is_done: bool = False
+    """Whether all is as requested already: a retry succeeded with an earlier attempt."""
 
 
 Request = (

@@ -387,6 +387,17 @@ class Quorum:
         log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
         return Done()
 
+    def is_as_requested(self, request: AddVoter | RemoveVoter) -> bool:
+        """Return whether that very voter is committed, or no voter of its id is. Only for the leader."""
+        driver = self.driver
+        record = driver.voters.current
+        if record is None or driver.changes_voters:
+            return False
+        found = record.find(request.voter_id)
+        if isinstance(request, RemoveVoter):
+            return found is None
+        return found is not None and found.directory_id == request.directory_id
+
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""
         return None if self._driver is None else self._driver.voters.why_no_leader()

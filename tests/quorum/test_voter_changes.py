@@ -22,6 +22,7 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter
 from raftlog.quorum import observer_feed
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
@@ -306,6 +307,22 @@ def test_a_change_needs_kraft_version_1() -> None:
         await world.cluster.leader()
         refused = await world.remove(2)
         assert isinstance(refused, UnsupportedVersion) and "kraft.version" in str(refused)
+
+    run(test)
+
+
+def test_a_refusal_says_whether_all_is_as_requested() -> None:
+    """A retry then succeeds: an id with another directory is neither the voter to add, nor gone."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        quorum = world.cluster.nodes[await world.cluster.leader()]
+        here, other = UUID(int=2), UUID(int=99)
+        host, port = world.addresses[2]
+        assert quorum.is_as_requested(AddVoter(2, here, host, port))
+        assert not quorum.is_as_requested(AddVoter(2, other, host, port))
+        assert quorum.is_as_requested(RemoveVoter(4, other))
+        assert not quorum.is_as_requested(RemoveVoter(2, other))
 
     run(test)
 
