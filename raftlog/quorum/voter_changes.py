@@ -111,8 +111,10 @@ class VoterChanges:
                 )
             if len(present.voters) == 1:
                 raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
+            remaining = present.without(voter_id)
+            await self._until_majority(remaining, state)
             state.append("the remaining voters have not committed the change yet")
-            await self._commit(present.without(voter_id))
+            await self._commit(remaining)
 
         await self._alone(change, until)
 
@@ -174,6 +176,22 @@ class VoterChanges:
                     f"node {voter.voter_id} has not caught up: it is at {match} of {core.commit_index}"
                 )
             await asyncio.sleep(LOOK_S)
+
+    async def _until_majority(self, record: VotersRecord, state: list[str]) -> None:
+        """Wait until a majority of a set is linked: otherwise it could not be committed, and no leader could lead on."""
+        state.append("")
+        while True:
+            self._check_leads()
+            reached = [each.voter_id for each in record.voters if self._is_reached(each)]
+            if len(reached) > len(record.voters) // 2:
+                return
+            state[-1] = f"only {reached} of {record.ids} are reached, no majority: start the others, or remove them first"
+            await asyncio.sleep(LOOK_S)
+
+    def _is_reached(self, voter: Voter) -> bool:
+        if voter.voter_id == self._driver.node_id:
+            return voter.directory_id == self._driver.directory_id
+        return self._linked_directory(voter.voter_id) == voter.directory_id
 
     async def _commit(self, record: VotersRecord) -> None:
         present = self._driver.voters.current

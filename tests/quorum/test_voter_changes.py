@@ -189,6 +189,24 @@ def test_a_voter_that_was_away_finds_voters_that_all_changed_meanwhile() -> None
     run(test)
 
 
+def test_no_voter_is_removed_if_the_remaining_voters_lack_a_majority() -> None:
+    """One of three is down: without another, two of two would be needed, and the leader could not lead on."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        down, up = (each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        world.cluster.crash(down)
+        await world.cluster.until(lambda: not world.cluster.nodes[leader].linked(down))
+        refused = await world.remove(up, seconds=3.0)
+        assert isinstance(refused, RequestTimedOut) and f"only [{leader}] of [" in str(refused), refused
+        await world.cluster.commit(b"after", leader, up)
+        assert await world.remove(down) is None
+
+    run(test)
+
+
 def test_one_voter_becomes_three_and_one_again() -> None:
     """And the last voter stays."""
 
