@@ -15,7 +15,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
 from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
 from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
-from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.channel import HandshakeRefused, Identity, InboundChannel, OnKafkaClient, dial
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
 from raftlog.quorum.handshake_messages import Hello, introduced
@@ -31,6 +31,7 @@ from raftlog.quorum.wal import DamagedJournal
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
     from raftlog.quorum.voter_changes import VoterChanges
+    from raftlog.quorum.voters_record import Voter
 
 log = get_logger("quorum")
 
@@ -349,8 +350,17 @@ class Quorum:
             from raftlog.quorum.voter_changes import VoterChanges
 
             assert self._links is not None
-            self._voter_changes = VoterChanges(self.driver, self._links.directory_of)
+            self._voter_changes = VoterChanges(self.driver, self._links.directory_of, self._why_unreached)
         return self._voter_changes
+
+    async def _why_unreached(self, voter: Voter) -> str | None:
+        """Return why no connection can be made to the address of a node, or None. Other nodes will dial it there."""
+        try:
+            channel = await dial(self.identity, "rpc", (voter.host, voter.port), expect=voter.voter_id)
+        except (HandshakeRefused, OSError) as error:
+            return str(error) or type(error).__name__
+        channel.close("it is there")
+        return None
 
     @property
     def has_static_voters(self) -> bool:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.02
 """How often a leader looks how far a new voter has caught up, in seconds."""
 
+REDIAL_S: Final = 0.5
+"""How often a leader dials the address of a new voter, in seconds."""
+
 ROUND_S: Final = 1.0
 """A new voter has caught up once it holds within this time all that the leader had at its beginning, seconds (Raft
 thesis §4.2.1).
@@ -44,14 +47,21 @@ ANSWER_SHARE: Final = 0.9
 
 class VoterChanges:
     """Changes of the voters, one at a time. `linked_directory(node)`: of the node at the other end of a link, or None.
+    `why_unreached(voter)`: why no connection to its address can be made, or None.
 
     `until` is a deadline in loop seconds. All calls raise NotLeaderOrFollower, RequestTimedOut: the change may still be
     carried out.
     """
 
-    def __init__(self, driver: Driver, linked_directory: Callable[[int], UUID | None]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        linked_directory: Callable[[int], UUID | None],
+        why_unreached: Callable[[Voter], Awaitable[str | None]],
+    ) -> None:
         self._driver = driver
         self._linked_directory = linked_directory
+        self._why_unreached = why_unreached
         self._turn = asyncio.Lock()
 
     async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
@@ -84,7 +94,13 @@ class VoterChanges:
 
         async def change(state: list[str]) -> None:
             self._present_with(voter)
-            state.append(f"node {voter.voter_id} cannot be reached: start it, with this cluster's voters")
+            node = f"node {voter.voter_id}"
+            state.append(f"{node} does not answer at {format_address(voter.host, voter.port)}")
+            while (reason := await self._why_unreached(voter)) is not None:
+                state[-1] = f"{node} cannot be reached at {format_address(voter.host, voter.port)}: {reason}"
+                await asyncio.sleep(REDIAL_S)
+                self._check_leads()
+            state.append(f"{node} has not linked itself to the leader: start it, with this cluster's voters")
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
             await self._commit(self._present_with(voter))  # another leader may have added it meanwhile

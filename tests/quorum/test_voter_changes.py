@@ -297,6 +297,22 @@ def test_an_address_that_no_node_can_dial_is_refused(host: str) -> None:
     run(test)
 
 
+def test_a_voter_is_not_added_with_the_address_of_another_node() -> None:
+    """It may link itself to all others, but no broker could follow it as a leader (AddVoterHandler asks it there)."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        wrong = msgspec.structs.replace(world.voter(4), host=world.addresses[3][0])
+        refused = await world.add(wrong, seconds=2.0)
+        assert isinstance(refused, RequestTimedOut) and "it is node 3" in str(refused), refused
+        closed = msgspec.structs.replace(world.voter(4), port=9)
+        refused = await world.add(closed, seconds=2.0)
+        assert isinstance(refused, RequestTimedOut) and "cannot be reached at n4:9" in str(refused), refused
+        assert await world.add(world.voter(4)) is None
+
+    run(test)
+
+
 def test_a_voter_that_another_leader_added_meanwhile_is_added_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lead was lost and won again while the node caught up, between two looks."""
 
