@@ -194,14 +194,14 @@ class VoterChanges:
             await asyncio.sleep(LOOK_S)
 
     async def _until_majority(self, record: VotersRecord, state: list[str]) -> None:
-        """Wait until a majority of a set is linked: otherwise it could not be committed, and no leader could lead on."""
+        """Wait until a majority of a set is linked: otherwise it is not committed, and no leader leads on."""
         state.append("")
         while True:
             self._check_leads()
             reached = [each.voter_id for each in record.voters if self._is_reached(each)]
             if len(reached) > len(record.voters) // 2:
                 return
-            state[-1] = f"only {reached} of {record.ids} are reached, no majority: start the others, or remove them first"
+            state[-1] = f"only {reached} of {record.ids} are reached, no majority: start or remove the others"
             await asyncio.sleep(LOOK_S)
 
     def _is_reached(self, voter: Voter) -> bool:

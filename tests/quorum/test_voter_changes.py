@@ -285,7 +285,7 @@ def test_changes_are_refused_with_kafkas_errors() -> None:
     run(test)
 
 
-@pytest.mark.parametrize("host", ["four..example", "a" * 64, "0.0.0.0", "", "four\x00", "né"])  # noqa: S104
+@pytest.mark.parametrize("host", ["four..example", "a" * 64, "0.0.0.0", "", "four\x00", "né"])
 def test_an_address_that_no_node_can_dial_is_refused(host: str) -> None:
     """A lookup of such a name raises no OSError: in the log, it would end every voter for good."""
 
@@ -444,7 +444,9 @@ def test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart() -> 
         world.loop.cut(hosts[near], hosts[deaf])  # so that only the former leader has a majority
         world.cluster.on_new_leader = lambda node: world.loop.clog(hosts[node], hosts[deaf])
         world.cluster.boot(1, 2, 3)
-        await world.cluster.until(lambda: leader in world.cluster.nodes and world.cluster.nodes[leader].started)
+        await world.cluster.until(
+            lambda: leader in world.cluster.nodes and world.cluster.nodes[leader].started
+        )
         core = world.cluster.nodes[leader].driver.core
         await world.cluster.until(lambda: core.is_leader)
         await world.cluster.until(lambda: core.match_index(near) >= core.journal.voters_index)

@@ -22,7 +22,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     try:
         check_cluster_id(broker, message.cluster_id)
         host, port = _endpoint(broker, message)
-        timeout_ms = round(1000 * min(max(message.timeout / 1000, MIN_TIMEOUT_S), MAX_TIMEOUT_S))  # as `ask` waits
+        timeout_ms = round(min(max(message.timeout, MIN_TIMEOUT_S * 1000), MAX_TIMEOUT_S * 1000))  # as `ask`
         asked = AddVoter(message.voter_id, message.voter_directory_id, host, port, timeout_ms)
         await ask(broker, asked, Done, timeout_ms=timeout_ms)
     except KafkaError as error:
