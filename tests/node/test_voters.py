@@ -1,4 +1,4 @@
-"""Claims about whole nodes whose voters change, in virtual time (KIP-853)."""
+"""Claims about whole nodes with voters that change, in virtual time (KIP-853)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raftlog_chaos.simulator.cluster import SimCluster
 
 
 def test_a_new_leader_writes_the_first_set_that_the_former_could_not() -> None:
-    """No administrator need ask for it: configs may be edited from kraft.version 1 on."""
+    """By itself: configs may be edited from kraft.version 1 on."""
 
     async def program(loop: SimLoop) -> Any:
         cluster = SimCluster(loop, 3)
