@@ -334,10 +334,11 @@ class ControlPlane:
         return answered
 
     async def _change_voters(self, request: AddVoter | RemoveVoter, answer: Callable[[Reply], None]) -> None:
+        assert self.quorum is not None
         try:
-            answer(await self.quorum.change_voters(request))  # type: ignore[union-attr]
+            answer(await self.quorum.change_voters(request))
         except KafkaError as error:
-            answer(ErrorReply(error.code, error.message))
+            answer(ErrorReply(error.code, error.message, self.quorum.is_as_requested(request)))
 
     def _describe(self, quorum: Quorum) -> QuorumDescription:
         described, voters = quorum.describe(), quorum.voters

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from raftlog.base.config.network import parse_address
 from raftlog.base.types import METADATA_TOPIC, NO_DIRECTORY, decode_uuid, encode_uuid
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
@@ -152,13 +153,14 @@ def add(
     directory_id: DirectoryId = None,
 ) -> None:
     """Make an observer with a metadata log a voter, once it has caught up."""
-    host, _, port = controller.rpartition(":")
-    if not (host and port.isdecimal()):
-        raise Failure(f"--controller {controller}: not HOST:PORT")
+    try:
+        host, port = parse_address(controller)
+    except ValueError as error:
+        raise Failure(f"--controller: {error}") from None
     directory = _directory_of(target, number, directory_id, votes=False)
 
     def build(make: Any) -> Any:
-        listener = make.Listener(name=_listener_name(target), host=host, port=int(port))
+        listener = make.Listener(name=_listener_name(target), host=host, port=port)
         return make.AddRaftVoterRequest(
             cluster_id=None,
             timeout=CHANGE_MS,

@@ -89,7 +89,7 @@ class RaftCore(PySyncObjAdapter):
         self._snapshot = snapshot
         self._sizes = sizes
         self._uncounted: dict[int, int] = {}
-        """Up to where the logs match, for voters with answers that do not count."""
+        """Up to where the logs match, for nodes with answers that do not count."""
         self._uncounted_at: dict[int, float] = {}
         """When they last answered."""
         self._pieces: dict[int, SnapshotCursor] = {}
@@ -102,6 +102,7 @@ class RaftCore(PySyncObjAdapter):
         self._answered: dict[int, tuple[AppendEntriesResponse, float]] = {}
         """The newest answer to each voter on its link, and when it left."""
         super().__init__(node_id, peers, journal=journal, timing=timing, chance=chance, now=now)
+        self.set_voters(peers, votes=self.voters.is_voter)  # the newest set may lack this node
         self.election_deadline = _NEVER
         if journal.snapshot is not None:
             self._stand_on(journal.snapshot)
