@@ -10,6 +10,7 @@ import msgspec
 from raftlog.base.errors import (
     BrokerIdNotRegistered,
     DuplicateResource,
+    DuplicateVoter,
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     GroupIdNotFound,
@@ -30,6 +31,7 @@ from raftlog.base.errors import (
     TransactionalIdNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    VoterNotFound,
     from_code,
 )
 
@@ -70,11 +72,13 @@ NOT_THERE: Final = (
     OffsetOutOfRange,
     ResourceNotFound,
     TransactionalIdNotFound,
+    VoterNotFound,
 )
 """The resource that a request names does not exist."""
 
 IN_THE_WAY: Final = (
     DuplicateResource,
+    DuplicateVoter,
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
     GroupSubscribedToTopic,

@@ -23,8 +23,20 @@ class QuorumReplica(msgspec.Struct, frozen=True):
     directory_id: UUID = NO_DIRECTORY
 
 
+class VotersInChange(msgspec.Struct, frozen=True):
+    """A voter that is being added or removed. `waits_for`: a sentence."""
+
+    voter_id: int
+    directory_id: UUID
+    adds: bool
+    waits_for: str
+
+
 class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
-    """`addresses`: of the voters' controller listeners, by id; none from releases up to 0.3.0."""
+    """`addresses`: of the voters' controller listeners, by id; none from releases up to 0.3.0.
+
+    `change`: the change of the voters that is under way.
+    """
 
     leader_id: int
     leader_epoch: int
@@ -32,3 +44,4 @@ class QuorumDescription(msgspec.Struct, frozen=True, tag="quorum_description"):
     voters: tuple[QuorumReplica, ...]
     observers: tuple[QuorumReplica, ...] = ()
     addresses: dict[int, tuple[str, int]] = {}
+    change: VotersInChange | None = None

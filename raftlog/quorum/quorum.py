@@ -304,7 +304,8 @@ class Quorum:
             for voter in sorted(self.voters)
         )
         commit_index, addresses = driver.core.commit_index, dict(self.voters)
-        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses)
+        change = None if self._voter_changes is None else self._voter_changes.under_way
+        return QuorumDescription(leader_id, driver.term, commit_index, voters, observers, addresses, change)
 
     def _replica(self, voter: int) -> QuorumReplica:
         core, now_ms = self.driver.core, self._env.wall_clock_ms()

@@ -24,6 +24,7 @@ from raftlog.base.errors import (
 )
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.metadata.quorum_description import VotersInChange
 from raftlog.quorum.voters_record import Voter, VotersRecord, differ_by_one, first_record
 
 if TYPE_CHECKING:
@@ -63,6 +64,13 @@ class VoterChanges:
         self._linked_directory = linked_directory
         self._why_unreached = why_unreached
         self._turn = asyncio.Lock()
+        self._under_way: tuple[int, UUID, bool] | None = None
+        self._state = [""]
+
+    @property
+    def under_way(self) -> VotersInChange | None:
+        """The change that is not queued behind another, or None."""
+        return None if self._under_way is None else VotersInChange(*self._under_way, self._state[-1])
 
     async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
         """Answer a request within its time; see `add` and `remove`."""
@@ -111,7 +119,7 @@ class VoterChanges:
             # a name that cannot be looked up would end every voter that dials it, again after each start
             address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
             raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
-        await self._alone(change, until)
+        await self._alone(change, until, (voter.voter_id, voter.directory_id, True))
 
     async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
         """Raise InvalidRequest, UnsupportedVersion, VoterNotFound."""
@@ -132,21 +140,33 @@ class VoterChanges:
             state.append("the remaining voters have not committed the change yet")
             await self._commit(remaining)
 
-        await self._alone(change, until)
+        await self._alone(change, until, (voter_id, directory_id, False))
 
     # -- inside --------------------------------------------------------------------------
 
-    async def _alone(self, change: Callable[[list[str]], Awaitable[None]], until: float) -> None:
-        """Make a change after all others. `change` notes what it waits for at the end of the list that it is given."""
+    async def _alone(
+        self,
+        change: Callable[[list[str]], Awaitable[None]],
+        until: float,
+        what: tuple[int, UUID, bool] | None = None,
+    ) -> None:
+        """Make a change after all others. `change` notes what it waits for at the end of the list that it is given.
+
+        `what` it is: the voter, its directory, and whether it is added.
+        """
         state = ["another change of the voters is under way"]
         self._check_leads()
         try:
             async with asyncio.timeout_at(until), self._turn:
                 self._check_leads()
-                while self._driver.changes_voters:  # by a former leader, or a request that has timed out
-                    await asyncio.sleep(LOOK_S)
-                    self._check_leads()
-                await change(state)
+                self._under_way, self._state = what, state
+                try:
+                    while self._driver.changes_voters:  # by a former leader, or a request that has timed out
+                        await asyncio.sleep(LOOK_S)
+                        self._check_leads()
+                    await change(state)
+                finally:
+                    self._under_way = None
         except TimeoutError:
             raise RequestTimedOut(state[-1]) from None
         except NotController as error:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from raftlog.admin.native.quorum import quorum_of
+from raftlog.admin.native.quorum import ChangeUnderWay, quorum_of
 from raftlog.admin.view import NodeView
 from raftlog.base.config import load_config
+from raftlog.base.types import encode_uuid
 from raftlog.metadata.image import EMPTY_IMAGE
-from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
+from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica, VotersInChange
 
 LEADER_MS = 1_000_000
 
@@ -33,3 +35,16 @@ async def test_a_node_with_another_clock_judges_the_voters_as_the_leader_does(ow
         2: ("follows", 100),
         3: ("silent", 3_000),
     }
+
+
+async def test_the_voter_that_is_being_added_is_shown() -> None:
+    """With what the change waits for, as the leader says it."""
+    change = VotersInChange(4, UUID(int=4), adds=True, waits_for="node 4 has not caught up")
+
+    async def submit(_request: object, **_options: object) -> Any:
+        return QuorumDescription(1, 1, 9, (QuorumReplica(1, 9, 1, 1),), change=change)
+
+    node = NodeView(load_config(), lambda: EMPTY_IMAGE, list, lambda: LEADER_MS, submit=submit)
+    found = await quorum_of(node)
+    assert found.change == ChangeUnderWay(4, encode_uuid(UUID(int=4)), True, "node 4 has not caught up")
+    assert found.kraft_version == 0

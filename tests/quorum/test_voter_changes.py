@@ -383,14 +383,20 @@ def test_a_refusal_says_whether_all_is_as_requested() -> None:
 
 
 def test_a_node_that_cannot_be_reached_is_no_voter() -> None:
-    """The request waits for it until its deadline."""
+    """The request waits for it until its deadline, and the leader shows that meanwhile."""
 
     async def test(world: Changing) -> None:
         world.cluster.boot(1, 2, 3)
         assert await world.make_dynamic() is None
-        refused = await world.add(world.voter(4), seconds=2.0)
+        quorum = world.cluster.nodes[await world.cluster.leader()]
+        asked = asyncio.ensure_future(world.add(world.voter(4), seconds=2.0))
+        await world.cluster.until(lambda: quorum.describe().change is not None)
+        change = quorum.describe().change
+        assert change is not None and (change.voter_id, change.adds) == (4, True)
+        assert "node 4 cannot be reached" in change.waits_for
+        refused = await asked
         assert isinstance(refused, RequestTimedOut) and "cannot be reached" in str(refused)
-        assert world.cluster.nodes[await world.cluster.leader()].voters.keys() == {1, 2, 3}
+        assert quorum.voters.keys() == {1, 2, 3} and quorum.describe().change is None
 
     run(test)
 

@@ -55,6 +55,7 @@ QUERIES: Final[Mapping[str, tuple[Mapping[str, Any], ...]]] = {
     "Question": ({"operation": "READ", "resource": f"TOPIC:{WIDE}", "principal": "User:user-1"},),
     "After": ({"after_ms": 0},),
     "OffsetQuery": NO_LIMIT_IN_IT,
+    "WhichDirectory": NO_LIMIT_IN_IT,
     "WhichNode": NO_LIMIT_IN_IT,
     "WhichReadiness": ({"caught_up": "true"},),
     "Margin": ({"margin": 2},),

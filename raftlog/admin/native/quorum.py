@@ -1,18 +1,28 @@
-"""The metadata quorum: its leader and term, voters and observers, and the lag of each."""
+"""The metadata quorum: its leader and term, voters and observers, the lag of each, and changes of the voters."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Annotated, Final
+from uuid import UUID
 
 import msgspec
 
+from raftlog.admin.errors import ApiError, not_found
+from raftlog.admin.native.moves import LARGEST_ID
 from raftlog.admin.route import Call, Route
 from raftlog.admin.view import NodeView
 from raftlog.base.errors import KafkaError
-from raftlog.base.types import NO_DIRECTORY, encode_uuid
-from raftlog.metadata.quorum_description import DescribeQuorum, QuorumDescription, QuorumReplica
-from raftlog.security.acls import DESCRIBE_CLUSTER
+from raftlog.base.types import NO_DIRECTORY, decode_uuid, encode_uuid
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.metadata.features import KRAFT_VERSION, finalized_level
+from raftlog.metadata.quorum_description import (
+    DescribeQuorum,
+    QuorumDescription,
+    QuorumReplica,
+    VotersInChange,
+)
+from raftlog.security.acls import ALTER_CLUSTER, DESCRIBE_CLUSTER
 
 ASK_S: Final = 2.0
 """Longest wait for the active controller; an election takes less than a second."""
@@ -20,6 +30,10 @@ SILENT_MS: Final = 2_000
 """A voter is silent if its leader has not heard of it for this long; they communicate several times a second."""
 LAG_MOST: Final = 1_000
 """Entries that a voter may be behind its leader before it is said to lag."""
+CHANGE_S: Final = 30.0
+"""How long a new voter may take to catch up."""
+
+DirectoryId = Annotated[str, msgspec.Meta(min_length=22, max_length=22)]
 
 
 class QuorumMember(msgspec.Struct):
@@ -40,6 +54,15 @@ class QuorumMember(msgspec.Struct):
     """The directory recorded in the metadata. A replaced disk, or an older copy, has another id."""
 
 
+class ChangeUnderWay(msgspec.Struct):
+    """A voter that is being added or removed."""
+
+    node_id: int
+    directory_id: str
+    adds: bool
+    waits_for: str
+
+
 class Quorum(msgspec.Struct):
     """The quorum from its leader; `told_by_leader` false: as this node knows it, since no leader answers."""
 
@@ -52,10 +75,70 @@ class Quorum(msgspec.Struct):
     voters: list[QuorumMember]
     observers: list[QuorumMember]
     """They follow without a vote."""
+    kraft_version: int = 0
+    """1: the metadata holds the voters, so they can change. 0: `controller.quorum.voters` does."""
+    change: ChangeUnderWay | None = None
+
+
+class NewVoter(msgspec.Struct, forbid_unknown_fields=True):
+    """The node and its controller listener. `directory_id`: by default as the quorum shows it."""
+
+    node_id: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_ID)]
+    host: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+    port: Annotated[int, msgspec.Meta(ge=1, le=65_535)]
+    directory_id: DirectoryId | None = None
+
+
+class WhichDirectory(msgspec.Struct, forbid_unknown_fields=True):
+    """The voter's directory; by default as the quorum shows it."""
+
+    directory_id: DirectoryId | None = None
 
 
 async def get_quorum(call: Call) -> Quorum:
     return await quorum_of(call.node)
+
+
+async def add_voter(call: Call) -> None:
+    """The answer comes once the node has caught up and the change is committed; 503 if that takes over 27 s."""
+    node_id, asked = call.body.node_id, call.body.directory_id
+    call.audit.update(voter=node_id, directory_id=asked, host=call.body.host, port=call.body.port)
+    directory_id = await _directory_of(call, node_id, asked, votes=False)
+    change_ms, by = int(CHANGE_S * 1000), call.caller.asked_by
+    request = AddVoter(node_id, directory_id, call.body.host, call.body.port, change_ms, by=by)
+    await call.node.submit(request, timeout=CHANGE_S)
+
+
+async def remove_voter(call: Call) -> None:
+    """The node follows as an observer; its process may be stopped."""
+    voter_id = call.path["voter_id"]
+    call.audit.update(directory_id=call.query.directory_id)
+    directory_id = await _directory_of(call, voter_id, call.query.directory_id, votes=True)
+    request = RemoveVoter(voter_id, directory_id, int(CHANGE_S * 1000), by=call.caller.asked_by)
+    await call.node.submit(request, timeout=CHANGE_S)
+
+
+async def _directory_of(call: Call, node_id: int, asked: str | None, *, votes: bool) -> UUID:
+    """Return the directory of a node: as asked, or as the quorum shows it. Raise ApiError."""
+    if asked is not None:
+        try:
+            return decode_uuid(asked)
+        except ValueError:
+            raise ApiError(400, f"{asked} is no directory id") from None
+    reply = await call.node.submit(DescribeQuorum(), timeout=ASK_S)
+    assert isinstance(reply, QuorumDescription)
+    found = {each.replica_id: each.directory_id for each in (reply.voters if votes else reply.observers)}
+    if found.get(node_id, NO_DIRECTORY) != NO_DIRECTORY:
+        return found[node_id]
+    if votes:
+        raise not_found(f"voter {node_id}")
+    if any(each.replica_id == node_id for each in reply.voters):
+        raise ApiError(409, f"node {node_id} is a voter already")
+    raise ApiError(
+        409,
+        f"node {node_id} is not linked to the quorum's leader: start it with process.roles that include controller, "
+        "and this cluster's voters in controller.quorum.voters",
+    )
 
 
 async def quorum_of(node: NodeView) -> Quorum:
@@ -77,7 +160,13 @@ async def quorum_of(node: NodeView) -> Quorum:
         needed=len(reply.voters) // 2 + 1,
         voters=_members(node, reply, reply.voters, now_ms),
         observers=_members(node, reply, reply.observers, now_ms),
+        kraft_version=finalized_level(node.image(), KRAFT_VERSION),
+        change=None if reply.change is None else _under_way(reply.change),
     )
+
+
+def _under_way(change: VotersInChange) -> ChangeUnderWay:
+    return ChangeUnderWay(change.voter_id, encode_uuid(change.directory_id), change.adds, change.waits_for)
 
 
 def _members(
@@ -121,6 +210,7 @@ def _as_known_here(node: NodeView) -> Quorum:
         needed=len(voters) // 2 + 1,
         voters=members,
         observers=[],
+        kraft_version=finalized_level(node.image(), KRAFT_VERSION),
     )
 
 
@@ -132,5 +222,23 @@ ROUTES: Final = (
         "The metadata quorum: term, leader, voters and their lag",
         rights=DESCRIBE_CLUSTER,
     ),
+    Route(
+        "POST",
+        "/v1/quorum/voters",
+        add_voter,
+        "Make a node that follows the metadata a voter",
+        body=NewVoter,
+        status=204,
+        rights=ALTER_CLUSTER,
+    ),
+    Route(
+        "DELETE",
+        "/v1/quorum/voters/{voter_id:int}",
+        remove_voter,
+        "Make a voter an observer",
+        query=WhichDirectory,
+        status=204,
+        rights=ALTER_CLUSTER,
+    ),
 )
-"""No 503 of its own: that no leader answers is a result."""
+"""/v1/quorum has no 503 of its own: that no leader answers is a result."""

@@ -1,0 +1,76 @@
+"""Real nodes: voters are added and removed over HTTP, and the audit log has who did it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from raftlog.cli import exits
+from tests.admin.conftest import Api
+from tests.cli.live import CommandLine
+from tests.kit.joining import Joining
+from tests.kit.waits import log_lines, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Joining]:
+    """One voter, and a node that follows."""
+    with Joining(2, voters=1) as found:
+        found.wait_until_healthy()
+        yield found
+
+
+@pytest.fixture
+def api(cluster: Joining) -> Api:
+    return Api(cluster.admin_url(1))
+
+
+def quorum(api: Api) -> dict[str, Any]:
+    found: dict[str, Any] = api.get("/v1/quorum").body
+    return found
+
+
+def voters_of(api: Api) -> list[int]:
+    return [each["node_id"] for each in quorum(api)["voters"]]
+
+
+def new_voter(cluster: Joining, node_id: int) -> dict[str, Any]:
+    host, _, port = cluster.controller_of(node_id).rpartition(":")
+    return {"node_id": node_id, "host": host, "port": int(port)}
+
+
+def test_a_voter_is_added_and_removed(cluster: Joining, api: Api) -> None:
+    """By the directory that the quorum shows, or by a named directory; each refusal has its status."""
+    body, voters, voter = new_voter(cluster, 2), "/v1/quorum/voters", "/v1/quorum/voters/2"
+    until(lambda: any(each["directory_id"] for each in quorum(api)["observers"]), "node 2 follows")
+    if quorum(api)["kraft_version"] == 0:
+        refused = api.ask("POST", voters, body)
+        assert refused.status == 400 and "kraft.version" in refused.body["message"]
+        assert CommandLine(cluster.bootstrap_servers)("quorum", "dynamic").returncode == exits.OK
+    assert quorum(api)["kraft_version"] == 1
+    assert api.ask("POST", voters, {**body, "node_id": 7}).status == 409
+    assert api.ask("POST", voters, {**body, "directory_id": "!" * 22}).status == 400
+    assert api.ask("DELETE", voter).status == 404
+    assert api.ask("POST", voters, body).status == 204
+    assert voters_of(api) == [1, 2]
+    assert api.ask("POST", voters, body).status == 409
+    (directory_id,) = [each["directory_id"] for each in quorum(api)["voters"] if each["node_id"] == 2]
+    assert api.ask("POST", voters, {**body, "directory_id": directory_id}).status == 409
+    (other,) = [each["directory_id"] for each in quorum(api)["voters"] if each["node_id"] == 1]
+    assert api.ask("DELETE", f"{voter}?directory_id={other}").status == 404
+    assert api.ask("DELETE", f"{voter}?directory_id={directory_id}").status == 204
+    assert voters_of(api) == [1]
+    assert quorum(api)["change"] is None
+
+
+def test_the_last_voter_stays(cluster: Joining, api: Api) -> None:
+    """Its removal is refused, and the refusal is in the audit log with the caller."""
+    CommandLine(cluster.bootstrap_servers)("quorum", "dynamic")
+    refused = api.ask("DELETE", "/v1/quorum/voters/1")
+    assert refused.status == 400 and "only voter" in refused.body["message"]
+    found = [each for each in log_lines(cluster.nodes[1], "only voter") if "admin_change" in each]
+    assert found and '"operation":"remove_voter"' in found[-1], found
