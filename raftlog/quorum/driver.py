@@ -277,7 +277,7 @@ class Driver:
             node_id=self.node_id,
             directory_id=encode_uuid(former),
             new_directory_id=encode_uuid(self.directory_id),
-            advice="its metadata folder is an older copy: it votes again once a leader has caught it up",
+            advice=f"its metadata folder is an older copy: {self.voters.way_back}",
         )
 
     def _note_counted(self, peer: int) -> None:

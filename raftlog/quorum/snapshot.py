@@ -72,19 +72,22 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 def decode_snapshot(data: bytes) -> Snapshot:
     """Raise DamagedJournal unless every byte is as it was written."""
-    if not data.startswith((_MAGIC, _MAGIC_WITH_VOTERS)) or len(data) < _BODY_AT + _HEADER.size:
+    has_voters = data.startswith(_MAGIC_WITH_VOTERS)
+    begin, voters = _HEADER.size + has_voters * _VOTERS_SIZE.size, b""
+    if not data.startswith((_MAGIC, _MAGIC_WITH_VOTERS)) or len(data) < _BODY_AT + begin:
         raise DamagedJournal("it is not a metadata snapshot of this version")
     body = data[_BODY_AT:]
     if _CRC.unpack_from(data, len(_MAGIC))[0] != crc32c(body):
         raise DamagedJournal("its checksum is wrong")
     index, term, previous_term, previous_size, last_size = _HEADER.unpack_from(body)
-    begin, voters = _HEADER.size, b""
-    if data.startswith(_MAGIC_WITH_VOTERS):
-        voters_at = begin + _VOTERS_SIZE.size
-        begin = voters_at + _VOTERS_SIZE.unpack_from(body, begin)[0]
+    if has_voters:
+        voters_at = begin
+        begin += _VOTERS_SIZE.unpack_from(body, _HEADER.size)[0]
         voters = body[voters_at:begin]
     middle = begin + previous_size
     end = middle + last_size
+    if end > len(body):
+        raise DamagedJournal("it is shorter than its header says")
     return Snapshot(
         (body[begin:middle], index - 1, previous_term), (body[middle:end], index, term), body[end:], voters
     )

@@ -246,6 +246,15 @@ class VoterSet:
 
     # -- reasons -------------------------------------------------------------------------
 
+    @property
+    def way_back(self) -> str:
+        """What has to happen until a node with another directory than the recorded one votes."""
+        if self.current is None:
+            return "it votes again once a leader has caught it up"
+        return (
+            "it votes again once `raftlog quorum remove` and `raftlog quorum add` have replaced its directory"
+        )
+
     def refusal_reason(self, peer: Introduced) -> str | None:
         """Return the reason to refuse a link to a node with this self-description, or None."""
         if not (peer.new_journal and self.is_recorded(peer.node_id, peer.directory_id)):
@@ -253,7 +262,7 @@ class VoterSet:
         return (
             f"directory {encode_uuid(peer.directory_id)} of node {peer.node_id} is a voter, but its metadata log is "
             f"gone: put {METADATA_FOLDER} back, or, if it is lost, remove the line directory.id from the folder's "
-            "meta.properties, and the node votes again once a leader has caught it up"
+            f"meta.properties: {self.way_back}"
         )
 
     def why_no_leader(self) -> str | None:
@@ -272,9 +281,9 @@ class VoterSet:
         if not others:
             return None
         return (
-            f"voters {others} have other directories than the metadata names: they vote once a leader has caught them "
-            f"up, and a leader needs {self.votes_needed} of the recorded ones. If their former disks are lost, restore "
-            "the cluster from a backup"
+            f"voters {others} have other directories than the metadata names. Of each: {self.way_back}. A leader needs "
+            f"{self.votes_needed} of the recorded ones. If their former disks are lost, restore the cluster from a "
+            "backup"
         )
 
     def _why_not_formed(self) -> str:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from raftlog.base.crc import crc32c
 from raftlog.base.disk import RealDisk
 from raftlog.quorum import snapshot
 from raftlog.quorum.incoming_snapshot import IncomingSnapshot
 from raftlog.quorum.messages import SnapshotChunk
-from raftlog.quorum.snapshot import MAX_SNAPSHOT_BYTES, Snapshot, SnapshotFiles, encode_snapshot
+from raftlog.quorum.snapshot import (
+    MAX_SNAPSHOT_BYTES,
+    Snapshot,
+    SnapshotFiles,
+    decode_snapshot,
+    encode_snapshot,
+)
 from raftlog.quorum.snapshot_generator import SnapshotPolicy
-from raftlog.quorum.wal import MAX_COMMAND_BYTES
+from raftlog.quorum.wal import MAX_COMMAND_BYTES, DamagedJournal
 from raftlog_chaos.scenarios.quorum_cluster import QuorumCluster
 from tests.quorum.test_quorum import run_scenario
 
@@ -60,3 +68,17 @@ def test_a_file_of_another_name_is_no_snapshot(tmp_path: Path) -> None:
         disk.write_file(str(tmp_path / name), b"x")
     assert files.indexes() == [2]
     assert files.load_newest() == TINY
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        struct.pack(">QQQII", 5, 1, 1, 0, 0),
+        struct.pack(">QQQIII", 5, 1, 1, 0, 0, 1 << 31),
+        struct.pack(">QQQIII", 5, 1, 1, 1 << 31, 0, 0),
+    ],
+)
+def test_a_snapshot_with_voters_that_ends_early_is_damaged(body: bytes) -> None:
+    """Its checksum is right, as that of a faulty sender's: the receiver refuses it, and goes on."""
+    with pytest.raises(DamagedJournal):
+        decode_snapshot(b"RLQS\x02" + struct.pack(">I", crc32c(body)) + body)

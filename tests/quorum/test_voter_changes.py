@@ -11,6 +11,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from raftlog.base.disk import make_durable_folder
 from raftlog.base.errors import (
     DuplicateVoter,
     InvalidRequest,
@@ -27,7 +28,7 @@ from raftlog.quorum import observer_feed
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter
-from raftlog_chaos.scenarios.quorum_cluster import OBSERVER, QuorumCluster, WatchedNode
+from raftlog_chaos.scenarios.quorum_cluster import DIRECTORY, OBSERVER, QuorumCluster, WatchedNode
 from raftlog_chaos.scenarios.voters_change import VotersProperties
 from raftlog_chaos.simulator import SimLoop, simulate
 
@@ -42,7 +43,8 @@ class Changing:
         self.cluster = QuorumCluster(loop, 4)
         self.addresses = dict(self.cluster.voters)
         self.cluster.voters = {node: self.addresses[node] for node in voters}
-        self.cluster.law = VotersProperties(voters, {node: UUID(int=node) for node in self.cluster.hosts})
+        self.directories = {node: UUID(int=node) for node in self.cluster.hosts}
+        self.law = self.cluster.law = VotersProperties(voters, self.directories)
         self.cluster.on_made = self._made
         self.initial = {node: UUID(int=node) for node in voters}
 
@@ -482,5 +484,40 @@ def test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart() -> 
         world.cluster.on_new_leader = lambda _node: None
         world.loop.heal()
         await world.cluster.settle(b"after")
+
+    run(test)
+
+
+def test_a_voter_with_an_older_copy_comes_back_as_another_directory() -> None:
+    """It may lack entries that it counted for: it is an observer until it is removed, and added again."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        older, other = (each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        world.cluster.crash(older)
+        disk = world.cluster.hosts[older].disk
+        with disk.undisturbed():
+            copy = {name: disk.read_file(f"{DIRECTORY}/{name}") for name in disk.listdir(DIRECTORY)}
+        world.cluster.boot(older)
+        await world.cluster.settle(b"more")
+        world.cluster.crash(older)
+        world.cluster.wipe(older)
+        with disk.undisturbed():
+            make_durable_folder(disk, DIRECTORY)
+            for name, content in copy.items():
+                disk.write_file(f"{DIRECTORY}/{name}", content)
+        world.law.forget(older)
+        world.cluster.boot(older)
+        await world.cluster.commit(b"again", older)
+        found = world.cluster.nodes[older].driver
+        assert not found.voters.is_voter and found.directory_id != UUID(int=older)
+        world.directories[older] = found.directory_id
+        assert await world.remove(older) is None
+        again = msgspec.structs.replace(world.voter(older), directory=found.directory_id.bytes)
+        assert await world.add(again) is None
+        world.cluster.crash(other)
+        await world.cluster.commit(b"with it", leader, older)
 
     run(test)

@@ -11,6 +11,7 @@ import pytest
 from raftlog.base.types import NO_DIRECTORY, encode_uuid
 from raftlog.quorum.handshake_messages import Introduced
 from raftlog.quorum.voter_set import UNRECORDED, VoterSet
+from raftlog.quorum.voters_record import Voter, voters_record
 
 OWN, SECOND, THIRD, NEW = (UUID(int=each) for each in (1, 2, 3, 9))
 RECORDED = {1: OWN, 2: SECOND, 3: THIRD}
@@ -189,3 +190,13 @@ def test_a_voter_says_why_it_has_no_leader() -> None:
     older = voters(None)
     older.distrust(NEW)
     assert "older copy" in str(older.why_no_leader())
+
+
+def test_reasons_name_the_way_back_of_a_voter_of_a_set() -> None:
+    """No leader records its directory: it is removed, and added again."""
+    found = linked(RECORDED, three=NEW)
+    assert "once a leader has caught it up" in str(found.why_no_leader())
+    found.adopt(voters_record(Voter(each, directory.bytes, "", 0) for each, directory in RECORDED.items()))
+    lost = found.refusal_reason(Introduced(2, SECOND, b"", new_journal=True))
+    for reason in (found.why_no_leader(), lost):
+        assert reason is not None and "`raftlog quorum remove`" in reason and "caught it up" not in reason
