@@ -75,4 +75,4 @@ class ClockWatch:
         except OSError as error:
             if not self._has_failed:
                 self._has_failed = True
-                log.warning("clock_checkpoint_failed", folder=self._folder, reason=str(error))
+                log.warning("clock_checkpoint_failed", directory=self._folder, reason=str(error))

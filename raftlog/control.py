@@ -334,10 +334,11 @@ class ControlPlane:
         return answered
 
     async def _change_voters(self, request: AddVoter | RemoveVoter, answer: Callable[[Reply], None]) -> None:
+        assert self.quorum is not None
         try:
-            answer(await self.quorum.change_voters(request))  # type: ignore[union-attr]
+            answer(await self.quorum.change_voters(request))
         except KafkaError as error:
-            answer(ErrorReply(error.code, error.message))
+            answer(ErrorReply(error.code, error.message, self.quorum.is_as_requested(request)))
 
     def _describe(self, quorum: Quorum) -> QuorumDescription:
         described, voters = quorum.describe(), quorum.voters
@@ -347,15 +348,15 @@ class ControlPlane:
             if not state.fenced and each not in voters
         ]
         observers = tuple(
-            msgspec.structs.replace(each, directory_id=self._directory_of(each.replica_id))
+            msgspec.structs.replace(each, directory_id=self._directory_of(each))
             for each in self._observers.among(others, described.observers)
         )
         return msgspec.structs.replace(described, observers=observers)
 
-    def _directory_of(self, broker_id: int) -> UUID:
-        """Return the id of a broker's first log directory, where metadata is kept unless settings say otherwise."""
-        broker = self._metadata.image.brokers.get(broker_id)
-        return broker.directory_ids[0] if broker is not None and broker.directory_ids else NO_DIRECTORY
+    def _directory_of(self, observer: QuorumReplica) -> UUID:
+        """Return the id of its metadata directory; of a broker without a metadata log, of its first log directory."""
+        broker, known = self._metadata.image.brokers.get(observer.replica_id), observer.directory_id
+        return broker.directory_ids[0] if known == NO_DIRECTORY and broker and broker.directory_ids else known
 
     # -- the controller's events ---------------------------------------------------------
 

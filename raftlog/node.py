@@ -182,7 +182,7 @@ class Node:
         if self.broker is not None:
             return await self.broker.replicas.peers.tls_options(endpoint)
         if endpoint.security_protocol in TLS_PROTOCOLS:
-            raise ConnectionError(f"{endpoint.listener} speaks TLS, but this node is no broker")
+            raise ConnectionError(f"{endpoint.listener} uses TLS, but this node is not a broker")
         return {}
 
     def admin_tls(self) -> ServerTls | None:
@@ -351,9 +351,9 @@ class Node:
         folder = self.config.metadata_log_dir
         try:
             if remove_bootstrap(self.env.disk, folder):
-                log.info("bootstrap_removed", folder=folder)
+                log.info("bootstrap_removed", directory=folder)
         except OSError as error:
-            log.warning("bootstrap_not_removed", folder=folder, reason=error.strerror or str(error))
+            log.warning("bootstrap_not_removed", directory=folder, reason=error.strerror or str(error))
 
 
 class BrokerRole:

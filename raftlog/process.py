@@ -237,7 +237,7 @@ async def _stop(node: Node) -> None:
     try:
         await asyncio.wait_for(node.stop(), STOP_S)
     except TimeoutError:
-        log.error("node_did_not_stop", seconds=STOP_S)
+        log.error("node_did_not_stop", timeout_s=STOP_S)
         raise NodeStuck(f"the node did not stop within {STOP_S:.0f} s") from None
 
 
@@ -253,7 +253,7 @@ def _uncaught(node: Node, limited: LimitedLog, context: dict[str, Any]) -> None:
         return
     if "handle" in context:
         node.fail(f"{context.get('message')}: {'no exception' if error is None else describe(error)}")
-    log.error("uncaught_failure", where=context.get("message"), exc_info=error)
+    log.error("uncaught_exception", context=context.get("message"), exc_info=error)
 
 
 def _is_accept(context: dict[str, Any]) -> bool:
@@ -287,14 +287,14 @@ def _close_to_others(folder: str) -> None:
         os.chmod(folder, mode & ~OTHERS)
     except OSError as error:
         log.warning(
-            "data_folder_open_to_others",
-            folder=folder,
+            "data_directory_readable_by_others",
+            directory=folder,
             reason=error.strerror,
             consequence="every user of this machine can read records and try passwords",
             advice=f"chmod o-rwx {folder}",
         )
     else:
-        log.info("data_folder_closed_to_others", folder=folder)
+        log.info("data_directory_closed_to_others", directory=folder)
 
 
 async def _announce(node: Node, ready: Callable[[Node], None] | None) -> None:

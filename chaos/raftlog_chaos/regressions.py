@@ -60,7 +60,7 @@ REGRESSIONS: Final = (
     Regression("quorum", 6.0, 25, "quorum-torn-tail-read"),
     Regression("quorum-calm", 15.0, 3, "silent-voters-trusted"),
     Regression("relay", 3.0, 17, "join-before-epoch-start"),
-    Regression("retry", 3.0, 6, "dedup-window-of-one"),
+    Regression("retry", 3.0, 17, "dedup-window-of-one"),
     Regression("rights", 5.0, 3, "rights-not-in-snapshot"),
     Regression("rolled-back", 4.0, 30, "incarnation-written-late"),
     Regression("rolling-upgrade", 3.0, 5, "stopped-brokers-ignored"),

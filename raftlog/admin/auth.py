@@ -128,7 +128,7 @@ class Authenticator:
         if wait_s:
             raise ApiError(
                 429,
-                f"too many wrong tokens or passwords came from {address}; ask again in {wait_s:.0f} s",
+                f"too many wrong tokens or passwords from {address}; retry in {wait_s:.0f} s",
                 headers={"Retry-After": str(math.ceil(wait_s))},
             )
 
@@ -215,7 +215,7 @@ def authorize(caller: Caller | None, needs: Role) -> Caller:
     if caller is None:
         raise ApiError(
             401,
-            "send Authorization: Basic as a user, or Bearer with a token of this cluster",
+            "authenticate with Authorization: Basic as a user, or with a Bearer token of this cluster",
             code=UNAUTHENTICATED,
         )
     if needs == "operator" and caller.role != "operator":
@@ -230,7 +230,7 @@ def check_browser(method: str, headers: Mapping[str, str], *, open_to_all: bool)
     """
     host = headers.get("Host", "")
     if open_to_all and not is_loopback(_hostname(host)):
-        raise ApiError(403, "without tokens only names of this machine are served (Host)", code=FORBIDDEN)
+        raise ApiError(403, "without tokens the Host header must name this machine", code=FORBIDDEN)
     if method in SAFE_METHODS:
         return
     if headers.get("Sec-Fetch-Site", "none") not in OWN_PAGES:

@@ -108,5 +108,5 @@ async def of_all_brokers(call: Call, api_key: int, message: Any) -> list[tuple[i
             raise answer
         found.append((broker_id, answer))
     if live and not found:
-        raise BrokerUnreachable("no broker answered")
+        raise BrokerUnreachable("no broker responded")
     return found

@@ -58,7 +58,7 @@ class Objects:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the objects that are complete now. Whether each is JSON is not judged here."""
         self._buffer += chunk
-        self._bodies.take(len(chunk))
+        self._bodies.acquire(len(chunk))
         found = []
         begin = 0
         while end := self._next_end():
@@ -67,7 +67,7 @@ class Objects:
             found.append(bytes(self._buffer[begin:end]).strip())
             begin = end
         del self._buffer[:begin]
-        self._bodies.give(begin)
+        self._bodies.release(begin)
         self._seen -= begin
         if len(self._buffer) > self._most_bytes:
             self.fault = ApiError(413, f"a record may have {self._most_bytes} bytes of JSON at most")
@@ -77,7 +77,7 @@ class Objects:
 
     def close(self) -> None:
         """Forget what has arrived."""
-        self._bodies.give(len(self._buffer))
+        self._bodies.release(len(self._buffer))
         self._buffer.clear()
 
     def _next_end(self) -> int:

@@ -112,7 +112,7 @@ class Asker:
             return min(live)
         if own is not None:
             return own.broker_id
-        raise BrokerUnreachable("no broker is available according to this node's metadata")
+        raise BrokerUnreachable("this node's metadata has no available broker")
 
     async def _wire(self, broker_id: int) -> _Wire:
         idle = self._idle[broker_id]

@@ -138,7 +138,7 @@ class _TurnsOfClient(NamedTuple):
         """Wait for a turn. Raises ConnectionResetError if the client has left."""
         await self.call.node.turns.next()
         if self.call.raw.transport is None or self.call.raw.transport.is_closing():
-            raise ConnectionResetError("the client left")
+            raise ConnectionResetError("the client disconnected")
 
 
 class Denied(ApiError):

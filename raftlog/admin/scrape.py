@@ -93,5 +93,5 @@ async def _groups(facts: Facts) -> list[GroupFacts]:
         async with asyncio.timeout(GROUPS_S):
             return await facts.groups()
     except (KafkaError, TimeoutError) as error:
-        log.info("groups_not_scraped", reason=str(error) or "no majority in time")
+        log.info("group_metrics_failed", reason=str(error) or "no majority in time")
         return []

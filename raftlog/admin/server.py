@@ -320,7 +320,7 @@ class AdminServer:
         if request.content_type != "application/json":
             raise ApiError(415, f"the body must be application/json, but is {request.content_type}")
         if request.headers.get("Content-Encoding", "identity") != "identity":
-            raise ApiError(415, "the body must not be packed: send it without Content-Encoding")
+            raise ApiError(415, "the body must not be compressed: send it without Content-Encoding")
         try:
             async with asyncio.timeout(self._limits.body_s):
                 text = await self._read(request.content)
@@ -334,7 +334,7 @@ class AdminServer:
         try:
             async for piece in stream.iter_any():
                 text += piece
-                bodies.take(len(piece))
+                bodies.acquire(len(piece))
                 if len(text) > limits.body_bytes:
                     raise web.HTTPRequestEntityTooLarge(max_size=limits.body_bytes, actual_size=len(text))
                 if bodies.is_full:
@@ -343,7 +343,7 @@ class AdminServer:
         except RuntimeError as error:  # aiohttp's word for a connection that was closed meanwhile
             raise ConnectionResetError(str(error)) from error
         finally:
-            bodies.give(len(text))
+            bodies.release(len(text))
             text.clear()  # the traceback of what was raised holds it until the next collection of garbage
         return content
 

@@ -29,7 +29,7 @@ def parse_tokens(text: str, *, name: str) -> dict[bytes, Caller]:
         if len(token) < SHORTEST_TOKEN:
             raise TokensUnusable(f"{where}: the token must have at least {SHORTEST_TOKEN} characters")
         if token.encode() in tokens:
-            raise TokensUnusable(f"{where}: the token was given before")
+            raise TokensUnusable(f"{where}: the token is a duplicate")
         tokens[token.encode()] = Caller(caller, "operator" if role == "operator" else "reader")
     if not tokens:
         raise TokensUnusable(f"{name} has no token")

@@ -62,7 +62,7 @@ def half_changed(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno not in OUT_OF_FILES:
             raise
-        raise OSError(errno.EIO, f"half changed: {error.strerror}", path) from error
+        raise OSError(errno.EIO, f"partially written: {error.strerror}", path) from error
 
 
 def sync_data(descriptor: int) -> None:

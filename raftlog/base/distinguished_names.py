@@ -60,7 +60,7 @@ def subject_of(certificate: bytes) -> str:
         _, _, _, _, subject, *_ = fields  # behind serial number, algorithm, issuer and time
         parts = [_part(each.content) for each in _elements(subject.content)]
     except (ValueError, IndexError, StopIteration) as error:
-        raise UnreadableName(f"no certificate: {error}") from error
+        raise UnreadableName(f"not a certificate: {error}") from error
     return ",".join(reversed(parts))
 
 
@@ -73,7 +73,7 @@ def _elements(encoded: bytes) -> Iterator[_Element]:
             size, start = int.from_bytes(encoded[start : start + count], "big"), start + count
         end = start + size
         if end > len(encoded):
-            raise ValueError("it is cut off")
+            raise ValueError("it is truncated")
         yield _Element(encoded[position], encoded[start:end], encoded[position:end])
         position = end
 

@@ -157,7 +157,7 @@ class ThreadOffload:
 
 @dataclass(slots=True)
 class Env:
-    """The ports of one node. `random` is predictable, so it is only for backoff and election timeouts."""
+    """The ports of one node. `random` is only for backoff and election timeouts, because its output is predictable."""
 
     disk: Disk = field(default_factory=RealDisk)
     wall_clock_ms: Callable[[], int] = _wall_clock_ms

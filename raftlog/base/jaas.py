@@ -66,7 +66,9 @@ def _split(text: str) -> tuple[list[str], list[str]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise UnusableJaas(f'is not Module required key="value" ...; at character {position + 1}')
+            raise UnusableJaas(
+                f'must have the form Module required key="value"; but does not at character {position + 1}'
+            )
         quoted, word, sign = match.groups()
         words.append(word or "" if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
         signs.append(sign or "")

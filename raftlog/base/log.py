@@ -285,7 +285,7 @@ class LimitedLog:
             if now - lines.since >= LIMITED_EVERY_S:
                 del self._counts[key]
                 if lines.left_out:
-                    self._log.warning("log_lines_suppressed", of=key, left_out=lines.left_out)
+                    self._log.warning("log_lines_suppressed", suppressed_event=key, left_out=lines.left_out)
 
     def _left_out(self, key: str) -> dict[str, int] | None:
         """Return the number of omitted lines before this line; None to omit this line too."""

@@ -15,7 +15,7 @@ USUAL_MAX_BYTES: Final = 512 * MIB
 """Default of raftlog.memory.max.bytes where there is twice as much memory or more."""
 
 SHARE_OF_MEMORY: Final = 2
-"""Else the default is this part of the memory of the container or machine: the rest is for all else."""
+"""Otherwise the default is this fraction of the container's or machine's memory."""
 
 
 def max_bytes(given: int, memory_bytes: int) -> int:
@@ -24,18 +24,20 @@ def max_bytes(given: int, memory_bytes: int) -> int:
 
 
 LEAST_FOR_BODIES: Final = 4 * MIB
-"""Two of the largest bodies fit, however little there is."""
+"""Minimum for bodies of requests to the HTTP API: room for two of the largest."""
 
 
 class Waiter(Protocol):
     """A callback for an account without room."""
 
     def memory_freed(self) -> None:
-        """Called when the account is no longer short, perhaps only for the first waiters. It runs inside `give`."""
+        """Called when the account is no longer short. An earlier waiter may use the freed bytes first. Runs inside
+        `give`.
+        """
 
 
 class Account:
-    """Bytes held for one purpose. `limit` is advisory: callers check it before they take memory, or exceed it on
+    """Bytes held for one purpose. `limit` is advisory: callers check it before they acquire memory, or exceed it on
     purpose.
     """
 
@@ -45,10 +47,10 @@ class Account:
         self.name = name
         self.limit = limit
         self.plenty = limit * 3 // 4
-        """The account is short from here on: the rest is for small requests, and for work that must not wait."""
+        """The account is short from here on: the last quarter is for small requests and for work that must not wait."""
         self.used = 0
         self.most = 0
-        """The most that was ever used."""
+        """The largest `used` so far."""
         self.times_full = 0
         self._waiting: dict[Waiter, None] = {}
 
@@ -60,7 +62,7 @@ class Account:
     def is_full(self) -> bool:
         return self.used >= self.limit
 
-    def take(self, size: int) -> None:
+    def acquire(self, size: int) -> None:
         """Count `size` bytes more."""
         before = self.used
         self.used = now = before + size
@@ -68,7 +70,7 @@ class Account:
         if before < self.limit <= now:
             self.times_full += 1
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Count `size` bytes less."""
         self.used -= size
         assert self.used >= 0, f"more was released than acquired: {self.name}"
@@ -77,11 +79,11 @@ class Account:
             for waiter in waiting:
                 waiter.memory_freed()
 
-    def wait(self, waiter: Waiter) -> None:
+    def add_waiter(self, waiter: Waiter) -> None:
         """Call `waiter` once the account is no longer short. It then checks again, and may wait again."""
         self._waiting[waiter] = None
 
-    def leave(self, waiter: Waiter) -> None:
+    def remove_waiter(self, waiter: Waiter) -> None:
         """Remove a waiter; it need not be waiting."""
         self._waiting.pop(waiter, None)
 

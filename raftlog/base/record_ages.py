@@ -402,7 +402,7 @@ def decode_time(file_bytes: bytes) -> int:
     """Return the time in a file. ValueError unless the file is whole."""
     number = file_bytes.decode("ascii").split("\n")[1:2]
     if not number or encode_time(int(number[0])) != file_bytes:
-        raise ValueError("no time of version 0, or its checksum is wrong")
+        raise ValueError("not a time of version 0, or its checksum does not match")
     return int(number[0])
 
 

@@ -1,7 +1,7 @@
 """Failures of recurring work for one log, group or transactional id, and the time of the next attempt.
 
-Each fails alone: it is reported here, in the log, in `/v1/health` and `/metrics`, and skipped for a while, longer each
-time. The others never wait for it. Pure state: the caller passes the time.
+A failure affects only its own subject. It is logged, shown by `/v1/health` and `/metrics`, and retried after a backoff
+that doubles each time. Other subjects are not delayed. Pure state: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Final, NamedTuple, TypeVar
 from raftlog.base.log import get_logger
 
 FIRST_RETRY_S: Final = 30.0
+"""The backoff after a subject's first failure."""
 LONGEST_RETRY_S: Final = 3_600.0
-"""The first pause after a failure doubles each time, up to this."""
+"""The maximum backoff."""
 MOST_NAMED: Final = 1_000
-"""Failures that are remembered. Further subjects are retried each time, and only logged."""
+"""The maximum number of failures kept. Beyond it a failing subject is logged and retried without backoff."""
 
 T = TypeVar("T")
 
@@ -23,7 +24,7 @@ log = get_logger(__name__)
 
 
 class Failure(NamedTuple):
-    """`chore` is the work, `subject` what it failed for, `reason` the last exception. `retry_at`: loop seconds."""
+    """One failing subject. `chore` names the work, `reason` the last exception. `retry_at` is in loop seconds."""
 
     chore: str
     subject: str
@@ -44,7 +45,7 @@ class Failures:
         return len(self._failures)
 
     def __iter__(self) -> Iterator[Failure]:
-        """Yield all that have not succeeded since."""
+        """Yield the failures that no success has cleared."""
         return iter(tuple(self._failures.values()))
 
     def attempt(

@@ -40,16 +40,16 @@ def check_regex(regex: str, *, most_instructions: int = MOST_INSTRUCTIONS) -> No
     import re2
 
     if len(regex) > LONGEST:
-        raise InvalidRegularExpression(f"an expression has at most {LONGEST} characters")
+        raise InvalidRegularExpression(f"a regular expression has at most {LONGEST} characters")
     try:
         size = compiled(regex).programsize
     except re2.error as error:
         raise InvalidRegularExpression(
-            f"{regex!r} is no regular expression of RE2: {_text(error)}"
+            f"{regex!r} is not a valid RE2 regular expression: {_text(error)}"
         ) from error
     if size > most_instructions:
         raise InvalidRegularExpression(
-            f"{regex!r} takes {size} instructions, {most_instructions} at most are looked at"
+            f"{regex!r} takes {size} instructions; the limit is {most_instructions}"
         )
 
 

@@ -38,7 +38,7 @@ def error_code_response(request: RequestContext, _message: Any, error: KafkaErro
     """
     response = error_response(request.api_key, request.api_version, error.code, error.message)
     if response is None:
-        raise InvalidRequest(f"{APIS[request.api_key].name} cannot express: {error}")
+        raise InvalidRequest(f"{APIS[request.api_key].name} does not support this version's fields: {error}")
     return response
 
 

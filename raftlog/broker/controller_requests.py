@@ -105,7 +105,7 @@ class ask_in_parts(Generic[Part, R]):
 
     async def _ask(self, some: tuple[Part, ...], size: int) -> R:
         if self._total > MAX_PARTS and self._total > size:
-            raise PolicyViolation(f"one request changes at most {MAX_PARTS} topics, partitions or resources")
+            raise PolicyViolation(f"a request may change at most {MAX_PARTS} topics, partitions or resources")
         left_ms = int((self._deadline_at - self._clock()) * 1000)
         if left_ms <= 0:
             raise RequestTimedOut("the request timed out before these parts")

@@ -115,6 +115,6 @@ class ControllerSession:
         self.silent = silent
         self._on_change(silent)
         if silent:
-            log.warning("controller_session_lost", silent=sorted(silent), session_s=self._session_s)
+            log.warning("controller_session_lost", silent_brokers=sorted(silent), session_s=self._session_s)
         else:
             log.info("controller_session_restored")

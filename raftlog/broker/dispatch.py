@@ -83,12 +83,12 @@ class _Held:
 
     def count(self) -> None:
         """Start to count them."""
-        self._requests.take(self._size)
+        self._requests.acquire(self._size)
 
     def stop_counting(self) -> None:
         """Stop counting them; a second call has no effect."""
         size, self._size = self._size, 0
-        self._requests.give(size)
+        self._requests.release(size)
 
 
 def dispatch(connection: Connection, frame: memoryview) -> None:

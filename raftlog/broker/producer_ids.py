@@ -37,7 +37,7 @@ class ProducerIds:
         """Return an id of the current block. Raises CoordinatorLoadInProgress if there is none, and starts a fetch."""
         if self._next == self._end and not self._begin_spare():
             self._fetch()
-            raise CoordinatorLoadInProgress("no producer id is at hand")
+            raise CoordinatorLoadInProgress("no producer id is available yet")
         producer_id = self._next
         self._next += 1
         if self._next >= self._half and self._spare is None:
@@ -71,7 +71,7 @@ class ProducerIds:
         try:
             self._spare = await self._allocate()
         except KafkaError as error:
-            raise CoordinatorLoadInProgress(f"no producer ids from the controller: {error}") from error
+            raise CoordinatorLoadInProgress(f"the controller allocated no producer ids: {error}") from error
 
     def _fetched(self, task: asyncio.Task[None]) -> None:
         self._fetching = None

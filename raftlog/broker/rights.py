@@ -60,7 +60,7 @@ _REFUSALS: Final[dict[ResourceType, type[KafkaError]]] = {
 def demand_needed(broker: BrokerContext, needs: Needs, request: RequestContext, message: Any) -> None:
     """Raise the error of the first right that the sender lacks for the request as a whole."""
     if isinstance(needs, BrokersOnly) and request.peer_broker_id is None:
-        raise ClusterAuthorizationFailed("only brokers send this")
+        raise ClusterAuthorizationFailed("only brokers may send this request")
     if broker.authorizer is None or not isinstance(needs, Demanded):
         return
     for right in needs.rights:

@@ -141,7 +141,7 @@ def _wait_until_empty(api: HttpApi, number: int) -> str:
         if line != printed or found["moving"]:
             printed, last_move_at = line, time.monotonic()
         if time.monotonic() >= last_move_at + STALLED_S:
-            raise Failure(f"broker {number}: nothing moves: {line}", exits.UNHEALTHY)
+            raise Failure(f"broker {number}: no replica is moving: {line}", exits.UNHEALTHY)
         time.sleep(PAUSE_S)
     end = "its node votes, so keep it running" if votes else "stop its process"
     return f"broker {number} has no replicas and is unregistered: {end}"
@@ -219,7 +219,7 @@ def _broker(target: Target, number: int) -> dict[str, Any]:
         if row["broker"] == number:
             return row
     there = ", ".join(str(row["broker"]) for row in rows)
-    raise Failure(f"there is no broker {number}, but {there}", exits.NOT_FOUND)
+    raise Failure(f"there is no broker {number}; the brokers are {there}", exits.NOT_FOUND)
 
 
 def _folders(target: Target, number: int | None) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def certs(
 
     hosts = [each.split(",") for each in host or []]
     if not hosts and not user:
-        raise Failure("name the owner: --host NAME or --user NAME", exits.USAGE)
+        raise Failure("name the certificate's owner: --host NAME or --user NAME", exits.USAGE)
     certificates = Certificates(folder.absolute())
     try:
         made = certificates.make(hosts, user or [], days=days, renew=renew)

@@ -223,7 +223,7 @@ class Session:
                 stock_rig(testbed, retries=not case.expect.unseen),
                 seed=self._seed,
                 keep=history.keep,
-                told=screen.progress,
+                on_progress=screen.progress,
             )
             record = await runner.run()
         finally:

@@ -98,11 +98,11 @@ class _Progress:
     def __init__(self, screen: Screen, length: int) -> None:
         self._screen = screen
         self._read = 0
-        self._told = 0
+        self._reported = 0
         screen.phase("MB checked", 2 * length // 1_000_000)
 
     def read(self, length: int) -> None:
         self._read += length
-        if self._read - self._told > TELL_BYTES:
-            self._told = self._read
+        if self._read - self._reported > TELL_BYTES:
+            self._reported = self._read
             self._screen.progress(self._read // 1_000_000)

@@ -214,7 +214,7 @@ def _login_of(settings: Mapping[str, str]) -> Callable[[], Login]:
         return _oidc_login_of(settings)
     for name in ("sasl.username", "sasl.password"):
         if not settings.get(name):
-            raise Failure(f"{name}: a login needs it", exits.USAGE)
+            raise Failure(f"{name}: is required to log in", exits.USAGE)
     login = Login(mechanism, settings["sasl.username"], settings["sasl.password"])
     return lambda: login
 
@@ -227,7 +227,7 @@ def _oidc_login_of(settings: Mapping[str, str]) -> Callable[[], Login]:
         raise Failure("sasl.oauthbearer.method: must be oidc", exits.USAGE)
     for name in OIDC.values():
         if not settings.get(name):
-            raise Failure(f"{name}: a login needs it", exits.USAGE)
+            raise Failure(f"{name}: is required to log in", exits.USAGE)
     if not settings[OIDC["url"]].startswith(("https://", "http://")):
         raise Failure(f"{OIDC['url']}: must begin with https:// or http://", exits.USAGE)
     provider = Provider(

@@ -181,9 +181,7 @@ def restart(
     try:
         done = {int(number) for number in skip.split(",") if skip}
     except ValueError:
-        raise Failure(
-            f"--skip {skip}: expected numbers of brokers, with commas between", exits.USAGE
-        ) from None
+        raise Failure(f"--skip {skip}: must be broker ids, separated by commas", exits.USAGE) from None
     run = RollingRestart(api, each, node_http, margin, wait, done)
     if not dry_run:
         return run.run()

@@ -36,6 +36,9 @@ class Entry(NamedTuple):
     help: str
 
 
+FORMER: Final = {"transactions": "transaction"}
+"""Earlier names of commands, which are still accepted, and their present names."""
+
 _TRY, _RUN, _LOOK, _DATA, _PROVE = (
     "To try it",
     "To run it",
@@ -85,10 +88,10 @@ COMMANDS: Final[dict[str, Entry]] = {
     "token": Entry(_LOOK, "raftlog.cli.token:token", "Make, renew, delete and list delegation tokens."),
     "user": Entry(_LOOK, "raftlog.cli.user:user", "List, set and delete users that log in with SCRAM."),
     "acl": Entry(_LOOK, "raftlog.cli.acl.command:acl", "List, add and delete ACLs."),
-    "transactions": Entry(
+    "transaction": Entry(
         _LOOK,
-        "raftlog.cli.transactions:transactions",
-        "List and describe transactions; end those that hang.",
+        "raftlog.cli.transaction:transaction",
+        "List and describe transactions; end hanging transactions.",
     ),
     "produce": Entry(
         _DATA, "raftlog.cli.produce:produce", "Send lines or files as records; kcat -P's flags."

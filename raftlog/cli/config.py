@@ -74,7 +74,7 @@ def get(
 
     rows = settings_of(target, kind.value, name)
     if unknown := [each for each in settings or [] if each not in {row["name"] for row in rows}]:
-        raise Failure(f"{kind} {name} has no setting {', '.join(unknown)}", exits.NOT_FOUND)
+        raise Failure(f"{kind} {name} has no config {', '.join(unknown)}", exits.NOT_FOUND)
     rows = [
         row
         for row in rows

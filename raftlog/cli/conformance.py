@@ -91,7 +91,7 @@ def run(
 
     for path in (json, html):
         if path is not None and not path.absolute().parent.is_dir():
-            raise Failure(f"{path}: there is no such folder", exits.USAGE)
+            raise Failure(f"{path}: no such directory", exits.USAGE)
     try:
         histories = choose(only)
     except ValueError as error:
@@ -148,7 +148,7 @@ def _begin(card_run: CardRun, target: Target, *, force: bool) -> None:
     try:
         card_run.begin(anyway=force)
     except Occupied as error:
-        raise Failure(f"{error}; --force runs all the same, and touches none of them") from None
+        raise Failure(f"{error}; --force runs anyway, and touches none of them") from None
     except NotServed as error:
         raise Failure(f"{target.servers}: {error}") from None
     except (OSError, NotReady) as error:

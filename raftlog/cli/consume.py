@@ -169,9 +169,11 @@ def _check(names: Sequence[str], group: str | None, partition: int) -> None:
     if group == "":  # as a script's unset variable; without a group no offsets would be committed
         raise Failure("-G: the group's id is empty", exits.USAGE)
     if not names:
-        raise Failure("say which topic: -t TOPIC (see raftlog consume --help)", exits.USAGE)
+        raise Failure("name a topic: -t TOPIC (see raftlog consume --help)", exits.USAGE)
     if group and partition >= 0:
-        raise Failure("-G and -p do not go together: a group shares all partitions", exits.USAGE)
+        raise Failure(
+            "-G and -p cannot be combined: a group assigns all partitions to its members", exits.USAGE
+        )
     if not group and len(names) > 1:
         raise Failure("several topics need a group: -G GROUP TOPIC...", exits.USAGE)
 
@@ -193,11 +195,11 @@ def _read_offsets(given: Sequence[str]) -> Range:
                 position = str(int(each))
         except ValueError:
             raise Failure(
-                f"-o {each}: beginning, end, stored, a whole number, s@MS or e@MS", exits.USAGE
+                f"-o {each}: must be beginning, end, stored, a whole number, s@MS or e@MS", exits.USAGE
             ) from None
     start_ms, stop_ms = times["s@"], times["e@"]
     if start_ms is not None and stop_ms is not None and start_ms > stop_ms:
-        raise Failure(f"-o s@{start_ms} is after -o e@{stop_ms}: no record is in between", exits.USAGE)
+        raise Failure(f"-o s@{start_ms} is after -o e@{stop_ms}: the range is empty", exits.USAGE)
     return Range(position, start_ms, stop_ms)
 
 
@@ -231,7 +233,9 @@ class Assigned:
         there = self._partitions_of(topic)
         if partition >= len(there):
             known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
-            raise Failure(f"topic {topic} has no partition {partition}, but {known}", exits.NOT_FOUND)
+            raise Failure(
+                f"topic {topic} has no partition {partition}; its partitions are {known}", exits.NOT_FOUND
+            )
         chosen = [(topic, each) for each in (there if partition < 0 else [partition])]
         self._fetcher.assign(self._first_offsets(chosen))
         self._begun = True

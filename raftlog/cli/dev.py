@@ -205,7 +205,7 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
         text = path.read_text()
         if not text.strip("\0 \n"):
             raise Failure(
-                f"{path} is empty, as an older raftlog left it where the power failed: {LOST}", USAGE
+                f"{path} is empty, as an older release left it after a power failure: {LOST}", USAGE
             )
         found = json.loads(text)
         kafka, controller, http = (
@@ -218,18 +218,22 @@ def _read_layout(path: Path, asked: Asked) -> Layout:
         raise Failure(f"{path} is damaged ({_fault(error)}): {LOST}", USAGE) from None
     if asked.nodes and len(layout.kafka) != asked.nodes:
         raise Failure(
-            f"{path.parent} is of {len(layout.kafka)} nodes: say --nodes {len(layout.kafka)}", USAGE
+            f"{path.parent} belongs to a cluster of {len(layout.kafka)} nodes: use --nodes {len(layout.kafka)}",
+            USAGE,
         )
     if layout.secure != asked.secure:
         say = "say --secure" if layout.secure else "--secure needs a folder of its own"
         raise Failure(
-            f"{path.parent} is of a cluster {'with' if layout.secure else 'without'} logins: {say}", USAGE
+            f"{path.parent} belongs to a cluster {'with' if layout.secure else 'without'} logins: {say}",
+            USAGE,
         )
     if asked.faults and not layout.faults:
-        raise Failure(f"{path.parent} began without --enable-faults: take another folder", USAGE)
+        raise Failure(f"{path.parent} was created without --enable-faults: use another folder", USAGE)
     taken = [each for each in layout.ports if not _is_free(each)]
     if taken:
-        raise Failure(f"{path.parent} is of a cluster at ports that are taken: {', '.join(map(str, taken))}")
+        raise Failure(
+            f"{path.parent} belongs to a cluster whose ports are in use: {', '.join(map(str, taken))}"
+        )
     return layout
 
 

@@ -21,20 +21,20 @@ class MetadataLevels(NamedTuple):
 
 def metadata_levels(target: Target) -> MetadataLevels:
     """Return the levels of a cluster. Raise Failure."""
-    told = target.ask(
+    response = target.ask(
         ApiKey.API_VERSIONS,
         lambda make: make.ApiVersionsRequest(
             client_software_name="raftlog", client_software_version=__version__
         ),
     )
-    features = getattr(told, "supported_features", ())
+    features = getattr(response, "supported_features", ())
     highest = [each.max_version for each in features if each.name == RAFTLOG_METADATA_VERSION]
     if not highest:
         raise Failure(
             f"the broker at {target.servers} does not know {RAFTLOG_METADATA_VERSION}: first, run the new release on "
             "all nodes"
         )
-    finalized = {each.name: each.max_version_level for each in told.finalized_features}
+    finalized = {each.name: each.max_version_level for each in response.finalized_features}
     return MetadataLevels(finalized.get(RAFTLOG_METADATA_VERSION, 0), highest[0])
 
 

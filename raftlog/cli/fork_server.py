@@ -139,7 +139,7 @@ def read_request(control: socket.socket) -> tuple[bytes, list[int]]:
         if not received:
             return b"", streams
         if len(line) > MAX_LINE_BYTES:
-            raise ValueError(f"a request has {MAX_LINE_BYTES} bytes at most")
+            raise ValueError(f"a request may have at most {MAX_LINE_BYTES} bytes")
     return line, streams
 
 

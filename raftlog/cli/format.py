@@ -123,11 +123,11 @@ def _read_users(node: NodeConfig, given: Sequence[str]) -> list[ScramCredentialC
     if "controller" not in node.roles:
         raise Failure("--add-scram is for voters: this node's process.roles has no controller", exits.USAGE)
     if len(given) > MOST_USERS:
-        raise Failure(f"--add-scram: {MOST_USERS} users at most, not {len(given)}", exits.USAGE)
+        raise Failure(f"--add-scram: at most {MOST_USERS} users, not {len(given)}", exits.USAGE)
     users = [read_scram_argument(each) for each in given]
     names = [(each.user, each.mechanism) for each in users]
     if twice := next((each for each in names if names.count(each) > 1), None):
-        raise Failure(f"--add-scram: user {twice[0]} is there twice for {twice[1]}", exits.USAGE)
+        raise Failure(f"--add-scram: user {twice[0]} is named twice for {twice[1]}", exits.USAGE)
     return users
 
 

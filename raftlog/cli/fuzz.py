@@ -74,7 +74,7 @@ def run(options: FuzzOptions) -> int:
 
 
 def _run_here(options: FuzzOptions) -> int:
-    def told(summary: Summary, new: list[Finding]) -> None:
+    def report(summary: Summary, new: list[Finding]) -> None:
         rate = summary.frames / summary.seconds
         print(
             f"{summary.frames:,} frames, {rate:,.0f} a second, {len(summary.findings)} findings",
@@ -87,7 +87,12 @@ def _run_here(options: FuzzOptions) -> int:
     summary, interrupted = Summary(), False
     try:
         run_campaign(
-            summary, options.frames, seed=options.seed, jobs=options.jobs, first=options.first, told=told
+            summary,
+            options.frames,
+            seed=options.seed,
+            jobs=options.jobs,
+            first=options.first,
+            on_progress=report,
         )
     except KeyboardInterrupt:
         interrupted = True

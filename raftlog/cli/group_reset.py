@@ -96,5 +96,5 @@ def move(target: Target, name: str, planned: Mapping[PartitionKey, int]) -> None
             try:
                 commit_offsets(target.cluster, name, dict(left[:AT_ONCE]))
             except HAS_MEMBERS:
-                raise Failure(f"group {name} has members: stop them first") from None
+                raise Failure(f"group {name} has members: stop its consumers first") from None
         left = left[AT_ONCE:]

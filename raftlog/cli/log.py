@@ -92,10 +92,10 @@ class Reading:
         found: list[Segment] = []
         for path in paths:
             if not path.exists():
-                raise Failure(f"{path}: there is no such file or folder", NOT_FOUND)
+                raise Failure(f"{path}: no such file or directory", NOT_FOUND)
             if path.is_file():
                 if not _is_segment(path):
-                    raise Failure(f"{path}: a segment is named by its first offset, such as {0:020}{LOG}")
+                    raise Failure(f"{path}: a segment's name is its base offset, such as {0:020}{LOG}")
                 found.append(Segment(path))
             else:
                 found += map(Segment, self._below(path))

@@ -31,7 +31,9 @@ def read_rate(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,19}) ?([A-Za-z]*?)(?:/s)?", text.strip())
     unit = UNITS.get(found[2].upper()) if found else None
     if found is None or unit is None or not 0 < int(found[1]) * unit <= MOST:
-        raise Failure(f"--throttle {text}: bytes a second, such as 500000, 500kB or 10MB", exits.USAGE)
+        raise Failure(
+            f"--throttle {text}: must be bytes per second, such as 500000, 500kB or 10MB", exits.USAGE
+        )
     return int(found[1]) * unit
 
 

@@ -292,11 +292,11 @@ def move(
     A throttle holds until the end of --wait, else until partition unthrottle.
     """
     if throttle and cancel:
-        raise Failure("--throttle is for moves, not for taking them back", exits.USAGE)
+        raise Failure("--throttle cannot be combined with --cancel", exits.USAGE)
     if bool(replicas) == cancel:
         raise Failure("name the replicas: --replicas ID,ID,... (or use --cancel)", exits.USAGE)
     if replicas and not all(each.isdecimal() for each in replicas.split(",")):
-        raise Failure(f"--replicas {replicas}: broker ids with commas between", exits.USAGE)
+        raise Failure(f"--replicas {replicas}: must be broker ids, separated by commas", exits.USAGE)
     rate = read_rate(throttle) if throttle else 0
     chosen = [tp for each in topic_partitions for tp in read_topic_partition(target, each)]
     to = None if cancel else [int(each) for each in replicas.split(",")]

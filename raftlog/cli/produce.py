@@ -105,9 +105,9 @@ def send(
 
 def _check_names(acks: str, codec: str) -> None:
     if acks not in ACKS:
-        raise Failure(f"--acks {acks}: 0, 1 or all", exits.USAGE)
+        raise Failure(f"--acks {acks}: must be 0, 1 or all", exits.USAGE)
     if codec and codec not in options.CODECS:
-        raise Failure(f"-z {codec}: one of {', '.join(options.CODECS)}", exits.USAGE)
+        raise Failure(f"-z {codec}: must be one of {', '.join(options.CODECS)}", exits.USAGE)
 
 
 @contextmanager
@@ -188,7 +188,8 @@ class Sender:
         if self._partition >= len(there):
             known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
             raise Failure(
-                f"topic {self._topic} has no partition {self._partition}, but {known}", exits.NOT_FOUND
+                f"topic {self._topic} has no partition {self._partition}; its partitions are {known}",
+                exits.NOT_FOUND,
             )
 
     def send(self, key: bytes | None, value: bytes | None) -> None:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import typer
 
+from raftlog.base.config.network import parse_address
 from raftlog.base.types import METADATA_TOPIC, NO_DIRECTORY, decode_uuid, encode_uuid
 from raftlog.cli.cluster_command import noun, verb
 from raftlog.cli.exits import Failure
@@ -152,13 +153,14 @@ def add(
     directory_id: DirectoryId = None,
 ) -> None:
     """Make an observer with a metadata log a voter, once it has caught up."""
-    host, _, port = controller.rpartition(":")
-    if not (host and port.isdecimal()):
-        raise Failure(f"--controller {controller}: not HOST:PORT")
+    try:
+        host, port = parse_address(controller)
+    except ValueError as error:
+        raise Failure(f"--controller: {error}") from None
     directory = _directory_of(target, number, directory_id, votes=False)
 
     def build(make: Any) -> Any:
-        listener = make.Listener(name=_listener_name(target), host=host, port=int(port))
+        listener = make.Listener(name=_listener_name(target), host=host, port=port)
         return make.AddRaftVoterRequest(
             cluster_id=None,
             timeout=CHANGE_MS,
@@ -167,7 +169,7 @@ def add(
             listeners=(listener,),
         )
 
-    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}", needs="ALTER")
+    target.ask(ApiKey.ADD_RAFT_VOTER, build, about=f"voter {number}: ", needs="ALTER")
     print(f"node {number} is a voter, with directory {encode_uuid(directory)}")
 
 
@@ -180,7 +182,7 @@ def remove(target: Target, number: Id, *, directory_id: DirectoryId = None) -> N
         lambda make: make.RemoveRaftVoterRequest(
             cluster_id=None, voter_id=number, voter_directory_id=directory
         ),
-        about=f"voter {number}",
+        about=f"voter {number}: ",
         needs="ALTER",
     )
     print(f"node {number} is no voter any more")
@@ -198,7 +200,8 @@ def _directory_of(target: Target, number: int, asked: str | None, *, votes: bool
         if each.votes == votes and each.directory_id is not None:
             return decode_uuid(each.directory_id)
     if found and found[0].votes != votes:
-        raise Failure(f"node {number} is no voter" if votes else f"node {number} is a voter already")
+        reason = "is no voter" if votes else "is a voter already"
+        raise Failure(f"voter {number}: node {number} {reason}")
     raise Failure(
         f"node {number} is not linked to the quorum's leader: start it with process.roles that include controller, and "
         "this cluster's voters in controller.quorum.voters"

@@ -116,7 +116,7 @@ def _entity(*given: tuple[Name, bool]) -> list[Part]:
     parts = []
     for kind, (name, is_default) in zip(KINDS, given, strict=True):
         if name is not None and is_default:
-            raise Failure(f"give a name of {kind} or its defaults, not both", exits.USAGE)
+            raise Failure(f"use either a name of {kind} or its default, not both", exits.USAGE)
         if name is not None or is_default:
             parts.append(Part(kind, name))
     return parts

@@ -30,7 +30,7 @@ def plan_of(target: Target) -> list[Step]:
     """Return the moves that balance the cluster. Raise Failure while partitions move, since they would count twice."""
     if moving := ongoing_moves(target):
         raise Failure(
-            f"{len(moving)} partitions are moving: wait until raftlog partition reassignments shows none",
+            f"{len(moving)} partitions are being reassigned: wait until `raftlog partition reassignments` lists none",
             exits.UNHEALTHY,
         )
     sizes: dict[PartitionKey, int] = {}

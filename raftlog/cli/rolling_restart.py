@@ -44,7 +44,7 @@ class RollingRestart:
         """Restart the brokers; return the exit code. Raise Failure, which says how to resume."""
         self._find_nodes()
         if len(self._apis) > 1 and ID not in self.command:
-            raise Failure("--each: say {id} where the node's number belongs", exits.USAGE)
+            raise Failure("--each: must contain {id}, which stands for the node's id", exits.USAGE)
         with ended_by_signals():
             try:
                 while self._apis.keys() - self.done:
@@ -75,11 +75,13 @@ class RollingRestart:
                 url = self.node_http.replace(ID, str(node_id))
             if url is None:
                 raise Failure(
-                    f"broker {node_id} is down, or names no HTTP API that can be reached from here: say --node-http",
+                    f"broker {node_id} is down, or its HTTP API is unreachable from here: set --node-http",
                     exits.UNREACHABLE,
                 )
             if self.api.url.startswith("https:") and not url.startswith("https:"):
-                raise Failure(f"the HTTP API of broker {node_id} at {url} is not HTTPS as {self.api.url} is")
+                raise Failure(
+                    f"the HTTP API of broker {node_id} at {url} is not HTTPS, but {self.api.url} is"
+                )
             self._apis[node_id] = replace(self.api, url=url)
         if unknown := self.done - self._apis.keys():
             raise Failure(f"--skip: there is no broker {min(unknown)}", exits.NOT_FOUND)

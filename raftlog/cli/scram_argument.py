@@ -52,7 +52,7 @@ def read_scram_argument(text: str) -> ScramCredentialChanged:
             name, mechanism, credential(mechanism, _password(fields), salt, iterations)
         )
     if "salt" not in fields or "password" in fields or "password-file" in fields:
-        raise _wrong("saltedpassword needs its salt, and excludes a password")
+        raise _wrong("saltedpassword needs a salt, and cannot be combined with password")
     salted = _decoded(fields, "saltedpassword")
     if not salted:
         raise _wrong("saltedpassword is empty")
@@ -68,9 +68,9 @@ def _fields(text: str) -> dict[str, str]:
             raise _wrong(_FORM)
         name = match[1]
         if name not in _NAMES:
-            raise _wrong(f"there is no {name}; there are {', '.join(_NAMES)}")
+            raise _wrong(f"unknown field {name}; the fields are {', '.join(_NAMES)}")
         if name in fields:
-            raise _wrong(f"{name} is there twice")
+            raise _wrong(f"{name} is set twice")
         fields[name] = match[3] if match[2] is None else match[2]
         position = match.end()
     return fields

@@ -251,7 +251,7 @@ def _with_faults(config: NodeConfig, faults: Sequence[str], *, exit_at_end: bool
     from raftlog.faults.node_faults import NodeFaults, read_fault
 
     folders = list(dict.fromkeys([*config.log_dirs, config.metadata_log_dir]))
-    get_logger("server").warning("faults_enabled", advice="for tests only", folders=folders)
+    get_logger("server").warning("faults_enabled", advice="for tests only", directories=folders)
     for folder in folders:
         make_folders(folder, FOLDER_MODE)
     node_faults = NodeFaults(folders)

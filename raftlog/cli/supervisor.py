@@ -47,7 +47,7 @@ def broker_overrides(config: NodeConfig, brokers: int) -> list[dict[str, str]]:
     ports = [port for each in taken for port in each if port]
     if len(set(ports)) != len(ports):
         raise CannotShare(
-            f"listeners: each broker's ports are {PORT_STEP} above the last one's, and some of them meet"
+            f"listeners: each broker's ports are {PORT_STEP} above the previous broker's, and some ports collide"
         )
     if max(ports, default=0) > 65535:
         raise CannotShare(f"listeners: port {max(ports)} of the last broker is beyond 65535")
@@ -165,12 +165,12 @@ class Supervisor:
                 code = await self._run(node_id, command)
             except OSError as error:  # no process or no memory is left for it
                 code = exits.FAILED
-                log.error("broker_not_started", broker=node_id, reason=str(error))
+                log.error("broker_process_not_started", broker_id=node_id, reason=str(error))
             if self._stopping.is_set() or code == exits.USAGE:
                 return max(code, 0)
             if loop.time() - began_at >= STEADY_S:
                 pause_s = PAUSE_S
-            log.error("broker_ended", broker=node_id, code=code, again_in_s=pause_s)
+            log.error("broker_process_exited", broker_id=node_id, exit_code=code, retry_after_s=pause_s)
             if await self._stopped_within(pause_s):
                 return exits.OK
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -19,7 +19,8 @@ def read_moment(option: str, text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise Failure(
-            f"{option} {text}: milliseconds since 1970, or as 2026-01-31T12:00:00Z", USAGE
+            f"{option} {text}: must be milliseconds since 1970 or an ISO 8601 time, such as 2026-01-31T12:00:00Z",
+            USAGE,
         ) from None
     return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -28,6 +29,6 @@ def read_duration_ms(option: str, text: str) -> int:
     """Return milliseconds from an ISO 8601 duration of days or less, as P1DT2H. Raises Failure."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
-        raise Failure(f"{option} {text}: a duration as PT15M, PT2H or P1DT12H", USAGE)
+        raise Failure(f"{option} {text}: must be an ISO 8601 duration, such as PT15M, PT2H or P1DT12H", USAGE)
     days, hours, minutes, seconds = (float(each or 0) for each in match.groups())
     return round((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000)

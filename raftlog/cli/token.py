@@ -191,7 +191,7 @@ def _bytes(proof: str) -> bytes:
     try:
         return b64decode(text, validate=True)
     except ValueError:
-        raise Failure("HMAC: is not base64", exits.USAGE) from None
+        raise Failure("HMAC: must be base64", exits.USAGE) from None
 
 
 def _date(time_ms: int) -> str:

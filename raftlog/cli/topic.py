@@ -140,7 +140,7 @@ def add_partitions(
 ) -> int:
     """Add partitions to a topic. Keys may go to other partitions from then on."""
     if bool(by) == bool(total):
-        raise Failure("give --num to add partitions, or --partitions for the total", exits.USAGE)
+        raise Failure("use --num to add partitions, or --partitions to set their total", exits.USAGE)
     total = total or by + len(target.topic(name).partitions)
 
     def build(make: Any) -> Any:
@@ -200,7 +200,7 @@ def delete(
     """Delete topics and all that is in them."""
     for name in names:
         if name in LOST_WITH and not force:
-            raise Failure(f"with {name} is lost {LOST_WITH[name]}; --force deletes it all the same")
+            raise Failure(f"deleting {name} loses {LOST_WITH[name]}; --force deletes it anyway")
     if if_exists:
         there = target.topics()
         names = [name for name in names if name in there]
@@ -225,7 +225,9 @@ def partitions_of(target: Target, name: str, partition: int = -1) -> list[int]:
         return there
     if partition not in there:
         known = f"0 to {len(there) - 1}" if len(there) > 1 else "0 alone"
-        raise Failure(f"topic {name} has no partition {partition}, but {known}", exits.NOT_FOUND)
+        raise Failure(
+            f"topic {name} has no partition {partition}; its partitions are {known}", exits.NOT_FOUND
+        )
     return [partition]
 
 
@@ -235,5 +237,5 @@ def _timeout_ms(target: Target) -> int:
 
 def _whole_number(option: str, text: str) -> int:
     if not text.isdecimal():
-        raise Failure(f"{option} must be a whole number from 0 on, or end; not {text}", exits.USAGE)
+        raise Failure(f"{option} must be a whole number of at least 0, or end, not {text}", exits.USAGE)
     return int(text)

@@ -197,7 +197,7 @@ class Cluster:
                             waiting.discard(key)
             if waiting:
                 if _is_late(deadline):
-                    raise Unreachable(f"{len(waiting)} partitions have no leader that answers")
+                    raise Unreachable(f"{len(waiting)} partitions have no reachable leader")
                 time.sleep(RETRY_S)
         return done
 

@@ -43,8 +43,8 @@ def fetch_token(provider: Provider) -> str:
             return str(json.loads(answer.read(MOST_BYTES))["access_token"])
     except urllib.error.HTTPError as error:
         error.close()
-        raise Refused(provider.url, f"the identity provider answers {error.code} {error.reason}") from None
+        raise Refused(provider.url, f"the identity provider returned {error.code} {error.reason}") from None
     except urllib.error.URLError as error:
-        raise OSError(f"the identity provider does not answer: {error.reason}") from None
+        raise OSError(f"the identity provider is unreachable: {error.reason}") from None
     except (ValueError, LookupError, TypeError):
-        raise Refused(provider.url, "the identity provider's answer has no access_token") from None
+        raise Refused(provider.url, "the identity provider's response has no access_token") from None

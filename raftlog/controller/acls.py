@@ -61,18 +61,20 @@ def decide_delete_acls(image: MetadataImage, request: DeleteAcls) -> Decision:
 def check_acl(acl: Acl) -> None:
     """Raise InvalidRequest for an invalid ACL; the message names the field."""
     if acl.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
-        raise InvalidRequest(f"resource_type: a rule is about one type, not {acl.resource_type.name}")
+        raise InvalidRequest(
+            f"resource_type: an ACL has exactly one resource type, not {acl.resource_type.name}"
+        )
     if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
         raise InvalidRequest(f"pattern_type: must be LITERAL or PREFIXED, not {acl.pattern_type.name}")
     if acl.operation in (Operation.UNKNOWN, Operation.ANY):
-        raise InvalidRequest(f"operation: a rule is about one operation or ALL, not {acl.operation.name}")
+        raise InvalidRequest(f"operation: an ACL has exactly one operation or ALL, not {acl.operation.name}")
     if acl.permission not in (Permission.ALLOW, Permission.DENY):
         raise InvalidRequest(f"permission: must be ALLOW or DENY, not {acl.permission.name}")
     for field, text in (("name", acl.resource_name), ("principal", acl.principal), ("host", acl.host)):
         if not text or len(text) > MAX_NAME_CHARS:
             raise InvalidRequest(f"{field}: has 1 to {MAX_NAME_CHARS} characters, not {len(text)}")
     if acl.resource_type is ResourceType.CLUSTER and acl.resource_name != CLUSTER_NAME:
-        raise InvalidRequest(f"name: the cluster's is {CLUSTER_NAME}, not {acl.resource_name!r}")
+        raise InvalidRequest(f"name: must be {CLUSTER_NAME} for the cluster, not {acl.resource_name!r}")
     try:
         parse_principal(acl.principal)
     except ValueError as error:

@@ -48,7 +48,7 @@ def decide_alter_partition(
     for change in request.changes:
         try:
             if (change.topic_id, change.partition) in seen:
-                raise InvalidRequest("one change per partition in a request")
+                raise InvalidRequest("a request may change each partition only once")
             seen.add((change.topic_id, change.partition))
             state = _accepted(image, change, request.broker_id)
         except KafkaError as error:
@@ -91,11 +91,13 @@ def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> Partit
     if change.leader_epoch < state.leader_epoch:
         raise FencedLeaderEpoch()
     if broker_id != state.leader:
-        raise InvalidRequest("only the leader changes the isr")
+        raise InvalidRequest("only the leader may change the ISR")
     if change.partition_epoch < state.partition_epoch:
         raise InvalidUpdateVersion()
     if state.isr_lost:
-        raise InvalidRequest("the isr is lost: its last member lacks records, so no replica is in sync")
+        raise InvalidRequest(
+            "the ISR is lost: its last member lacks committed records, so no replica is in sync"
+        )
     _check_isr(image, state, change)
     return state
 
@@ -103,9 +105,9 @@ def _accepted(image: MetadataImage, change: IsrChange, broker_id: int) -> Partit
 def _check_isr(image: MetadataImage, state: PartitionState, change: IsrChange) -> None:
     members = [member.broker_id for member in change.isr]
     if len(set(members)) != len(members) or not set(members) <= set(state.replicas):
-        raise InvalidRequest(f"isr {members} is not a set of the replicas {list(state.replicas)}")
+        raise InvalidRequest(f"ISR {members} is not a subset of the replicas {list(state.replicas)}")
     if state.leader not in members:
-        raise InvalidRequest("the leader is always in sync")
+        raise InvalidRequest("the ISR must contain the leader")
     for member in change.isr:
         broker = image.brokers.get(member.broker_id)
         if broker is None or member.broker_epoch not in (-1, broker.broker_epoch):

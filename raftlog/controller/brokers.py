@@ -76,7 +76,7 @@ def decide_register(
     if existing is not None and _is_same(existing, request):
         return Decision(reply=BrokerRegistration(existing.broker_epoch))
     if existing is not None and existing.incarnation_id != request.incarnation_id and in_session:
-        raise DuplicateBrokerRegistration(f"broker {request.broker_id} runs already, as another process")
+        raise DuplicateBrokerRegistration(f"broker {request.broker_id} is already running as another process")
     known = (
         image.unregistered_directories.get(request.broker_id, ())
         if existing is None
@@ -134,10 +134,10 @@ def _went_back(broker: BrokerState, opening: PreviousOpening) -> bool:
 def _check_registration(image: MetadataImage, request: RegisterBroker) -> None:
     if request.cluster_id and request.cluster_id != image.cluster_id:
         raise InconsistentClusterId(
-            f"broker {request.broker_id} belongs to cluster {request.cluster_id}, this is {image.cluster_id}"
+            f"broker {request.broker_id} belongs to cluster {request.cluster_id}, not to {image.cluster_id}"
         )
     if request.broker_id < 0 or not request.endpoints:
-        raise InvalidRegistration("a broker needs an id from 0 and at least one endpoint")
+        raise InvalidRegistration("a broker needs an id of at least 0 and at least one endpoint")
     if request.previous and len(request.previous) != len(request.directory_ids):
         raise InvalidRegistration(
             f"broker {request.broker_id} says of {len(request.previous)} log directories who had them open, "

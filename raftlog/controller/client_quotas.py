@@ -84,7 +84,7 @@ def _changes(image: MetadataImage, asked: QuotaAlteration) -> dict[str, float | 
         if name is not None and not 0 < len(name) <= MAX_NAME_CHARS:
             raise InvalidRequest(f"entity: a name of {kind} has 1 to {MAX_NAME_CHARS} characters")
         if kind == IP and name is not None and not _is_address(name):
-            raise InvalidRequest(f"entity: {name!r} is no IP address; host names are not looked up")
+            raise InvalidRequest(f"entity: {name!r} is not an IP address; host names are not resolved")
     known = KEYS_OF_ADDRESSES if kinds == (IP,) else KEYS_OF_CLIENTS
     before = image.quotas.get(asked.entity, {})
     changes: dict[str, float | None] = {}

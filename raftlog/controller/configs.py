@@ -122,7 +122,7 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     name = alteration.resource_name
     if alteration.resource_type == "topic":
         if not name:
-            raise InvalidRequest("topics have no default: the configs of a topic need its name")
+            raise InvalidRequest("topics have no default configs: name a topic")
         check_topic_name(name)
         if name not in image.topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
@@ -131,7 +131,9 @@ def _check_resource(image: MetadataImage, alteration: ConfigAlteration) -> None:
     elif alteration.resource_type == "client-metrics":
         return
     elif alteration.resource_type != "broker":
-        raise InvalidRequest(f"{alteration.resource_type!r} has no configs; {', '.join(_TABLES)} have")
+        raise InvalidRequest(
+            f"{alteration.resource_type!r} has no configs; must be one of {', '.join(_TABLES)}"
+        )
     elif name and not (name.isdecimal() and int(name) in image.brokers):
         raise BrokerIdNotRegistered(f"no broker is registered with id {name!r}")
 
@@ -181,7 +183,7 @@ def _value_after(
         return None
     if op.op == SET:
         if op.value is None:
-            raise InvalidConfig(f"{op.key}: to set it needs a value")
+            raise InvalidConfig(f"{op.key}: SET needs a value")
         return checked_value(op.key, op.value)
     if op.op not in (APPEND, SUBTRACT):
         raise InvalidRequest(f"config operation {op.op} is unknown")

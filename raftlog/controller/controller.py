@@ -455,7 +455,7 @@ class Controller:
         if late > STALL_S:
             self._soft.postpone_all(late)
             if not self.lateness.is_slow:  # it was logged already, once
-                self._log.warning("controller_stalled", seconds=round(late, 3))
+                self._log.warning("controller_stalled", stalled_s=round(late, 3))
 
     def _probe_due(self, now: float) -> None:
         for broker_id in self._soft.take_due_probes(now):
@@ -504,7 +504,7 @@ class Controller:
             self._watch_own_stalls(now)
             self._soft.on_disconnect(broker_id, now)
             self._probe_due(now)
-            self._log.info("controller_lost_broker", broker_id=broker_id)
+            self._log.info("broker_connection_lost", broker_id=broker_id)
 
     def on_probe_result(self, broker_id: int, result: ProbeResult, now: float) -> None:
         """The outcome of a probe: refused, alive, or silent for 300 ms."""
@@ -512,4 +512,4 @@ class Controller:
             self._watch_own_stalls(now)
             self._soft.on_probe_result(broker_id, result)
             self._fence_dead_brokers(now)
-            self._log.info("controller_probed_broker", broker_id=broker_id, result=result)
+            self._log.info("broker_probed", broker_id=broker_id, result=result)

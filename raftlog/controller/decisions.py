@@ -31,10 +31,10 @@ class BatchLimit:
         """Raise PolicyViolation if this many more records are too many."""
         if partitions > self.partitions:
             raise PolicyViolation(
-                f"one request takes at most {MAX_PARTITION_RECORDS} partitions; {partitions} more are too many"
+                f"a request may have at most {MAX_PARTITION_RECORDS} partitions; {partitions} more would exceed that"
             )
         if others > self.others:
-            raise PolicyViolation(f"one request takes at most {MAX_OTHER_RECORDS} topics, configs and rules")
+            raise PolicyViolation(f"a request may have at most {MAX_OTHER_RECORDS} topics, configs and ACLs")
 
     def reserve(self, *, partitions: int = 0, others: int = 0) -> None:
         """Reserve room for this many records; raise PolicyViolation like `check`."""

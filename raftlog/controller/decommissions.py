@@ -81,7 +81,7 @@ def _check_others(image: MetadataImage, request: DecommissionBroker) -> None:
     staying = image.brokers.keys() - image.decommissions.keys() - {broker_id}
     if other != NO_BROKER and other not in staying:
         raise InvalidRequest(
-            f"broker {other} cannot replace broker {broker_id}: it is not registered, or leaves too"
+            f"broker {other} cannot replace broker {broker_id}: it is not registered, or is being decommissioned too"
         )
     leaving = image.decommissions.keys() | {broker_id}
     largest = max(

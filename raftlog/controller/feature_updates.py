@@ -96,7 +96,7 @@ def _check(
     if reason is None and name == RAFTLOG_METADATA_VERSION and level > present:
         reason = _too_old_voter(image, level, voters)
     if reason is None and name == KRAFT_VERSION and level > present:
-        reason = _too_low_for_voters(image)
+        reason = _too_low_for_voters(image) or _unrecorded_voter(image, voters)
     if reason is not None:
         raise InvalidUpdateVersion(f"invalid level {level} of feature {name!r}: {reason}")
 
@@ -135,6 +135,14 @@ def _too_low_for_voters(image: MetadataImage) -> str | None:
     if level >= VOTERS_CHANGE:
         return None
     return f"it needs level {VOTERS_CHANGE} of {RAFTLOG_METADATA_VERSION}, and {level} is in force"
+
+
+def _unrecorded_voter(image: MetadataImage, voters: VoterLevels) -> str | None:
+    """Return a voter whose directory is unknown: the log could not hold the voters, and the config would count on."""
+    for voter in voters:
+        if voter not in image.voters:
+            return f"the metadata does not name the directory of voter {voter} yet: start it, and ask again"
+    return None
 
 
 def _too_old_voter(image: MetadataImage, level: int, voters: VoterLevels) -> str | None:

@@ -65,11 +65,14 @@ def _transferred(
         raise UnknownTopicOrPartition(f"there is no partition {wanted.topic}-{wanted.partition}")
     leader = wanted.leader
     if leader not in state.replicas:
-        raise InvalidReplicaAssignment(f"broker {leader} is none of the replicas {list(state.replicas)}")
+        raise InvalidReplicaAssignment(f"broker {leader} is not one of the replicas {list(state.replicas)}")
     if state.leader == leader:
         return None
     if leader not in state.isr or state.isr_lost:
-        raise EligibleLeadersNotAvailable(f"broker {leader} is not in sync; {list(state.isr)} are")
+        lost = ", which is lost" if state.isr_lost else ""
+        raise EligibleLeadersNotAvailable(
+            f"broker {leader} is not in sync: the ISR is {list(state.isr)}{lost}"
+        )
     if leader not in availability.alive:
         raise EligibleLeadersNotAvailable(f"broker {leader} is not in service")
     if leader in availability.draining:

@@ -208,7 +208,7 @@ def check_topic_name(name: str) -> None:
 def check_group_name(name: str) -> None:
     """Raise InvalidRequest for a group that cannot have configs because of its name."""
     if not name:
-        raise InvalidRequest("the configs of a group need its name")
+        raise InvalidRequest("the resource name must be a group id, not empty")
     if len(name) > MAX_GROUP_NAME_LENGTH:
         raise InvalidRequest(
             f"a group with configs has a name of at most {MAX_GROUP_NAME_LENGTH} characters, not {len(name)}"

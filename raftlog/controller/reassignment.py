@@ -143,16 +143,20 @@ def begin_reassignment(
 
 def _check_target(image: MetadataImage, target: tuple[int, ...], present: tuple[int, ...]) -> None:
     if not target:
-        raise InvalidReplicaAssignment("a partition has at least one replica; none are given")
+        raise InvalidReplicaAssignment("a partition needs at least one replica, but none is given")
     for broker_id, count in Counter(target).items():
         if broker_id < 0:
-            raise InvalidReplicaAssignment(f"{broker_id} in {list(target)} is no broker id: ids begin at 0")
+            raise InvalidReplicaAssignment(
+                f"{broker_id} in {list(target)} is not a broker id, which is at least 0"
+            )
         if count > 1:
             raise InvalidReplicaAssignment(f"{list(target)} names broker {broker_id} more than once")
         if broker_id not in image.brokers:
             raise InvalidReplicaAssignment(f"no broker is registered with id {broker_id}")
         if broker_id in image.decommissions and broker_id not in present:
-            raise InvalidReplicaAssignment(f"broker {broker_id} is being decommissioned: it gets no replicas")
+            raise InvalidReplicaAssignment(
+                f"broker {broker_id} is being decommissioned and gets no new replicas"
+            )
 
 
 def _begun(found: FoundPartition, target: tuple[int, ...]) -> PartitionChanged | None:

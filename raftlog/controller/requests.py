@@ -6,19 +6,12 @@ The controller decides by these rows; every sender checks the level and reads th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from raftlog.base.errors import (
-    DuplicateVoter,
-    InvalidRequest,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    VoterNotFound,
-)
+from raftlog.base.errors import InvalidRequest, UnknownTopicId, UnknownTopicOrPartition
 from raftlog.base.machine import Decision
 from raftlog.controller import alter_partition, brokers, configs, topics
 from raftlog.controller.request_row import Circumstances, ControllerRequest, NewId
@@ -71,7 +64,7 @@ def _of_heartbeat(request: BrokerHeartbeat) -> Cause:
 
 
 def _not_decided(image: MetadataImage, request: Request, given: Circumstances) -> Decision:
-    raise InvalidRequest(f"{type(request).__name__} changes no metadata")
+    raise InvalidRequest(f"{type(request).__name__} is not a request that changes metadata")
 
 
 def _decide_register(image: MetadataImage, request: RegisterBroker, given: Circumstances) -> Decision:
@@ -96,9 +89,9 @@ def _with_topic_ids(request: CreateTopics, new_id: NewId) -> CreateTopics:
     return replace(request, topics=topics)
 
 
-def _voter_changed(done: int, request: Request, reply: Reply, before: MetadataImage) -> Reply:
-    """Return success if a retry finds that the voter is there, or gone: the first attempt may have done that."""
-    return Done() if isinstance(reply, ErrorReply) and reply.error_code == done else reply
+def _voter_changed(request: Request, reply: Reply, before: MetadataImage) -> Reply:
+    """Return success if a retry finds that very voter there, or its id gone: the first attempt may have done that."""
+    return Done() if isinstance(reply, ErrorReply) and reply.is_done else reply
 
 
 def _topics_deleted(request: DeleteTopics, reply: Reply, before: MetadataImage) -> Reply:
@@ -166,12 +159,8 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
     UpdateFeatures: ControllerRequest(_decide_update_features, "features_updated"),
     ChargeMutations: ControllerRequest(_not_decided, None, since=1),
     DescribeQuorum: ControllerRequest(_not_decided, None),
-    AddVoter: ControllerRequest(
-        _not_decided, None, since=VOTERS_CHANGE, after_retry=partial(_voter_changed, DuplicateVoter.code)
-    ),
-    RemoveVoter: ControllerRequest(
-        _not_decided, None, since=VOTERS_CHANGE, after_retry=partial(_voter_changed, VoterNotFound.code)
-    ),
+    AddVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE, after_retry=_voter_changed),
+    RemoveVoter: ControllerRequest(_not_decided, None, since=VOTERS_CHANGE, after_retry=_voter_changed),
 }
 """The requests that any controller gets soon; `admin_requests` has the others."""
 

@@ -116,13 +116,13 @@ def _find(image: MetadataImage, request: RenewToken | ExpireToken, config: NodeC
 def _demand_enabled(config: NodeConfig) -> None:
     if not config.delegation_token_secret_key:
         raise DelegationTokenAuthDisabled(
-            "there are no delegation tokens without delegation.token.secret.key"
+            "delegation tokens are disabled: delegation.token.secret.key is not set"
         )
 
 
 def _demand_unexpired(token: DelegationToken, now_ms: int) -> None:
     if token.is_expired(now_ms):
-        raise DelegationTokenExpired("the delegation token is past its time")
+        raise DelegationTokenExpired("the delegation token has expired")
 
 
 def _check_names(request: CreateToken) -> None:

@@ -80,7 +80,7 @@ def decide_create_topics(
                 raise InvalidRequest("the topic is named more than once in this request")
             check_topic_name(topic.name)
             if topic.name == METADATA_TOPIC:
-                raise InvalidRequest(f"{topic.name} is the name of the quorum's own log")
+                raise InvalidRequest(f"{topic.name} is reserved for the quorum's own log")
             if topic.name not in image.topics and (other := index.at(image).colliding_topic(topic.name)):
                 raise InvalidTopic(
                     f"topic {topic.name!r} collides with existing topic {other!r}: {COLLISION}"
@@ -174,9 +174,9 @@ def _automatic(
 
 def _manual(image: MetadataImage, topic: NewTopic, bounds: MetadataLimits) -> list[tuple[int, ...]]:
     if topic.num_partitions != -1 or topic.replication_factor != -1:
-        raise InvalidRequest("with assignments, the number of partitions and the replication factor are -1")
+        raise InvalidRequest("with replica assignments, num_partitions and replication_factor must be -1")
     if sorted(topic.assignments) != list(range(len(topic.assignments))):
-        raise InvalidReplicaAssignment("partitions are numbered from 0 without gaps")
+        raise InvalidReplicaAssignment("partition indexes must be consecutive from 0")
     bounds.check_topic(0, len(topic.assignments))
     assignments = [topic.assignments[index] for index in range(len(topic.assignments))]
     _check_assignments(image, assignments, len(assignments[0]))
@@ -197,7 +197,7 @@ def _check_assignments(image: MetadataImage, assignments: list[tuple[int, ...]],
         leaving = [broker_id for broker_id in replicas if broker_id in image.decommissions]
         if leaving:
             raise InvalidReplicaAssignment(
-                f"broker {leaving[0]} is being decommissioned: it gets no replicas"
+                f"broker {leaving[0]} is being decommissioned and gets no new replicas"
             )
         if not _in_service(image, replicas):
             raise InvalidReplicaAssignment(f"none of the brokers {list(replicas)} is in service")
@@ -309,7 +309,9 @@ def _grown(
     bounds: MetadataLimits,
 ) -> list[PartitionCreated]:
     if topic.name in INTERNAL_TOPICS:  # Apache Kafka's tool reports that, and its brokers do not
-        raise InvalidPartitions(f"{topic.name} cannot grow: its keys would move to other coordinators")
+        raise InvalidPartitions(
+            f"{topic.name} cannot get more partitions: its keys would move to other coordinators"
+        )
     present = len(topic.partitions)
     added = wanted.total - present
     if added == 0:

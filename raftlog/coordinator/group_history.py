@@ -250,7 +250,7 @@ class GroupHistory:
         what = "generation_began" if members else "group_emptied"
         event = GroupEvent(what, at.now_ms, number=generation, count=members, took_ms=took_ms)
         self.add(group_id, event)
-        log.info("group_generation_began", group=group_id, generation=generation, members=members)
+        log.info("group_generation_began", group_id=group_id, generation=generation, members=members)
 
     def settled(self, group_id: str, at: Moment) -> None:
         """The members of the last generation have their assignments."""
@@ -309,7 +309,7 @@ class GroupHistory:
         """Offsets expired; `is_all`: the group was removed with the last."""
         what = "group_expired" if is_all else "offsets_expired"
         self.add(group_id, GroupEvent(what, now_ms, count=count))
-        log.info("group_offsets_expired", group=group_id, offsets=count)
+        log.info("group_offsets_expired", group_id=group_id, offsets=count)
 
     def _offsets(
         self, what: str, group_id: str, count: int, named: Sequence[tuple[str, str]], at: Moment

@@ -124,7 +124,7 @@ def decide_delete_offsets(group: Group, request: DeleteOffsets, *, shown: Group)
     if not shown.exists:
         raise GroupIdNotFound(f"group {group.group_id} does not exist")
     if shown.membership.members and shown.membership.protocol_type != CONSUMER:
-        raise NonEmptyGroup(f"group {group.group_id} has members, and what they read is unknown")
+        raise NonEmptyGroup(f"group {group.group_id} has members with unknown subscriptions")
     is_known = group.membership.members or not shown.preparing
     topics = read_topics(group) if is_known else None
     codes = tuple(

@@ -79,7 +79,7 @@ class FieldReader:
         try:
             return None if size < 0 else self._take(size).decode()
         except UnicodeDecodeError as error:
-            raise CorruptMessage("text in a group record is not UTF-8") from error
+            raise CorruptMessage("a string in a group record is not UTF-8") from error
 
     def string(self) -> str:
         return self.nullable_string() or ""

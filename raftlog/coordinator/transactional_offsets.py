@@ -45,10 +45,10 @@ class NoTransactions:
     def append_transactional(
         self, records: tuple[KeyValue, ...], producer_id: int, producer_epoch: int
     ) -> int:
-        raise CoordinatorNotAvailable("this journal takes no transactions")
+        raise CoordinatorNotAvailable("this coordinator does not support transactions")
 
     def append_end_marker(self, end: WriteTxnMarker) -> int:
-        raise CoordinatorNotAvailable("this journal takes no transactions")
+        raise CoordinatorNotAvailable("this coordinator does not support transactions")
 
 
 def decide_commit_in_transaction(

@@ -48,7 +48,7 @@ def read_bootstrap(disk: Disk, folder: str) -> tuple[ScramCredentialChanged, ...
         return ()
     content = read_checked(disk, path, unchecked_ok=True)
     if content is None:
-        raise BootstrapUnusable(f"{path} has rotted: format the node again")
+        raise BootstrapUnusable(f"{path} is corrupt: format the node again")
     try:
         found = msgspec.json.decode(content, type=_File)
     except msgspec.DecodeError:  # its message could quote the file

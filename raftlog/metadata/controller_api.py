@@ -516,10 +516,13 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class ErrorReply(msgspec.Struct, frozen=True, tag="error"):
-    """The whole request failed; the sender retries NOT_CONTROLLER at the new controller."""
+    """The whole request failed; the sender retries NOT_CONTROLLER at the new controller. `is_done`: all is as requested
+    already, so for a retry the first attempt succeeded.
+    """
 
     error_code: int
     message: str | None = None
+    is_done: bool = False
 
 
 Request = (
@@ -575,9 +578,7 @@ Reply = (
 
 
 class Submit(Protocol):
-    """Send a request to the active controller, wherever it is. Raise KafkaError (retriable when no majority answers in
-    time).
-    """
+    """Send a request to the active controller. Raise KafkaError (retriable when no majority answers in time)."""
 
     def __call__(self, request: Request, *, timeout: float | None = None) -> Awaitable[Reply]: ...
 

@@ -90,7 +90,7 @@ def check_group_version(image: MetadataImage) -> None:
     """Raise UnsupportedVersion where consumer groups of the new protocol are off (KIP-848)."""
     level = finalized_level(image, GROUP_VERSION)
     if level < 1:
-        raise UnsupportedVersion(f"{GROUP_VERSION} is {level}: there are no groups of the consumer protocol")
+        raise UnsupportedVersion(f"{GROUP_VERSION} is {level}: groups of the consumer protocol are disabled")
 
 
 def unsupported_reason(features: tuple[SupportedFeature, ...], name: str, level: int) -> str | None:

@@ -94,7 +94,7 @@ class _Reading:
             self._door.check()
             if now - heard_at > self.options.poll_timeout_ms / 1_000:
                 raise Stalled(
-                    f"nothing came of {self.wanted} after offset {self.position} for"
+                    f"no records of {self.wanted} arrived after offset {self.position} for"
                     f" {self.options.poll_timeout_ms} ms (kafkaConsumer.pollTimeoutMs)"
                 )
 

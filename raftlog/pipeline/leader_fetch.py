@@ -109,7 +109,7 @@ class LeaderReading:
             fetched = leader.fetched()
             whole = [Batch.at(fetched.records, *each) for each in iter_headers(fetched.records)]
             if not whole or whole[-1].header.end_offset <= fetched_up_to:
-                raise Unusual("no whole batch came")
+                raise Unusual("the response has no complete batch")
             begun, fetched_up_to = fetched_up_to, whole[-1].header.end_offset
             self._bytes_per_offset = len(fetched.records) / (fetched_up_to - begun)
             if fetched_up_to < self._wanted.end:
@@ -223,4 +223,4 @@ def find_leader(servers: str, at: TopicPartition) -> Leader:
                 asked.close()
         _answering[servers] = server
         return Leader(*found)
-    raise Unusual("no server answers")
+    raise Unusual("no server is reachable")

@@ -77,10 +77,10 @@ def _login_of(jaas: str, mechanism: str) -> dict[str, str]:
     if parts is None or parts[1] not in _MODULES:
         raise ValueError('is not: PlainLoginModule or ScramLoginModule required username="…" password="…";')
     if not mechanism.upper().startswith(_MODULES[parts[1]]):
-        raise ValueError(f"{parts[1]} does not fit sasl.mechanism={mechanism or 'nothing'}")
+        raise ValueError(f"{parts[1]} does not match sasl.mechanism={mechanism or 'nothing'}")
     options = {name: re.sub(r"\\(.)", r"\1", value) for name, value in _JAAS_OPTION.findall(parts[2])}
     if options.keys() != {"username", "password"}:
-        raise ValueError("has not exactly username and password")
+        raise ValueError("must have exactly the options username and password")
     return {"sasl.username": options["username"], "sasl.password": options["password"]}
 
 

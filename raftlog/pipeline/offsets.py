@@ -41,7 +41,9 @@ class EndBeforeStart(ValueError):
 def report_loss(what: str, *, fail: bool) -> None:
     """Raise DataLoss, or only warn of it."""
     if fail:
-        raise DataLoss(f"{what}. Records may be lost; option failOnDataLoss=false goes on with what there is")
+        raise DataLoss(
+            f"{what}. Records may be lost; the option failOnDataLoss=false continues with the remaining records"
+        )
     LOG.warning("%s; going on (failOnDataLoss=false)", what)
 
 

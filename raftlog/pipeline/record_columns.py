@@ -124,7 +124,9 @@ def _find_bodies(plain: bytes, headers: Iterable[BatchHeader], lengths: Iterable
             add(position)
             position += size >> 1
         if position != end or len(found) != due:
-            raise CorruptMessage(f"the batch at offset {header.base_offset} has not the records that it says")
+            raise CorruptMessage(
+                f"the batch at offset {header.base_offset} does not have as many records as its header claims"
+            )
     return found
 
 
@@ -172,7 +174,7 @@ def _read_extents(octets: Bytes, position: Integers) -> tuple[tuple[Integers, In
     """Return the begin and size of the bytes at each position, a size of -1 for null, and the positions behind."""
     sizes, begins = _read_varints(octets, position)
     if (sizes < -1).any() or (sizes > len(octets)).any():
-        raise CorruptMessage("a record's field has no possible length")
+        raise CorruptMessage("a record's field has an invalid length")
     return (begins, sizes), begins + np.maximum(sizes, 0)
 
 
@@ -200,7 +202,7 @@ def _repeated(name: str, wanted: Range, count: int) -> pa.Array:
     if name == "topic":
         topic = wanted.at.topic.encode()
         if count * len(topic) > MAX_ARROW_BYTES:
-            raise CorruptMessage("more records than one Arrow array can name the topic of")
+            raise CorruptMessage("there are more records than one Arrow array of topic names can hold")
         edges: np.ndarray[Any, Any] = (np.arange(count + 1) * len(topic)).astype(np.int32)
         return pa.Array.from_buffers(
             pa.string(), count, [None, pa.py_buffer(edges), pa.py_buffer(topic * count)]

@@ -154,7 +154,7 @@ class _Writing:
         found = {name.lower(): batch.column(name) for name in batch.schema.names}
         columns = {name: found[name] for name in self._columns}
         if self._options.topic is None and columns["topic"].null_count:
-            raise NotWritten("column topic: is null in a row; the option topic gives all rows the same")
+            raise NotWritten("column topic: is null in a row; the option topic sets one topic for all rows")
         return zip(
             _values(columns["topic"]) if self._options.topic is None else repeat(self._options.topic),
             _values(columns["value"]),

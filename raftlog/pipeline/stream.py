@@ -72,8 +72,8 @@ class PlainStreamReader(DataSourceStreamReader):
         if foreign and self.options.fail_on_data_loss:
             raise ForeignCheckpoint(
                 f"the checkpoint has offsets of {', '.join(foreign)}, which this query does not read"
-                f" ({self.options.subscription}): it is another query's, or the subscription was changed. Give a"
-                " new checkpointLocation, or failOnDataLoss=false to go on without them"
+                f" ({self.options.subscription}): it belongs to another query, or the subscription was changed. Use a"
+                " new checkpointLocation, or failOnDataLoss=false to continue without them"
             )
         return offsets
 

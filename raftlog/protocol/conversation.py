@@ -82,7 +82,7 @@ class InFlightRequests:
             if len(frame) < _CORRELATION_ID.size:
                 raise ConversationLost(NO_RESPONSE)
             if _CORRELATION_ID.unpack_from(frame)[0] != pending.correlation_id:
-                raise ConversationLost("the answer is to another request")
+                raise ConversationLost("the response belongs to another request")
         try:
             return pending.decode(frame)
         except (InvalidRequest, IndexError, struct_error):

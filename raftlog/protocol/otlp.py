@@ -198,7 +198,7 @@ class MetricsReader:
             else:
                 size = _FIXED_SIZES.get(wire_type, end)
             if size > end - position:
-                raise InvalidRecord("the metrics are no MetricsData of OpenTelemetry")
+                raise InvalidRecord("the metrics are not a MetricsData message of OpenTelemetry")
             yield tag >> 3, encoded[position : position + size]
             position += size
 
@@ -212,12 +212,12 @@ def _varint(encoded: memoryview, position: int) -> tuple[int, int]:
         found |= (byte & 127) << (7 * index)
         if byte < 128:  # no further byte
             return found % _U64, position + index + 1
-    raise InvalidRecord("the metrics have a number that does not end")
+    raise InvalidRecord("the metrics have an unterminated varint")
 
 
 def _bytes(value: int | memoryview) -> memoryview:
     if isinstance(value, int):
-        raise InvalidRecord("the metrics have a number where a message belongs")
+        raise InvalidRecord("the metrics have a number in place of a message")
     return value
 
 

@@ -57,7 +57,7 @@ TAGS_MAX_BYTES: Final = 16 * 1024
 def check_element_count(count: int, parts_max: int) -> None:
     """Raise TooManyElements when a request names more topics and partitions than it may."""
     if count > parts_max:
-        raise TooManyElements(f"a request names at most {parts_max} topics and partitions")
+        raise TooManyElements(f"a request may name at most {parts_max} topics and partitions")
 
 
 def skip_tagged_fields(buffer: memoryview, position: int, tags_left: list[int]) -> int:
@@ -68,7 +68,9 @@ def skip_tagged_fields(buffer: memoryview, position: int, tags_left: list[int]) 
     end = skip_tagged(buffer, position)
     tags_left[0] -= end - position
     if tags_left[0] < 0:
-        raise TooManyElements(f"the tagged fields of a request's parts take at most {TAGS_MAX_BYTES} bytes")
+        raise TooManyElements(
+            f"the tagged fields of a request's parts may have at most {TAGS_MAX_BYTES} bytes"
+        )
     return end
 
 

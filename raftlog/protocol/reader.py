@@ -67,7 +67,7 @@ class Cursor:
         """Return the next `size` bytes. Raise InvalidRequest at the end."""
         start = self.position
         if size < 0 or size > self.end - start:
-            raise InvalidRequest(f"{size} bytes declared where {self.end - start} are left")
+            raise InvalidRequest(f"{size} bytes are declared, but {self.end - start} are left")
         self.position = start + size
         return self.buffer[start : start + size]
 
@@ -80,7 +80,9 @@ class Cursor:
     def begin_array(self, count: int, cost: int) -> None:
         """Charge an array of `count` elements of `cost` bytes each, which take at least a byte of the message each."""
         if count > self.end - self.position:
-            raise InvalidRequest(f"{count} elements declared in {self.end - self.position} bytes")
+            raise InvalidRequest(
+                f"{count} elements are declared, but {self.end - self.position} bytes are left"
+            )
         self.parts_left -= count
         if self.parts_left < 0:
             raise TooManyElements("the message has too many array elements")

@@ -89,7 +89,9 @@ class RaftCore(PySyncObjAdapter):
         self._snapshot = snapshot
         self._sizes = sizes
         self._uncounted: dict[int, int] = {}
-        """Up to where the logs match, for voters with answers that do not count."""
+        """Up to where the logs match, for nodes with answers that do not count."""
+        self._uncounted_at: dict[int, float] = {}
+        """When they last answered."""
         self._pieces: dict[int, SnapshotCursor] = {}
         """Snapshots that are being sent, by voter."""
         self._lateness = lateness or Lateness()
@@ -100,6 +102,7 @@ class RaftCore(PySyncObjAdapter):
         self._answered: dict[int, tuple[AppendEntriesResponse, float]] = {}
         """The newest answer to each voter on its link, and when it left."""
         super().__init__(node_id, peers, journal=journal, timing=timing, chance=chance, now=now)
+        self.set_voters(peers, votes=self.voters.is_voter)  # the newest set may lack this node
         self.election_deadline = _NEVER
         if journal.snapshot is not None:
             self._stand_on(journal.snapshot)
@@ -117,7 +120,8 @@ class RaftCore(PySyncObjAdapter):
 
     def last_response_at(self, peer: int) -> float | None:
         """Leaders only: when the peer last answered."""
-        return self.response_times.get(self.node(peer))
+        times = (self.response_times.get(self.node(peer)), self._uncounted_at.get(peer))
+        return max((each for each in times if each is not None), default=None)
 
     # -- driving -------------------------------------------------------------------------
 
@@ -231,6 +235,7 @@ class RaftCore(PySyncObjAdapter):
         """Forget what the answers in former terms said; the core knows only of voters."""
         self._voters_heard.clear()
         self._uncounted.clear()
+        self._uncounted_at.clear()
         for peer, node in self._nodes.items():
             if peer not in self.voters.peers:
                 self.next_indexes.pop(node, None)
@@ -242,6 +247,7 @@ class RaftCore(PySyncObjAdapter):
         self._pieces.pop(peer, None)
         self._answered.pop(peer, None)
         self._uncounted.pop(peer, None)
+        self._uncounted_at.pop(peer, None)
         if self.is_leader:
             self.match_indexes[self._nodes[peer]] = 0
             self.next_indexes[self._nodes[peer]] = self.journal.last_index + 1
@@ -412,6 +418,7 @@ class RaftCore(PySyncObjAdapter):
     def _on_uncounted(self, peer: int, message: AppendEntriesResponse) -> None:
         """Catch up a voter with answers that do not count yet; the core does not see them."""
         node, last_index = self._nodes[peer], self.journal.last_index
+        self._uncounted_at[peer] = self._now()
         next_index = min(message.next_index, last_index + 1)
         if message.success:
             self._uncounted[peer] = max(self._uncounted.get(peer, 0), next_index - 1)

@@ -63,6 +63,7 @@ class Observer:
     ) -> None:
         self.node_id = node_id
         self.voters = dict(voters)
+        self._configured = dict(voters)
         self.on_failure: Callable[[BaseException], None] = lambda _error: None
         self.identity = Identity(node_id, secret, cluster_id, env.unguessable, env.lateness)
         self.leader_id: int | None = None
@@ -104,20 +105,25 @@ class Observer:
         order: list[int] = []
         wait, position = REDIAL_MIN_SECONDS, 0
         while True:
-            if self.voters.keys() != set(order):
-                order = sorted(self.voters)
+            addresses = self._addresses()
+            if addresses.keys() != set(order):
+                order = sorted(addresses)
                 self._env.random.shuffle(order)
             voter = order[position % len(order)]
             position += 1
-            if await self._follow(voter):
+            if await self._follow(voter, addresses[voter]):
                 wait = REDIAL_MIN_SECONDS
             await asyncio.sleep(self._env.random.uniform(wait / 2, wait))
             wait = min(REDIAL_MAX_SECONDS, 2 * wait)
 
-    async def _follow(self, voter: int) -> bool:
+    def _addresses(self) -> dict[int, tuple[str, int]]:
+        """Return the nodes to follow: a set may be a former one, with voters that are gone, so the config's too."""
+        return {**self._configured, **self.voters}
+
+    async def _follow(self, voter: int, address: tuple[str, int]) -> bool:
         """Follow one voter until the channel breaks; False if it could not be reached."""
         try:
-            channel = await dial(self.identity, "observe", self.voters[voter], expect=voter)
+            channel = await dial(self.identity, "observe", address, expect=voter)
         except HandshakeRefused as error:
             self._complain(voter, error)
             return False
@@ -138,7 +144,7 @@ class Observer:
             now, patience_s = loop.time(), self._env.lateness.patience_s
             if now - channel.last_received_at > SILENCE_SECONDS + patience_s:
                 channel.close("it fell silent")
-            elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self.voters) > 1:
+            elif now - self._leader_known_at > LEADERLESS_SECONDS + patience_s and len(self._addresses()) > 1:
                 channel.close("it knows no leader")
         log.info("observer_lost_voter", node_id=self.node_id, peer=voter, reason=lost.result())
         return True
@@ -147,7 +153,7 @@ class Observer:
         """Log it once; if most voters are of another cluster, this node is the foreign one."""
         if isinstance(error, ForeignCluster):
             self._foreign.add(voter)
-            if len(self._foreign) > len(self.voters) // 2:
+            if len(self._foreign & self.voters.keys()) > len(self.voters) // 2:
                 self.on_failure(InconsistentClusterId(str(error)))
         if self._complaints.get(voter) != str(error):
             self._complaints[voter] = str(error)
@@ -203,11 +209,8 @@ class Observer:
                 self._take_voters(snapshot.voters)
 
     def _take_voters(self, command: bytes) -> None:
-        """Follow the voters of a committed set."""
+        """Take over a committed set. A former voter is followed while it knows a leader: the set may be old."""
         self.voters = decode_voters(command).addresses()
-        channel = self._channel
-        if channel is not None and channel.peer_id not in self.voters:
-            channel.close("it is no voter any more")
 
     def _take_status(self, status: LeaderStatus) -> None:
         leader = None if status.leader_id < 0 else status.leader_id

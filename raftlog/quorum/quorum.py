@@ -15,7 +15,7 @@ from raftlog.base.log import get_logger
 from raftlog.base.places import NodeMachines
 from raftlog.metadata.controller_api import AddVoter, Done, RemoveVoter
 from raftlog.metadata.quorum_description import QuorumDescription, QuorumReplica
-from raftlog.quorum.channel import Identity, InboundChannel, OnKafkaClient
+from raftlog.quorum.channel import HandshakeRefused, Identity, InboundChannel, OnKafkaClient, dial
 from raftlog.quorum.driver import Driver
 from raftlog.quorum.election import Timing
 from raftlog.quorum.handshake_messages import Hello, introduced
@@ -31,6 +31,7 @@ from raftlog.quorum.wal import DamagedJournal
 if TYPE_CHECKING:
     from raftlog.quorum.state_machine import StateMachine
     from raftlog.quorum.voter_changes import VoterChanges
+    from raftlog.quorum.voters_record import Voter
 
 log = get_logger("quorum")
 
@@ -349,8 +350,17 @@ class Quorum:
             from raftlog.quorum.voter_changes import VoterChanges
 
             assert self._links is not None
-            self._voter_changes = VoterChanges(self.driver, self._links.directory_of)
+            self._voter_changes = VoterChanges(self.driver, self._links.directory_of, self._why_unreached)
         return self._voter_changes
+
+    async def _why_unreached(self, voter: Voter) -> str | None:
+        """Return why no connection can be made to the address of a node, or None. Other nodes will dial it there."""
+        try:
+            channel = await dial(self.identity, "rpc", (voter.host, voter.port), expect=voter.voter_id)
+        except (HandshakeRefused, OSError) as error:
+            return str(error) or type(error).__name__
+        channel.close("it is there")
+        return None
 
     @property
     def has_static_voters(self) -> bool:
@@ -386,6 +396,17 @@ class Quorum:
         change, by = type(request).__name__, request.by
         log.info("quorum_voters_set", node_id=self.node_id, change=change, voter_id=request.voter_id, by=by)
         return Done()
+
+    def is_as_requested(self, request: AddVoter | RemoveVoter) -> bool:
+        """Return whether that very voter is committed, or no voter of its id is. Only for the leader."""
+        driver = self.driver
+        record = driver.voters.current
+        if record is None or driver.changes_voters:
+            return False
+        found = record.find(request.voter_id)
+        if isinstance(request, RemoveVoter):
+            return found is None
+        return found is not None and found.directory_id == request.directory_id
 
     def why_no_leader(self) -> str | None:
         """Return why this voter has no leader, as far as the directories of voters explain it."""

@@ -38,7 +38,7 @@ log = get_logger("quorum")
 REDIAL_MIN_SECONDS: Final = 0.05
 REDIAL_MAX_SECONDS: Final = 0.2
 UNLINKED_LOOKS: Final = 10
-"""After so many `PING_SECONDS` without a link, a voter of the config dials the higher ids too."""
+"""After so many `PING_SECONDS` without a link, a voter dials all that it knows; see `_dials`."""
 
 PATIENCE_SECONDS: Final = 2.0
 """How long a voter waits for the link of a voter with a higher id before it dials it, if the voters change."""
@@ -275,14 +275,13 @@ class RaftLinks:
 
         A node that is no voter dials all, since they do not know its address. It also dials the voters of its config:
         the newest set of its log may be old. A voter whose voters change dials all, since a voter with a higher id may
-        lack the set with this node. A voter of the config without any link does so too: it may be removed since.
+        lack the set with this node. A voter of the config without any link does so too: it may be removed since. A
+        voter of a set without any link dials its config's: all others may be replaced since.
         """
-        voters = self._voters
-        dials_all = (
-            voters.current is not None or not voters.is_voter or self._unlinked_looks >= UNLINKED_LOOKS
-        )
+        voters, is_alone = self._voters, self._unlinked_looks >= UNLINKED_LOOKS
+        dials_all = voters.current is not None or not voters.is_voter or is_alone
         lower = (peer for peer in self._peers if dials_all or peer < self._identity.node_id)
-        configured = () if voters.is_voter else self._configured
+        configured = () if voters.is_voter and not is_alone else self._configured
         return sorted({*lower, *self._hinted, *configured} - {self._identity.node_id})
 
     def _address(self, peer: int) -> tuple[str, int] | None:

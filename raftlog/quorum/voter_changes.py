@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from raftlog.base.config.network import EVERY_INTERFACE, MAX_HOST_CHARS, format_address, is_host
 from raftlog.base.errors import (
     DuplicateVoter,
     InvalidRequest,
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.02
 """How often a leader looks how far a new voter has caught up, in seconds."""
 
+REDIAL_S: Final = 0.5
+"""How often a leader dials the address of a new voter, in seconds."""
+
 ROUND_S: Final = 1.0
 """A new voter has caught up once it holds within this time all that the leader had at its beginning, seconds (Raft
 thesis §4.2.1).
@@ -43,14 +47,21 @@ ANSWER_SHARE: Final = 0.9
 
 class VoterChanges:
     """Changes of the voters, one at a time. `linked_directory(node)`: of the node at the other end of a link, or None.
+    `why_unreached(voter)`: why no connection to its address can be made, or None.
 
     `until` is a deadline in loop seconds. All calls raise NotLeaderOrFollower, RequestTimedOut: the change may still be
     carried out.
     """
 
-    def __init__(self, driver: Driver, linked_directory: Callable[[int], UUID | None]) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        linked_directory: Callable[[int], UUID | None],
+        why_unreached: Callable[[Voter], Awaitable[str | None]],
+    ) -> None:
         self._driver = driver
         self._linked_directory = linked_directory
+        self._why_unreached = why_unreached
         self._turn = asyncio.Lock()
 
     async def carry_out(self, request: AddVoter | RemoveVoter) -> None:
@@ -82,15 +93,24 @@ class VoterChanges:
         """Raise InvalidRequest, UnsupportedVersion, DuplicateVoter, InvalidVoterKey."""
 
         async def change(state: list[str]) -> None:
-            if self._present().find(voter.voter_id) is not None:
-                raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
-            state.append(f"node {voter.voter_id} cannot be reached: start it, with this cluster's voters")
+            self._present_with(voter)
+            node = f"node {voter.voter_id}"
+            state.append(f"{node} does not answer at {format_address(voter.host, voter.port)}")
+            while (reason := await self._why_unreached(voter)) is not None:
+                state[-1] = f"{node} cannot be reached at {format_address(voter.host, voter.port)}: {reason}"
+                await asyncio.sleep(REDIAL_S)
+                self._check_leads()
+            state.append(f"{node} has not linked itself to the leader: start it, with this cluster's voters")
             await self._until_caught_up(voter, state)
             state.append("the new voters have not committed the change yet")
-            await self._commit(self._present().with_voter(voter))
+            await self._commit(self._present_with(voter))  # another leader may have added it meanwhile
 
         if voter.directory_id == NO_DIRECTORY:
             raise InvalidRequest("the request names no valid voter: it needs an id and a directory id")
+        if not is_host(voter.host) or voter.host in EVERY_INTERFACE or voter.port == 0:
+            # a name that cannot be looked up would end every voter that dials it, again after each start
+            address = format_address(voter.host[:MAX_HOST_CHARS], voter.port)
+            raise InvalidRequest(f"{address!r}: other nodes cannot connect to this address")
         await self._alone(change, until)
 
     async def remove(self, voter_id: int, directory_id: UUID, until: float) -> None:
@@ -107,8 +127,10 @@ class VoterChanges:
                 )
             if len(present.voters) == 1:
                 raise InvalidRequest(f"node {voter_id} is the only voter: add another first")
+            remaining = present.without(voter_id)
+            await self._until_majority(remaining, state)
             state.append("the remaining voters have not committed the change yet")
-            await self._commit(present.without(voter_id))
+            await self._commit(remaining)
 
         await self._alone(change, until)
 
@@ -142,6 +164,12 @@ class VoterChanges:
             )
         return present
 
+    def _present_with(self, voter: Voter) -> VotersRecord:
+        present = self._present()
+        if present.find(voter.voter_id) is not None:
+            raise DuplicateVoter(f"node {voter.voter_id} is a voter already")
+        return present.with_voter(voter)
+
     async def _until_caught_up(self, voter: Voter, state: list[str]) -> None:
         """Wait until a node holds all but the newest entries. Raise InvalidVoterKey if it has another directory."""
         loop, core = asyncio.get_running_loop(), self._driver.core
@@ -164,6 +192,22 @@ class VoterChanges:
                     f"node {voter.voter_id} has not caught up: it is at {match} of {core.commit_index}"
                 )
             await asyncio.sleep(LOOK_S)
+
+    async def _until_majority(self, record: VotersRecord, state: list[str]) -> None:
+        """Wait until a majority of a set is linked: otherwise it is not committed, and no leader leads on."""
+        state.append("")
+        while True:
+            self._check_leads()
+            reached = [each.voter_id for each in record.voters if self._is_reached(each)]
+            if len(reached) > len(record.voters) // 2:
+                return
+            state[-1] = f"only {reached} of {record.ids} are reached, no majority: start or remove the others"
+            await asyncio.sleep(LOOK_S)
+
+    def _is_reached(self, voter: Voter) -> bool:
+        if voter.voter_id == self._driver.node_id:
+            return voter.directory_id == self._driver.directory_id
+        return self._linked_directory(voter.voter_id) == voter.directory_id
 
     async def _commit(self, record: VotersRecord) -> None:
         present = self._driver.voters.current

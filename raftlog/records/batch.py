@@ -213,7 +213,7 @@ def iter_records_from(header: BatchHeader, plain: memoryview, start_offset: int)
 
 def _check_offset(offset: int, previous: int, header: BatchHeader) -> None:
     if not previous < offset <= header.last_offset:
-        raise CorruptMessage(f"its offset is {offset}, out of {previous + 1} to {header.last_offset}")
+        raise CorruptMessage(f"its offset is {offset}, not in {previous + 1} to {header.last_offset}")
 
 
 def _offset_and_end(plain: memoryview, position: int, header: BatchHeader) -> tuple[int, int]:

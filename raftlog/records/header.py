@@ -126,7 +126,7 @@ def check_crc(buffer: Buffer, position: int, header: BatchHeader) -> None:
     if end > len(buffer):
         raise CorruptMessage("batch is cut off")
     if crc32c(memoryview(buffer)[position + CRC_START : end]) != header.crc:
-        raise CorruptMessage(f"CRC of the batch at offset {header.base_offset} does not hold")
+        raise CorruptMessage(f"CRC of the batch at offset {header.base_offset} does not match")
 
 
 def iter_headers(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
@@ -231,7 +231,7 @@ def validate_produced(records: Buffer | None, max_message_bytes: int, *, zstd: b
     ):
         _refuse_produced(header, records, max_message_bytes, zstd=zstd)
     elif crc32c(memoryview(records)[CRC_START:]) != header.crc:
-        raise CorruptMessage("CRC of the produced batch does not hold")
+        raise CorruptMessage("CRC of the produced batch does not match")
     return header
 
 
@@ -246,7 +246,7 @@ def _refuse_produced(header: BatchHeader, records: Buffer, max_message_bytes: in
     if size > max_message_bytes:
         raise MessageTooLarge(f"the batch has {size} bytes, max.message.bytes is {max_message_bytes}")
     if crc32c(memoryview(records)[CRC_START : header.length]) != header.crc:
-        raise CorruptMessage("CRC of the produced batch does not hold")
+        raise CorruptMessage("CRC of the produced batch does not match")
     if header.length < size:
         raise InvalidRecord(f"{size - header.length} bytes follow the batch")
     if header.record_count != header.last_offset_delta + 1 or header.record_count <= 0:
@@ -254,7 +254,7 @@ def _refuse_produced(header: BatchHeader, records: Buffer, max_message_bytes: in
     if not header.codec and header.record_count * MIN_RECORD_BYTES > size - HEADER_BYTES:
         raise InvalidRecord(f"{size - HEADER_BYTES} bytes cannot hold {header.record_count} records")
     if header.producer_id >= 0 and header.base_sequence < 0:
-        raise InvalidRecord(f"producer {header.producer_id} gives no sequence")
+        raise InvalidRecord(f"producer {header.producer_id} sends no sequence number")
     _refuse_attributes(header, zstd=zstd)
     if header.is_transactional and header.producer_id < 0:
         raise InvalidRecord("a transaction needs a producer id")
@@ -283,7 +283,7 @@ def _refuse_attributes(header: BatchHeader, *, zstd: bool) -> None:
     if header.attributes & CONTROL_BIT:
         raise InvalidRecord("clients may not write control batches")
     if header.attributes & LOG_APPEND_TIME_BIT:
-        raise InvalidTimestamp("a producer may not set the time type LogAppendTime")
+        raise InvalidTimestamp("a producer may not set the timestamp type LogAppendTime")
     if header.attributes & DELETE_HORIZON_BIT:
         raise InvalidRecord("a producer may not set a delete horizon")
     if header.codec > HIGHEST_CODEC or (header.codec == ZSTD and not zstd):

@@ -59,7 +59,7 @@ class Recompression:
         self._contents += compressed
         if HEADER_BYTES + len(self._contents) > self._max_bytes:
             raise MessageTooLarge(
-                f"the batch has more than {self._max_bytes} bytes in the topic's codec (max.message.bytes)"
+                f"in the topic's codec the batch exceeds max.message.bytes, which is {self._max_bytes}"
             )
 
     def finish(self, header: BatchHeader) -> bytes:

@@ -178,9 +178,11 @@ def validate_records(
     """
     most_bytes = laws.max_decompressed_bytes
     if header.record_count > MAX_RECORDS:
-        raise MessageTooLarge(f"a compressed batch has {MAX_RECORDS} records at most")
+        raise MessageTooLarge(
+            f"a compressed batch may have at most {MAX_RECORDS} records, not {header.record_count}"
+        )
     if header.record_count * MIN_RECORD_BYTES > most_bytes:
-        raise InvalidRecord(f"{header.record_count} records, which {most_bytes} plain bytes cannot hold")
+        raise InvalidRecord(f"{header.record_count} records do not fit into {most_bytes} uncompressed bytes")
     pieces = iter_decompressed(header.codec, _payload(header, batch), max_bytes=most_bytes)
     if recompression is not None:
         pieces = recompression.taking(pieces)
@@ -257,7 +259,7 @@ class _Records:
             for _ in range(RECORDS_PER_STEP):
                 left = len(plain) - self._position
                 if self._number == count and left:
-                    raise CorruptMessage("is one more than the batch claims")
+                    raise CorruptMessage("is beyond the record count of the batch header")
                 if left < least:
                     return False
                 length, start = read_varint(plain, self._position)
@@ -278,7 +280,7 @@ class _Records:
         time_delta, position = read_varint(plain, start + 1)
         offset_delta, position = read_varint(plain, position)
         if offset_delta != number:
-            raise CorruptMessage(f"says that it is number {offset_delta}")
+            raise CorruptMessage(f"has offset delta {offset_delta}")
         key_size, position = read_varint(plain, position)
         value_size, position = read_varint(plain, position + max(key_size, 0))
         headers, position = read_varint(plain, position + max(value_size, 0))
@@ -291,7 +293,7 @@ class _Records:
             value_size, position = read_varint(plain, position + name_size)
             position += max(value_size, 0)
         if position != end:
-            raise CorruptMessage("has a length that does not fit its contents")
+            raise CorruptMessage("has a length that does not match its contents")
         self._newest_delta = max(self._newest_delta, time_delta)
         if laws.needs_keys and key_size < 0:
             self._refuse("the record has no key, which a compacted topic needs")
@@ -319,7 +321,7 @@ class _Records:
         """Return the largest timestamp, NO_TIMESTAMP at least; raise the batch's error, if it has any."""
         count = self._header.record_count
         if self._number < count:
-            raise InvalidRecord(f"the batch has {self._number} records and claims {count}")
+            raise InvalidRecord(f"the batch has {self._number} records, but its header claims {count}")
         if self._errors:
             number, reason = self._errors[0]
             error = self._error(f"{self._faults} of {count} records are refused; record {number}: {reason}")

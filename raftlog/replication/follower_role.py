@@ -98,7 +98,7 @@ class FollowerRole(ReadableRole):
         host = self.partition.host
         now = host.now()
         if self.has_lost_leader(now):
-            raise NotLeaderOrFollower("this follower has not heard of its leader for a while")
+            raise NotLeaderOrFollower("this follower has not reached its leader for replica.lag.time.max.ms")
         had_readers, self.read_at = now - self.read_at < READERS_S, now
         if not had_readers:
             host.fetch_soon(self.partition)

@@ -6,6 +6,7 @@ Laws, in order of weight:
   eligible leaders (KIP-966);
 - a follower counts only with fetches of this leader epoch. It joins the ISR only at or past the high watermark and the
   start of this epoch, unfenced, with the broker epoch of its fetches (KIP-497, KIP-841, KIP-903);
+- a follower that has not caught up for replica.lag.time.max.ms is proposed to leave the ISR (`maybe_shrink_isr`);
 - there is one pending ISR change at a time; until its answer is known the ISR counts as the union (see `isr`);
 - with a damaged log it serves only records before the damage. The ISR neither grows nor shrinks, no follower is
   truncated to it, and appends are refused.
@@ -175,7 +176,8 @@ class LeaderRole(ReadableRole):
             raise NotEnoughReplicas()
         log, header = self.log, read_header(batch)
         if header.length > log.config.max_message_bytes:
-            raise MessageTooLarge(f"the batch has {header.length} bytes")
+            limit = log.config.max_message_bytes
+            raise MessageTooLarge(f"the batch has {header.length} bytes; max.message.bytes is {limit}")
         log.producers.check_in_transaction(header)
         return self._append(header, batch, now_ms)
 

@@ -207,7 +207,7 @@ class Authorizer:
         self._kept = 0
         """The number of cached answers."""
         self._changes = self._changed_for_all = 0
-        """The number of changes so far, and its value at the last change that affected all principals."""
+        """The number of changes of ACLs so far, and that number at the last change that affected all principals."""
         self._changed_for: dict[str, int] = {}
         """The number of the last change that affected each principal, since then."""
         self.change(added=acls)

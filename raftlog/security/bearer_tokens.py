@@ -133,7 +133,7 @@ class VerificationKeys:
         if not fitting:
             raise UnknownKey(f"the JWKS has no key for {algorithm} with kid {_shown(key_id)}")
         if key_id is None and len(fitting) > 1:
-            raise TokenRefused("malformed", "the token names no kid, and several keys of the JWKS would fit")
+            raise TokenRefused("malformed", "the token has no kid, and several keys of the JWKS match")
         return fitting[0]
 
 
@@ -146,9 +146,9 @@ def read_jwks(raw: bytes) -> VerificationKeys:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         found = None
     if not isinstance(found, list):
-        raise UnusableKeys('is no JWKS: that is a JSON object with "keys"')
+        raise UnusableKeys('is not a JWKS, which is a JSON object with "keys"')
     if len(found) > MAX_KEYS:
-        raise UnusableKeys(f"a JWKS has at most {MAX_KEYS} keys, but this one {len(found)}")
+        raise UnusableKeys(f"a JWKS may have at most {MAX_KEYS} keys, not {len(found)}")
     keys = [key for each in found if isinstance(each, dict) and (key := _usable_key(each)) is not None]
     if not keys:
         raise UnusableKeys("has no key that verifies tokens: one of type RSA (2048 bits or more), EC or OKP")
@@ -187,11 +187,13 @@ def verify_token(token: str, keys: VerificationKeys, rules: TokenRules, *, now_m
     try:
         payload = deserialize_compact(token, key, registry=_REGISTRY).payload
     except (JoseError, ValueError, TypeError, RecursionError):
-        raise TokenRefused("bad_signature", "the signature is not by the key that the token names") from None
+        raise TokenRefused(
+            "bad_signature", "the signature does not verify with the key that the token names"
+        ) from None
     try:
         claims = msgspec.json.decode(payload or b"", type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise TokenRefused("malformed", "the token's claims are no JSON object") from None
+        raise TokenRefused("malformed", "the token's claims are not a JSON object") from None
     _check_claims(claims, rules, now_ms // 1000)
     return VerifiedToken(_subject(claims, rules), _seconds(claims["exp"]) * 1000, _scopes(claims, rules))
 
@@ -200,7 +202,7 @@ def _read_header(token: str) -> _Header:
     """Return a token's unverified header. Raise TokenRefused."""
     segments = token.split(".")
     if len(segments) != _SEGMENTS:
-        raise TokenRefused("malformed", "this is no signed JWT: that has three parts with dots between")
+        raise TokenRefused("malformed", "this is not a signed JWT, which has three parts separated by dots")
     if len(segments[0]) > MAX_HEADER_BYTES:
         raise TokenRefused("malformed", f"a token's header has at most {MAX_HEADER_BYTES} bytes")
     try:
@@ -208,7 +210,7 @@ def _read_header(token: str) -> _Header:
         header = _DECODE_HEADER(b64decode(padded, b"-_", validate=True))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise TokenRefused(
-            "malformed", "the token's header is no JSON object with alg, in base64url"
+            "malformed", "the token's header is not a JSON object with alg, in base64url"
         ) from None
     if header.alg not in ALGORITHMS:
         raise TokenRefused("algorithm", f"tokens are signed with one of {', '.join(ALGORITHMS)}")
@@ -269,7 +271,7 @@ def _subject(claims: Mapping[str, Any], rules: TokenRules) -> str:
     if not isinstance(subject, str) or not subject.strip() or len(subject) > MAX_SUBJECT_CHARS:
         raise TokenRefused(
             "no_subject",
-            f"the token's {rules.subject_claim} (sasl.oauthbearer.sub.claim.name) is no name of a user",
+            f"the token's {rules.subject_claim} (sasl.oauthbearer.sub.claim.name) is not a valid user name",
         )
     return subject
 
@@ -280,7 +282,7 @@ def _scopes(claims: Mapping[str, Any], rules: TokenRules) -> tuple[str, ...]:
     if not isinstance(scopes, list | tuple) or not all(isinstance(each, str) and each for each in scopes):
         raise TokenRefused(
             "malformed",
-            f"the token's {rules.scope_claim} (sasl.oauthbearer.scope.claim.name) is no text and no list of texts",
+            f"the token's {rules.scope_claim} (sasl.oauthbearer.scope.claim.name) is not a string or a list of strings",
         )
     return tuple(scopes)
 

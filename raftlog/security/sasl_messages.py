@@ -43,7 +43,7 @@ def parse_plain(message: bytes) -> PlainLogin:
     except UnicodeDecodeError:
         parts = []
     if len(parts) != len(("authzid", "user", "password")):
-        raise SaslAuthenticationFailed("this is no PLAIN message", reason=MALFORMED)
+        raise SaslAuthenticationFailed("this is not a PLAIN message", reason=MALFORMED)
     authzid, user, password = parts
     if not user or not password or len(user) > MAX_NAME_CHARS:
         why = "user name and password may not be empty, nor the name very long"
@@ -60,7 +60,7 @@ def parse_oauth(message: bytes) -> OauthLogin:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise SaslAuthenticationFailed("this is no OAUTHBEARER message", reason=MALFORMED)
+        raise SaslAuthenticationFailed("this is not an OAUTHBEARER message", reason=MALFORMED)
     pairs = dict(pair.split("=", 1) for pair in match["pairs"].split("\x01") if pair)
     scheme, _, token = pairs.pop("auth", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

@@ -219,7 +219,7 @@ def _parse(pattern: re.Pattern[str], message: bytes) -> dict[str, str]:
     except UnicodeDecodeError:
         match = None
     if match is None:
-        raise SaslAuthenticationFailed("this is no SCRAM message", reason=MALFORMED)
+        raise SaslAuthenticationFailed("this is not a SCRAM message", reason=MALFORMED)
     return match.groupdict()
 
 

@@ -72,7 +72,7 @@ class ScramClient:
             fields = dict(part.split("=", 1) for part in server_first.decode().split(","))
             nonce, salt, iterations = fields["r"], b64decode(fields["s"], validate=True), int(fields["i"])
         except (ValueError, KeyError):
-            raise ServerUnproven("the server's message is none of SCRAM") from None
+            raise ServerUnproven("the server's message is not a SCRAM message") from None
         if not nonce.startswith(self._nonce) or not 0 < iterations <= MAX_ITERATIONS:
-            raise ServerUnproven("the server's nonce or iterations cannot be right")
+            raise ServerUnproven("the server's nonce or iteration count is invalid")
         return nonce, salt, iterations

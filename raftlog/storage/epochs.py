@@ -135,7 +135,7 @@ class LeaderEpochs:
             raise ValueError("not a leader epoch checkpoint of version 0")
         pairs = [(int(epoch), int(start)) for epoch, start in (line.split(" ") for line in lines[:-1])]
         if any(left[0] >= right[0] or left[1] >= right[1] for left, right in pairwise(pairs)):
-            raise ValueError("leader epochs do not grow")
+            raise ValueError("leader epochs do not increase")
         self._epochs = [epoch for epoch, _ in pairs]
         self._starts = [start for _, start in pairs]
         self._set_latest()

@@ -59,7 +59,7 @@ class PooledFile:
         lease = self._lease
         if lease is None:
             if self._closed:
-                raise FileNotFoundError(ENOENT, "the file was closed under its reader", self.path)
+                raise FileNotFoundError(ENOENT, "the file was closed during the read", self.path)
             lease = self._opened()
         lease.used = True
         return lease.file.pread(size, position)

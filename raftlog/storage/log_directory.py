@@ -342,8 +342,8 @@ def _read_properties(disk: Disk, path: str) -> dict[str, str]:
     content = read_checked(disk, path, unchecked_ok=True)
     if content is None:
         raise ForeignLogDirectory(
-            f"{path} has rotted, and so has its copy in {path}{CHECKSUMS}: bring both back from a backup, or remove "
-            "the checksums once the file is right again"
+            f"{path} is corrupt, and so is its copy in {path}{CHECKSUMS}: restore both from a backup, or remove "
+            "the checksums once the file is correct"
         )
     try:
         lines = content.decode().splitlines()

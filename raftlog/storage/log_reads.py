@@ -135,7 +135,7 @@ class LogReads:
     def _find_damage(self, segment: Segment, offset: int) -> bool:
         """Find the first bad batch. False if all are sound: the index had misled, and is rebuilt."""
         if segment not in self._segments.all:
-            raise FileNotFoundError(f"{segment.path}.log was replaced under its reader")
+            raise FileNotFoundError(f"{segment.path}.log was replaced during the read")
         end_offset = segment.end_offset
         bad = damages.first_bad_offset(segment, offset)
         if bad >= end_offset:

@@ -273,7 +273,7 @@ class ProducerState:
         producer = self.get(header.producer_id)
         if producer is None or not producer.batches:
             raise OutOfOrderSequenceNumber(
-                f"a transaction of version 2 begins with sequence 0, not {header.base_sequence}"
+                f"a transaction of version 2 must begin with sequence 0, not {header.base_sequence}"
             )
 
     def check_marker(
@@ -291,13 +291,17 @@ class ProducerState:
             return True
         if coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"a coordinator of epoch {producer.coordinator_epoch} wrote already, not {coordinator_epoch}"
+                f"coordinator epoch {coordinator_epoch} is older than {producer.coordinator_epoch}"
             )
         is_open = producer.txn_first_offset != NO_OFFSET
         if is_open and epoch < producer.epoch:
-            raise InvalidTxnState(f"a marker of epoch {epoch}, a transaction of {producer.epoch} is open")
+            raise InvalidTxnState(
+                f"the marker has epoch {epoch}, but the open transaction has epoch {producer.epoch}"
+            )
         if epoch < producer.epoch or (is_open and epoch == producer.epoch and transaction_version >= TV_2):
-            raise InvalidProducerEpoch(f"a marker of epoch {epoch}, the producer has {producer.epoch}")
+            raise InvalidProducerEpoch(
+                f"the marker has epoch {epoch}, but the producer has epoch {producer.epoch}"
+            )
         return is_open or epoch > producer.epoch or coordinator_epoch > producer.coordinator_epoch
 
     def check_open_transaction(
@@ -311,7 +315,7 @@ class ProducerState:
         if producer is None or producer.txn_first_offset != offset:
             raise InvalidTxnState(f"no transaction of producer {producer_id} is open since offset {offset}")
         if (producer.last_sequence, producer.last_timestamp) != (last_sequence, last_timestamp):
-            raise InvalidTxnState(f"producer {producer_id} has written since")
+            raise InvalidTxnState(f"producer {producer_id} has written since then")
 
     def end_verifications(self, producer_id: int, epoch: int, *, transaction_version: int) -> None:
         """End the verifications that a marker ends, whether or not the marker has to be written."""
@@ -336,17 +340,21 @@ class ProducerState:
         if producer.txn_first_offset >= 0 and not header.attributes & TRANSACTIONAL_BIT:
             # Also for a newer epoch: it would fence the marker that ends the transaction, and the transaction would
             # stay open.
-            raise InvalidTxnState("a producer with an open transaction writes in it")
+            raise InvalidTxnState("a producer with an open transaction may not write outside it")
         if header.producer_epoch > producer.epoch:
             if sequence > 0:
-                raise OutOfOrderSequenceNumber(f"a new epoch begins with sequence 0, not {sequence}")
+                raise OutOfOrderSequenceNumber(
+                    f"a new producer epoch must begin with sequence 0, not {sequence}"
+                )
             return None
         if sequence < 0:
             return None  # a coordinator's own batch in a transaction, or a marker: has no sequence
         batches = producer.batches
         if not batches:
             if sequence != 0:
-                raise OutOfOrderSequenceNumber(f"after the epoch's marker comes sequence 0, not {sequence}")
+                raise OutOfOrderSequenceNumber(
+                    f"after the epoch's marker the sequence must be 0, not {sequence}"
+                )
             return None
         last_sequence = batches[-1].last_sequence
         if sequence == (last_sequence + 1) & MAX_SEQUENCE:
@@ -529,9 +537,9 @@ class ProducerState:
         if version != _SNAPSHOT_VERSION:
             raise ValueError(f"producer snapshot of version {version}")
         if crc32c(memoryview(file_bytes)[_CRC_END:]) != crc:
-            raise ValueError("producer snapshot's CRC does not hold")
+            raise ValueError("producer snapshot's CRC does not match")
         if len(file_bytes) != _SNAPSHOT_HEAD.size + count * _SNAPSHOT_ENTRY.size:
-            raise ValueError("producer snapshot's length does not fit its count")
+            raise ValueError("producer snapshot's length does not match its count")
         state = cls()
         active_at = NO_OFFSET
         for fields in _SNAPSHOT_ENTRY.iter_unpack(file_bytes[_SNAPSHOT_HEAD.size :]):

@@ -1,4 +1,7 @@
-"""Which segments a log may drop (retention.ms, retention.bytes, log start), and the delayed removal of their files."""
+"""Which segments a log may delete (retention.ms, retention.bytes, log start), and the delayed removal of their files.
+
+`Log.delete_old_segments` applies it, and `broker/replicas/housekeeping.py` calls that for each log that is due.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class SegmentScanner:
         if header.length > self._segment.size - position:
             raise CorruptMessage("batch is cut off")
         if header.last_offset_delta < 0:
-            raise CorruptMessage(f"its last offset is {-header.last_offset_delta} before its first")
+            raise CorruptMessage(f"its last offset is {-header.last_offset_delta} below its first")
         check_crc(self._view(position, header.length), position - self._start, header)
         return header
 

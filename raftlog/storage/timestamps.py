@@ -111,6 +111,6 @@ def _times(segment: Segment, position: int, header: BatchHeader) -> Iterator[tup
 def _raw_records(header: BatchHeader, payload: memoryview) -> Iterator[RawRecord]:
     """Yield the records of a batch. CorruptMessage where they are malformed, or too many."""
     if header.record_count > RECORDS_MAX:
-        raise CorruptMessage(f"{header.record_count} records, {RECORDS_MAX} are the most that are searched")
+        raise CorruptMessage(f"{header.record_count} records, over the limit of {RECORDS_MAX} for a search")
     plain = decompress(header.codec, payload, max_bytes=PLAIN_MAX_BYTES)
     yield from iter_raw(plain, header.record_count)

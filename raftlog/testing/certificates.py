@@ -92,7 +92,7 @@ class Certificates:
         there = [path for path, _, _ in wanted if path.exists()]
         if there and not renew:
             raise CertificateExists(
-                f"{there[0]} is there already; --renew makes a new certificate of the same CA"
+                f"{there[0]} already exists; --renew issues a new certificate of the same CA"
             )
         try:
             authority = self._authority(renew)
@@ -138,7 +138,7 @@ def _check(hosts: Sequence[Sequence[str]], users: Sequence[str], paths: Sequence
                 f"user {name!r}: 1 to {MOST_NAME_CHARS} letters, digits, spaces and _ @ + . - inside"
             )
     if twice := next((path for path in paths if paths.count(path) > 1), None):
-        raise CertificatesUnusable(f"{twice.stem} is there twice")
+        raise CertificatesUnusable(f"{twice.stem} is named twice")
 
 
 def _is_address(name: str) -> bool:

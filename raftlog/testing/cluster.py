@@ -87,7 +87,7 @@ class Cluster:
         faults: bool = False,
     ) -> None:
         if not isinstance(nodes, int) or nodes < 1:
-            raise ValueError(f"nodes: a whole number from 1 on, not {nodes!r}")
+            raise ValueError(f"nodes: must be a whole number of at least 1, not {nodes!r}")
         if self.forked:
             fork_server(environment_of_nodes())  # it imports while the rest is made ready
         self._owner = os.getpid()
@@ -239,7 +239,7 @@ class Cluster:
     def admin_url(self, node_id: int = 1) -> str:
         """Return where a node's HTTP API is, without a slash at the end. Raises ValueError where there is none."""
         if not self.admin:
-            raise ValueError("nodes of this cluster have no HTTP API: take an AdminCluster")
+            raise ValueError("the nodes of this cluster have no HTTP API: use an AdminCluster")
         each = self._hosts.addresses[node_id]
         return f"http://{each.host}:{each.admin_port}"
 
@@ -496,7 +496,9 @@ class Cluster:
         """
         away = sorted(set(self.nodes) - self.running_ids())
         if away:
-            raise self._error(f"node {away[0]} does not run: heal() or restart({away[0]}) it first", away)
+            raise self._error(
+                f"node {away[0]} is not running: call heal() or restart({away[0]}) it first", away
+            )
         self.wait_ready()
         unhealthy: list[str] = []
 

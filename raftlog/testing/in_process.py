@@ -81,7 +81,9 @@ class NodeThread(NodeProcess):
     def signal(self, number: int) -> None:
         """Stop the node: SIGKILL at once, the others after it has given away what others can have."""
         if number not in ENDING:
-            raise ValueError(f"a node in this process takes no {signal.Signals(number).name}: take a Cluster")
+            raise ValueError(
+                f"a node in this process cannot receive {signal.Signals(number).name}: use a Cluster"
+            )
         if not self.running:
             return
         with suppress(RuntimeError):  # it has just ended

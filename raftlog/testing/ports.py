@@ -35,7 +35,7 @@ class HeldPorts:
                 return
             self._hold(chance.randrange(LOWEST_PORT, _first_ephemeral_port()))
         self.release()
-        raise OSError(f"found no {count} free ports on {LOOPBACK}")
+        raise OSError(f"found fewer than {count} free ports on {LOOPBACK}")
 
     def _hold(self, port: int) -> None:
         if _is_listened_on(port):

@@ -46,7 +46,7 @@ def test_what_the_cluster_keeps_itself_is_not_deleted_over_http(api: Api) -> Non
     until(found, "it is found")
     refused = api.ask("DELETE", "/topics/__consumer_offsets")
     assert (refused.status, refused.body["error_code"]) == (409, 409)
-    assert "the cluster's own" in refused.body["message"] and found()
+    assert "an internal topic" in refused.body["message"] and found()
 
 
 def test_topic_is_only_validated_when_that_is_asked(api: Api) -> None:

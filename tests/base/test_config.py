@@ -308,7 +308,7 @@ def test_a_given_secret_is_used_and_never_shown():
 def test_an_authorizer_that_is_not_there_keeps_a_node_from_starting():
     """An operator that relies on ACLs must learn that they are not enforced before any client can connect."""
     (rule,) = faults_of({"authorizer.class.name": "org.example.Authorizer"}).values()
-    assert rule.startswith("raftlog has no authorizer but")
+    assert rule.startswith("must be org.apache.kafka")
 
 
 def test_a_selector_of_replicas_is_one_of_kafkas_two():

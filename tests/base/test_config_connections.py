@@ -42,7 +42,7 @@ def test_a_listener_has_limits_of_its_own() -> None:
         ("listener.name.external.max.connection.creation.rate", "0", "must be a number of at least 1"),
         ("listener.name.external.max.connections", str(1 << 31), "must be a number"),
         ("listener.name.internal.max.connections", "5", "there is no listener INTERNAL"),
-        ("max.connections.per.ip.overrides", "example.org:5", "no IP address"),
+        ("max.connections.per.ip.overrides", "example.org:5", "not an IP address"),
         ("max.connections.per.ip.overrides", "10.0.0.1", "must be ADDRESS:COUNT"),
         ("max.connections.per.ip.overrides", "10.0.0.1:-1", "must be ADDRESS:COUNT"),
         ("max.connection.creation.rate", "0", "must be at least 1"),

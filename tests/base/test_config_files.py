@@ -161,5 +161,5 @@ def test_properties_are_written_as_plainly_as_they_can_be() -> None:
 def test_a_character_that_java_writes_in_two_halves_is_one() -> None:
     """Java's strings have 16 bits a character; half of a surrogate pair is no text."""
     assert parse_properties("a=\\ud83d\\ude00") == {"a": "\U0001f600"}
-    with pytest.raises(ValueError, match="half a character"):
+    with pytest.raises(ValueError, match="half a surrogate pair"):
         parse_properties("a=\\ud83d")

@@ -97,7 +97,7 @@ def test_the_jaas_line_says_which_authority_the_providers_certificate_is_of() ->
         (
             {"sasl.oauthbearer.jwks.endpoint.url": "file:keys.json"},
             "sasl.oauthbearer.jwks.endpoint.url",
-            "whole path",
+            "absolute path",
         ),
         ({"sasl.oauthbearer.jwks.endpoint.url": "ftp://x/y"}, "sasl.oauthbearer.jwks.endpoint.url", "https:"),
         (
@@ -200,4 +200,4 @@ def test_describe_configs_shows_them() -> None:
 def test_a_password_in_an_address_is_refused_without_being_repeated(name: str, url: str) -> None:
     """Else addresses are in the log, in errors and in DescribeConfigs, whole."""
     rule = faults_of(OFFERED, FILE, {name: url})[name]
-    assert "no user or password" in rule and "hush" not in rule and "alice" not in rule
+    assert "not contain a user or password" in rule and "hush" not in rule and "alice" not in rule

@@ -128,7 +128,12 @@ def test_the_end_of_a_flood_is_logged_too():
         limited.flush()
         limited.flush()
     assert lines[LIMITED_LINES:] == [
-        {"event": "log_lines_suppressed", "log_level": "warning", "of": "request_malformed", "left_out": 5}
+        {
+            "event": "log_lines_suppressed",
+            "log_level": "warning",
+            "suppressed_event": "request_malformed",
+            "left_out": 5,
+        }
     ]
 
 

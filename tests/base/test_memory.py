@@ -18,7 +18,7 @@ class Waiter:
 
     def memory_freed(self) -> None:
         self.told += 1
-        self.account.take(self.size)
+        self.account.acquire(self.size)
 
 
 @given(st.integers(MIB, 1 << 40))
@@ -54,25 +54,25 @@ def test_each_limit_is_a_setting(name: str) -> None:
 def test_waiters_are_notified_when_the_account_is_no_longer_short() -> None:
     """Below three quarters, so that small releases of memory cause no needless wake-ups."""
     account = Account("a", 100)
-    account.take(100)
+    account.acquire(100)
     waiter = Waiter(account, 0)
-    account.wait(waiter)
-    account.give(25)
+    account.add_waiter(waiter)
+    account.release(25)
     assert (waiter.told, account.is_short, account.is_full) == (0, True, False)
-    account.give(1)
+    account.release(1)
     assert (waiter.told, account.is_short) == (1, False)
-    account.give(1)
+    account.release(1)
     assert waiter.told == 1, "it would have to wait again"
 
 
 def test_a_removed_waiter_is_not_notified() -> None:
     """Its connection is gone."""
     account = Account("a", 100)
-    account.take(100)
+    account.acquire(100)
     waiter = Waiter(account, 0)
-    account.wait(waiter)
-    account.leave(waiter)
-    account.give(100)
+    account.add_waiter(waiter)
+    account.remove_waiter(waiter)
+    account.release(100)
     assert waiter.told == 0
 
 
@@ -80,7 +80,7 @@ def test_an_account_counts_how_often_it_was_full_and_its_most() -> None:
     """For an operator: whether a limit was ever reached."""
     account = Account("a", 10)
     for _ in range(3):
-        account.take(12)
-        account.take(1)
-        account.give(13)
+        account.acquire(12)
+        account.acquire(1)
+        account.release(13)
     assert (account.times_full, account.most, account.used) == (3, 13, 0)

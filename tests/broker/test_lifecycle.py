@@ -139,11 +139,13 @@ def test_a_refusal_is_said_once_and_tried_until_it_ends() -> None:
     """A second process with this node.id, say: an operator must read it, but not twenty times a second."""
 
     async def scenario(desk: FakeController, _task: asyncio.Task[None]) -> None:
-        desk.register = refuse(DuplicateBrokerRegistration("broker 1 runs already, as another process"))
+        desk.register = refuse(DuplicateBrokerRegistration("broker 1 is already running as another process"))
         with capture_logs() as logs:
             await asyncio.sleep(3)
         told = [each for each in logs if each["event"] == "broker_refused"]
-        assert len(told) == 1 and "runs already" in told[0]["reason"] and told[0]["log_level"] == "warning"
+        assert (
+            len(told) == 1 and "is already running" in told[0]["reason"] and told[0]["log_level"] == "warning"
+        )
         desk.register = desk.next_epoch
         await asyncio.wait_for(desk.lifecycle.unfenced.wait(), 1)
 

@@ -118,15 +118,15 @@ def test_filters_are_for_the_same_rules_or_for_all_of_a_resource() -> None:
         ({"topics": ("t",), "producer": True}, "need --allow-principal"),
         (
             {"topics": ("t",), "deny_principals": (ALICE,), "producer": True},
-            "leave out --operation and --deny-principal",
+            "cannot be combined with --operation and --deny-principal",
         ),
         (
             {"topics": ("t",), "groups": ("g",), "allow_principals": (ALICE,), "producer": True},
-            "needs no --group",
+            "--group goes with --consumer",
         ),
         (
             {"topics": ("t",), "allow_principals": (ALICE,), "producer": True, "cluster": True},
-            "without --cluster",
+            "combined with --cluster",
         ),
     ],
 )

@@ -46,7 +46,7 @@ def test_a_partition_is_described_with_its_bytes_on_each_broker(raftlog: Command
     refused = raftlog("partition", "describe", ten, "2")
     assert (refused.returncode, refused.stderr) == (
         3,
-        f"raftlog: topic {ten} has no partition 2, but 0 to 1\n",
+        f"raftlog: topic {ten} has no partition 2; its partitions are 0 to 1\n",
     )
 
 
@@ -137,7 +137,10 @@ def test_brokers_are_listed_and_described(raftlog: CommandLine, ten: str) -> Non
     assert configs["raftlog.cluster.secret"]["value"] is None
     folders = raftlog.rows("broker", "log-dirs")
     assert {row["broker"] for row in folders} == {1, 2, 3} and all(row["free"] > 0 for row in folders)
-    assert raftlog("broker", "describe", "9").stderr == "raftlog: there is no broker 9, but 1, 2, 3\n"
+    assert (
+        raftlog("broker", "describe", "9").stderr
+        == "raftlog: there is no broker 9; the brokers are 1, 2, 3\n"
+    )
 
 
 def test_the_quorum_shows_its_leader_and_how_far_each_voter_is(raftlog: CommandLine) -> None:

@@ -221,3 +221,9 @@ def test_every_noun_deletes_and_still_takes_its_former_word(noun: str, former: s
     shown = CliRunner().invoke(app, [noun, "--help"]).output
     assert "  delete " in shown and f"  {former} " not in shown
     assert CliRunner().invoke(app, [noun, former, "--help"]).exit_code == 0
+
+
+def test_the_noun_transaction_still_takes_its_former_plural() -> None:
+    """Help shows the singular only."""
+    assert "  transactions " not in CliRunner().invoke(app, ["--help"]).output
+    assert CliRunner().invoke(app, ["transactions", "list", "--help"]).exit_code == 0

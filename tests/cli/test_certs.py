@@ -85,7 +85,7 @@ def test_nothing_is_overwritten_but_by_renew_which_keeps_the_ca(tmp_path: Path) 
         (("--host", "a" * 65), "no host name of 64"),
         (("--host", "node1,"), "no host name"),
         (("--user", "../x"), "user '../x'"),
-        (("--user", "a", "--user", "a"), "a is there twice"),
+        (("--user", "a", "--user", "a"), "a is named twice"),
         (("--host", "node1", "--days", "0"), "days must be from 1"),
         (("--host", "node1", "--renew"), "no certificate can be renewed"),
     ],

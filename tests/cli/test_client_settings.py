@@ -39,7 +39,7 @@ def test_an_hmac_that_is_no_base64_is_one_line() -> None:
     """The message differs from the message for an unknown token."""
     for proof in ("é", "a b", "abc"):
         code, _, err = invoke("token", "renew", proof, "-b", "localhost:1")
-        assert (code, err.splitlines()) == (exits.USAGE, ["raftlog: HMAC: is not base64"])
+        assert (code, err.splitlines()) == (exits.USAGE, ["raftlog: HMAC: must be base64"])
 
 
 def test_an_option_must_have_an_effect_on_the_command() -> None:
@@ -90,7 +90,10 @@ def test_a_dialer_believes_certificates_as_the_settings_say() -> None:
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"},
             "sasl.mechanism: must be one of PLAIN",
         ),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "sasl.username: a login needs it"),
+        (
+            {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"},
+            "sasl.username: is required to log in",
+        ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"},
             "sasl.oauthbearer.method: must be oidc",

@@ -73,7 +73,7 @@ def test_nothing_is_run_where_the_options_are_wrong(tmp_path: Path) -> None:
     missing = str(tmp_path / "none" / "card.json")
     for arguments, said in (
         (("--only", "nothing/*"), "--only: no history is called 'nothing/*'"),
-        (("--json", missing), f"{missing}: there is no such folder"),
+        (("--json", missing), f"{missing}: no such directory"),
         (("-F", missing), f"{missing}: No such file or directory"),
         (("-X", "linger.ms=5"), "-X linger.ms: this command only knows"),
     ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from threading import Event, Thread
+from typing import Self
 
 import pytest
 
@@ -89,6 +90,12 @@ class Writer:
         self._ended.set()
         self._thread.join()
         return self.acked
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.end()
 
 
 def read_all(cluster: AdminCluster, count: int) -> list[bytes]:

@@ -214,7 +214,7 @@ def test_console_is_at_the_printed_address_and_may_inject_faults_on_request(fold
     )
     command = [sys.executable, "-m", "raftlog", "dev", "--data", str(data), "--enable-faults"]
     refused = run(command, text=True)
-    assert (refused.returncode, "take another folder" in refused.stderr) == (2, True)
+    assert (refused.returncode, "use another folder" in refused.stderr) == (2, True)
 
 
 def test_ports_that_are_taken_are_replaced_and_reported(folder: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_folder_of_another_number_of_nodes_is_refused(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-m", "raftlog", "dev", "--data", str(tmp_path), "--nodes", "3"]
     ran = run(command, text=True)
-    assert ran.returncode == 2 and "say --nodes 1" in ran.stderr and ran.stderr.count("\n") == 1
+    assert ran.returncode == 2 and "use --nodes 1" in ran.stderr and ran.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

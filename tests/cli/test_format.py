@@ -69,13 +69,13 @@ def test_salt_and_salted_password_are_taken_as_kafkas_tool_takes_them() -> None:
         ("SCRAM-SHA-256=[password=hush]", "name: has 1 to 249 characters"),
         ("SCRAM-SHA-256=[name=alice]", "set one of password"),
         ("SCRAM-SHA-256=[name=alice,password=]", "the password is empty"),
-        ("SCRAM-SHA-256=[name=alice,password=hush,name=bob]", "name is there twice"),
-        ("SCRAM-SHA-256=[name=alice,pasword=hush]", "there is no pasword"),
+        ("SCRAM-SHA-256=[name=alice,password=hush,name=bob]", "name is set twice"),
+        ("SCRAM-SHA-256=[name=alice,pasword=hush]", "unknown field pasword"),
         ("SCRAM-SHA-256=[name=alice,password=hush,iterations=4095]", "from 4096 to 16384"),
         ("SCRAM-SHA-256=[name=alice,password=hush,iterations=999999999]", "from 4096 to 16384"),
         ("SCRAM-SHA-256=[name=alice,password=hush,iterations=many]", "a whole number"),
         ("SCRAM-SHA-256=[name=alice,password=hush,salt=!]", "salt must be base64"),
-        ("SCRAM-SHA-256=[name=alice,saltedpassword=aHVzaA==]", "needs its salt"),
+        ("SCRAM-SHA-256=[name=alice,saltedpassword=aHVzaA==]", "needs a salt"),
         ("SCRAM-SHA-256=[name=alice,password-file=/nowhere]", "/nowhere: No such file"),
     ],
 )
@@ -111,6 +111,6 @@ def test_a_node_that_does_not_vote_and_a_user_twice_are_refused(format_: Format)
     """Only voters begin a cluster."""
     user = ("--add-scram", "SCRAM-SHA-256=[name=alice,password=hush]")
     code, _, err = format_(*user, *user)
-    assert code == exits.USAGE and "alice is there twice" in err
+    assert code == exits.USAGE and "alice is named twice" in err
     code, _, err = format_(*user, roles="broker")
     assert code == exits.USAGE and "process.roles" in err

@@ -84,8 +84,8 @@ def test_either_way_to_say_where_the_cluster_is_is_taken_by_every_command(
     urls = [three.admin_url(node_id) for node_id in three.nodes]
     for words in (
         ("cluster", "health"),
-        ("transactions", "list"),
-        ("transactions", "find-hanging"),
+        ("transaction", "list"),
+        ("transaction", "find-hanging"),
         ("broker", "drain", "3", "--undo"),
     ):
         ran = raftlog(*words)

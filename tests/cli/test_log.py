@@ -97,8 +97,8 @@ def test_dump_prints_records(folder):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nothing", "there is no such file or folder"),
-        ("orders-0/notes.log", "a segment is named by its first offset"),
+        ("nothing", "no such file or directory"),
+        ("orders-0/notes.log", "a segment's name is its base offset"),
         ("empty", "no segments (.log) below"),
     ],
 )

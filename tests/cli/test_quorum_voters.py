@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from raftlog.cli import exits
-from raftlog.testing.cluster import AdminCluster
 from tests.cli.live import CommandLine
 from tests.cli.test_decommission import Writer, read_all
+from tests.kit.joining import Joining
 from tests.kit.waits import poll_until
 
 pytestmark = [pytest.mark.clients, pytest.mark.slow]
 
 
-class Joining(AdminCluster):
-    """A fourth node with a controller that the config of no node names as a voter."""
-
-    def settings_of(self, node_id: int) -> Mapping[str, str]:
-        host, port, controller_port, _ = self.addresses[node_id]
-        if node_id <= 3:
-            return {}
-        return {
-            "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}",
-        }
-
-    def controller_of(self, node_id: int) -> str:
-        """Return the address of a node's controller listener."""
-        address = self.addresses[node_id]
-        return f"{address.host}:{address.controller_port}"
+NODES = (1, 2, 3, 4)
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Joining]:
+    """At kraft.version 1."""
     with Joining(4, voters=3) as found:
         found.create_topic("rides", partitions=8, replication_factor=3)
         found.wait_until_healthy()
+        assert CommandLine(found.bootstrap_servers)("quorum", "dynamic").returncode == exits.OK
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def raftlog(cluster: Joining) -> CommandLine:
-    return CommandLine(cluster.bootstrap_servers)
+    """All four nodes vote."""
+    raftlog = CommandLine(cluster.bootstrap_servers)
+    for node_id in set(NODES) - set(voters_of(raftlog)):
+        add(cluster, raftlog, node_id)
+    return raftlog
+
+
+def add(cluster: Joining, raftlog: CommandLine, node_id: int) -> None:
+    """Make a node a voter, once it follows."""
+    raftlog.rows_once(
+        lambda rows: any(row["node"] == node_id and row["directory_id"] for row in rows),
+        "quorum",
+        "replication",
+    )
+    added = raftlog("quorum", "add", str(node_id), "--controller", cluster.controller_of(node_id))
+    assert added.returncode == exits.OK, added.stderr
 
 
 def voters_of(raftlog: CommandLine) -> list[int]:
@@ -54,32 +57,31 @@ def leader_of(raftlog: CommandLine) -> int:
     return next(row["node"] for row in raftlog.rows("quorum", "replication") if row["status"] == "leader")
 
 
-def test_voters_change_only_at_kraft_version_1(cluster: Joining, raftlog: CommandLine) -> None:
-    """The refusal says what to do; then the fourth node becomes a voter, once."""
-    refused = raftlog("quorum", "remove", "3")
-    assert refused.returncode != exits.OK and "kraft.version" in refused.stderr
-    assert raftlog("quorum", "dynamic").returncode == exits.OK
-    poll_until(
-        lambda: any(
-            row["node"] == 4 and row["directory_id"] for row in raftlog.rows("quorum", "replication")
-        ),
-        "node 4 follows as an observer",
-    )
-    writer = Writer(cluster)
-    added = raftlog("quorum", "add", "4", "--controller", cluster.controller_of(4))
-    assert added.returncode == exits.OK, added.stderr
-    assert voters_of(raftlog) == [1, 2, 3, 4]
-    again = raftlog("quorum", "add", "4", "--controller", cluster.controller_of(4))
-    assert again.returncode != exits.OK and "a voter already" in again.stderr
-    acked = writer.end()
-    assert sorted(read_all(cluster, len(acked))) == sorted(acked)
+def test_voters_change_only_at_kraft_version_1(tmp_path: Path) -> None:
+    """The refusal says what to do; then the second node becomes a voter, once, while records are written.
+
+    It keeps the metadata in a folder of its own.
+    """
+    apart = {2: {"metadata.log.dir": str(tmp_path / "metadata")}}
+    with Joining(2, voters=1, directory=tmp_path, node_settings=apart) as cluster:
+        cluster.create_topic("rides", partitions=8, replication_factor=2)
+        raftlog = CommandLine(cluster.bootstrap_servers)
+        with Writer(cluster) as writer:
+            refused = raftlog("quorum", "remove", "1")
+            assert refused.returncode != exits.OK and "kraft.version" in refused.stderr
+            assert raftlog("quorum", "dynamic").returncode == exits.OK
+            add(cluster, raftlog, 2)
+            assert voters_of(raftlog) == [1, 2]
+            again = raftlog("quorum", "add", "2", "--controller", cluster.controller_of(2))
+            assert again.returncode != exits.OK and again.stderr.endswith(": node 2 is a voter already\n")
+        assert sorted(read_all(cluster, len(writer.acked))) == sorted(writer.acked)
 
 
 def test_a_dead_leader_is_removed_and_the_others_go_on(cluster: Joining, raftlog: CommandLine) -> None:
-    """Four voters, one of which is killed: the new leader removes it, and it follows once it runs again."""
+    """The new leader of the four voters removes it, and it follows once it runs again."""
     leader = leader_of(raftlog)
     cluster.kill(leader)
-    others = [each for each in (1, 2, 3, 4) if each != leader]
+    others = [each for each in NODES if each != leader]
     survivors = CommandLine(",".join(cluster.nodes[each].address for each in others))
     poll_until(lambda: survivors("quorum", "status").returncode == exits.OK, "another leader answers")
     removed = survivors("quorum", "remove", str(leader))
@@ -99,7 +101,6 @@ def test_a_dead_leader_is_removed_and_the_others_go_on(cluster: Joining, raftlog
 
 def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) -> None:
     """Another leads soon, and changes of topics go on."""
-    before = voters_of(raftlog)
     leader = leader_of(raftlog)
     removed = raftlog("quorum", "remove", str(leader))
     assert removed.returncode == exits.OK, removed.stderr
@@ -107,17 +108,16 @@ def test_the_living_leader_is_removed(cluster: Joining, raftlog: CommandLine) ->
         lambda: raftlog("quorum", "status").returncode == exits.OK and leader_of(raftlog) != leader,
         "another leads",
     )
-    assert voters_of(raftlog) == [each for each in before if each != leader]
+    assert voters_of(raftlog) == [each for each in NODES if each != leader]
     cluster.create_topic("after", partitions=3, replication_factor=3)
     cluster.wait_until_healthy()
 
 
 def test_all_nodes_start_again_with_the_voters_of_the_log(cluster: Joining, raftlog: CommandLine) -> None:
     """Their configs still name the first three."""
-    before = voters_of(raftlog)
-    for node_id in (1, 2, 3, 4):
+    for node_id in NODES:
         cluster.stop(node_id)
-    for node_id in (1, 2, 3, 4):
+    for node_id in NODES:
         cluster.restart(node_id, wait=False)
     cluster.wait_until_healthy()
-    assert voters_of(raftlog) == before
+    assert voters_of(raftlog) == list(NODES)

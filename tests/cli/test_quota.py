@@ -53,7 +53,7 @@ def test_what_a_cluster_refuses_is_said(raftlog: CommandLine, name: str) -> None
     assert refused.returncode == exits.FAILED
     assert refused.stderr == "raftlog: value: producer_byte_rate must be more than 0, not -1.0\n"
     refused = raftlog("quota", "set", "--ip", "example.org", "connection_creation_rate=1")
-    assert "'example.org' is no IP address" in refused.stderr
+    assert "'example.org' is not an IP address" in refused.stderr
     missing = raftlog("quota", "remove", "--user", name)
     assert (missing.returncode, missing.stderr) == (
         exits.NOT_FOUND,

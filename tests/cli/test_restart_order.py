@@ -165,7 +165,7 @@ def test_a_signal_ends_it_in_order(
 def test_nodes_are_asked_where_they_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """In containers, a node's own address is no address for their host."""
     nodes = Played("http://other1", names_itself=False)
-    with pytest.raises(Failure, match="say --node-http"):
+    with pytest.raises(Failure, match="set --node-http"):
         roll(nodes, monkeypatch).run()
     roll(nodes, monkeypatch, node_http="http://n{id}").run()
     assert len(nodes.story) == 7

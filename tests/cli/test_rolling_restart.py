@@ -137,7 +137,10 @@ def test_it_stops_at_a_command_that_fails_and_resumes_later(cluster: AdminCluste
     )
     assert (code, printed) == (0, "")
     code, _, errors = invoke("cluster", "restart", "--each", "true", "--http", url)
-    assert (code, errors) == (exits.USAGE, "raftlog: --each: say {id} where the node's number belongs\n")
+    assert (code, errors) == (
+        exits.USAGE,
+        "raftlog: --each: must contain {id}, which stands for the node's id\n",
+    )
     cluster.wait_until_healthy()
 
 

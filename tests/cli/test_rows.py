@@ -80,6 +80,6 @@ def test_rate_is_read_with_its_unit(text: str, rate: int) -> None:
 )
 def test_what_is_no_rate_is_refused(text: str) -> None:
     """The line names the flag and what would be right."""
-    with pytest.raises(Failure, match=r"--throttle .*bytes a second") as caught:
+    with pytest.raises(Failure, match=r"--throttle .*bytes per second") as caught:
         read_rate(text)
     assert caught.value.code == exits.USAGE

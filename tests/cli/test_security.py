@@ -267,7 +267,7 @@ def test_commands_over_http_take_the_login_of_a_kafka_client(as_: As, cluster: S
     """-F alone suffices for a user that may see brokers' settings: servers, authority, user and password are in the
     file.
     """
-    ran = as_("admin", "transactions", "list", "-J")
+    ran = as_("admin", "transaction", "list", "-J")
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "[]\n", "")
     where = ("--http", cluster.admin_url())
     file = ("-F", str(as_.settings("writer")))

@@ -72,8 +72,8 @@ def test_a_rack_that_is_set_stays() -> None:
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9102"}, "listeners: .* meet"),
-        ({"raftlog_admin_listener": "127.0.0.1:9102"}, "listeners: .* meet"),
+        ({"listeners": "PLAINTEXT://:9092,CONTROLLER://:9102"}, "listeners: .* collide"),
+        ({"raftlog_admin_listener": "127.0.0.1:9102"}, "listeners: .* collide"),
         ({"listeners": "PLAINTEXT://:65530,CONTROLLER://:9093"}, "port 65540"),
         (
             {"node_id": "1", "controller_quorum_voters": "1@one:9093,2@two:9093,3@three:9093"},
@@ -95,7 +95,7 @@ def test_a_config_that_has_no_room_for_the_brokers_is_refused(settings: dict[str
         (["--brokers", "many"], "invalid int value"),
         (["--brokers", "2", "--exit-with-stdin"], "for one node"),
         (["--brokers", "2", "--enable-faults"], "for one node"),
-        (["--brokers", "2", "--override", "listeners=PLAINTEXT://:9092,CONTROLLER://:9102"], "meet"),
+        (["--brokers", "2", "--override", "listeners=PLAINTEXT://:9092,CONTROLLER://:9102"], "collide"),
     ],
 )
 def test_wrong_usage_ends_with_2(
@@ -160,7 +160,7 @@ def test_brokers_that_end_come_back_and_all_end_with_their_supervisor(tmp_path: 
         assert len(pids) == 3
         os.kill(pids[1], signal.SIGKILL)
         until(lambda: len(found.lines("node_ready")) == 4, "the broker is back", seen=found.pids)
-        assert [each["code"] for each in found.lines("broker_ended")] == [-signal.SIGKILL]
+        assert [each["exit_code"] for each in found.lines("broker_process_exited")] == [-signal.SIGKILL]
         pids = found.pids()
         found.process.send_signal(signal.SIGTERM)
         assert ended(found.process) == exits.OK

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -18,6 +19,7 @@ from raftlog.cli.target import TIMEOUT_S
 from tests.cli.live import CommandLine, invoke
 from tests.kit.waits import run
 
+ROOT = Path(__file__).parents[2]
 PROMISED = (
     "demo dev server format cluster topic partition config broker quorum group produce consume "
     "sim chaos attack fuzz check bench version"
@@ -80,6 +82,17 @@ def test_every_command_has_a_page_of_help_and_a_line_in_the_first_one() -> None:
         code, page, _ = invoke(name, "--help")
         assert code == 0 and page.startswith(f"Usage: raftlog {name} "), page
         assert invoke(name, "-h")[1] == page
+
+
+def test_the_page_of_the_command_line_names_every_command() -> None:
+    """docs/pages/howto/cli.md has an item for each noun, with its verbs as `--help` lists them, and all others."""
+    page = (ROOT / "docs/pages/howto/cli.md").read_text()
+    items = re.findall(r"^- `(\w+)`: (.*?)(?=\n- |\n\n)", page, re.MULTILINE | re.DOTALL)
+    verbs_of = {noun: re.findall(r"`([a-z][a-z-]*)`", words) for noun, words in items}
+    for name in COMMANDS:
+        listed = invoke(name, "--help")[1].partition("Commands:")[2].partition("Exit codes:")[0]
+        assert verbs_of.get(name, []) == re.findall(r"^  ([a-z][a-z-]*)  ", listed, re.MULTILINE), name
+        assert f"`{name}`" in page, name
 
 
 def test_help_fits_80_columns_and_names_every_exit_code() -> None:

@@ -70,7 +70,7 @@ def test_the_settings_of_a_file_become_a_login_with_a_fresh_token() -> None:
 @pytest.mark.parametrize(
     ("status", "content", "said"),
     [
-        (401, b"{}", "answers 401"),
+        (401, b"{}", "returned 401"),
         (200, b"<html>", "has no access_token"),
         (200, b"[]", "has no access_token"),
         (200, b"{}", "has no access_token"),

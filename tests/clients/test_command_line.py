@@ -58,7 +58,7 @@ def test_a_partition_that_is_not_there_is_named_at_once(raftlog, orders, command
     """librdkafka waits for it to appear, in vain."""
     result = raftlog(command, "-t", orders, "-p", "6", stdin=b"x\n")
     assert result.returncode == exits.NOT_FOUND
-    assert result.stderr == f"raftlog: topic {orders} has no partition 6, but 0 to 5\n"
+    assert result.stderr == f"raftlog: topic {orders} has no partition 6; its partitions are 0 to 5\n"
 
 
 def test_every_refusal_is_one_line_and_has_its_exit_code(raftlog, orders):

@@ -62,7 +62,7 @@ def test_who_leaves_while_enough_are_in_sync_is_not_eligible(cluster: Controller
 
 
 def test_who_leaves_an_isr_that_is_too_small_is_eligible_until_it_grows(cluster: ControllerCluster) -> None:
-    """Nothing more is committed meanwhile."""
+    """The high watermark stands meanwhile."""
     cluster.die(3)
     cluster.die(2)
     assert seen(cluster) == (1, (1,), (2,))
@@ -129,7 +129,7 @@ def test_eligible_leaders_take_the_place_of_a_last_member_without_its_disk(
 
 
 def test_answer_to_the_leader_names_the_eligible_leaders(cluster: ControllerCluster) -> None:
-    """So it commits nothing between the answer and the metadata."""
+    """So it commits no record between the answer and the metadata."""
     cluster.alter(TOPIC, (1, 2))
     answer = cluster.alter(TOPIC, (1,))
     assert (answer.isr, answer.eligible) == ((1,), (2,))

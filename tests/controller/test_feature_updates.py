@@ -143,6 +143,14 @@ def test_kraft_version_1_needs_nodes_that_read_sets_of_voters() -> None:
     assert "needs level 3" in (result.error_message or "") and not decision.records
 
 
+def test_kraft_version_1_needs_the_directories_of_all_voters(cluster: ControllerCluster) -> None:
+    """Otherwise the log holds no set, and voters that edit their config, as they may, count differently."""
+    cluster.active.levels_of_voters = lambda: {5: (0, NEWEST_METADATA_LEVEL)}
+    ((code, message),) = update(cluster, (KRAFT_VERSION, 1, UPGRADE))
+    assert code == InvalidUpdateVersion.code and "directory of voter 5" in (message or "")
+    assert finalized_level(cluster.image, KRAFT_VERSION) == 0
+
+
 def test_a_release_of_kafkas_brings_no_features_that_are_not_there(cluster: ControllerCluster) -> None:
     """`kafka-features upgrade --release-version 4.3` names them all; alone they are refused, beyond 4.3 as well."""
     release = (

@@ -5,24 +5,30 @@ from __future__ import annotations
 from itertools import count
 from uuid import UUID
 
+import pytest
+
 from raftlog.base.errors import (
     DelegationTokenNotFound,
     DelegationTokenOwnerMismatch,
+    DuplicateVoter,
     NoReassignmentInProgress,
     ResourceNotFound,
     TopicDeletionDisabled,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    VoterNotFound,
 )
 from raftlog.controller.requests import first_attempt_reply, make_idempotent
 from raftlog.metadata.controller_api import (
     AclDeletion,
     AclDeletions,
+    AddVoter,
     AlterReassignments,
     AlterScramCredentials,
     CreateTopics,
     DeleteAcls,
     DeleteTopics,
+    Done,
     ErrorReply,
     ExpireToken,
     NewTopic,
@@ -31,6 +37,7 @@ from raftlog.metadata.controller_api import (
     PartResult,
     PartResults,
     Reassignment,
+    RemoveVoter,
     ScramAlteration,
     TokenTimes,
     TopicRef,
@@ -78,6 +85,19 @@ def test_deleting_again_what_was_there_before_is_success() -> None:
     assert isinstance(told, TopicResults)
     assert told.results[:2] == (TopicResult("t", UUID(int=7)),) * 2
     assert told.results[2] == reply.results[2]
+
+
+@pytest.mark.parametrize("request_type", [AddVoter, RemoveVoter])
+@pytest.mark.parametrize("is_done", [True, False])
+def test_changing_a_voter_again_is_success_if_that_very_change_is_there(
+    request_type: type[AddVoter] | type[RemoveVoter], is_done: bool
+) -> None:
+    """A voter of that id with another directory is still in the way."""
+    place = ("four", 9093) if request_type is AddVoter else ()
+    request = request_type(4, UUID(int=4), *place)
+    code = DuplicateVoter.code if request_type is AddVoter else VoterNotFound.code
+    reply = ErrorReply(code, "the reason", is_done)
+    assert first_attempt_reply(request, reply, SEEN) == (Done() if is_done else reply)
 
 
 def test_cancelling_again_what_was_under_way_is_success() -> None:

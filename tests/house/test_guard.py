@@ -72,7 +72,7 @@ OURS = {
     "raftlog/broker/network/server.py: self._sweep": "each connection is swept under its guard",
     "raftlog/broker/coordination/shards.py: answer": "sets a future",
     "raftlog/broker/coordination/shards.py: lambda _: timer.cancel()": "cancels a timer",
-    "raftlog/broker/replicas/timeline.py: self._tell": "writes to our log",
+    "raftlog/broker/replicas/timeline.py: self._log_pending": "writes to our log",
     "raftlog/broker/coordination/transaction_coordinators.py: ended.cancel": "cancels a future",
     "raftlog/broker/coordination/transaction_coordinators.py: self._tick": "the clock of all transactions here",
     "raftlog/broker/long_work/turns.py: self._run": "sets futures",

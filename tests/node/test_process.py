@@ -300,7 +300,7 @@ def test_a_data_folder_is_closed_to_other_users(tmp_path: Path) -> None:
             folder.chmod(before)
         with capture_logs() as logs, process.locked(str(folder)):
             assert stat.S_IMODE(folder.stat().st_mode) == after
-        assert [each["event"] for each in logs] == ["data_folder_closed_to_others"] * (name == "old")
+        assert [each["event"] for each in logs] == ["data_directory_closed_to_others"] * (name == "old")
 
 
 def test_a_folder_that_stays_open_to_others_is_logged(
@@ -316,7 +316,7 @@ def test_a_folder_that_stays_open_to_others_is_logged(
     with capture_logs() as logs, process.locked(str(tmp_path)):
         pass
     (told,) = logs
-    assert (told["event"], told["advice"]) == ("data_folder_open_to_others", f"chmod o-rwx {tmp_path}")
+    assert (told["event"], told["advice"]) == ("data_directory_readable_by_others", f"chmod o-rwx {tmp_path}")
 
 
 def test_memory_that_is_free_can_be_given_back() -> None:

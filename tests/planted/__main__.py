@@ -2,18 +2,23 @@
 
 First the code as it is passes every scenario. Then each plant is hunted from seed 1 on; where few seeds show it, its
 unit test must fail. Last, each seed of `raftlog sim --regressions` must find its plant: after a change its world may
-differ, and the row needs another seed. Exits 1 if a scenario fails without a plant, if a plant is broken, or if a plant
-isn't found: that is a hole in the harness.
+differ, and the row needs another seed, which --renew finds and writes into the table.
+
+Exits 1 if a scenario fails without a plant, if a plant is broken, or if a plant isn't found: that is a hole in the
+harness.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import re
 import sys
 import time
 from collections.abc import Iterable
+from pathlib import Path
 
+from raftlog_chaos import regressions
 from raftlog_chaos.regressions import REGRESSIONS
 from tests.planted.errand import Outcome, Task, carry_out
 from tests.planted.plant import Plant, Scenario, all_plants, scenario_name
@@ -42,7 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--regressions", action="store_true", help="only the seeds of the regressions, each for its plant"
     )
+    parser.add_argument(
+        "--renew",
+        action="store_true",
+        help="only the seeds of the regressions; a row that finds nothing gets a seed that does",
+    )
     options = parser.parse_args(arguments)
+    options.regressions |= options.renew
     plants = all_plants()
     for name in options.only:
         if name not in plants:
@@ -67,9 +78,12 @@ def main(arguments: list[str] | None = None) -> int:
     found = _run_hunts(hunts, plants, options.jobs, wide=bool(options.only))
     if hunts:
         print(f"{found} of {len(hunts)} plants found in {time.monotonic() - began_at:.0f} s")
-    kept = _run_hunts(told, plants, options.jobs, wide=False)
+    lost: list[Task] = []
+    kept = _run_hunts(told, plants, options.jobs, wide=False, lost=lost)
     if told:
         print(f"{kept} of {len(told)} seeds of the regressions find their plants")
+    if options.renew and lost:
+        kept += _renew([each._replace(seeds=seeds) for each in lost], plants, options.jobs)
     return 0 if sound and found == len(hunts) and kept == len(told) else 1
 
 
@@ -97,8 +111,10 @@ def _run_controls(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> boo
     return sound
 
 
-def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: bool) -> int:
-    """Returns how many were found."""
+def _run_hunts(
+    tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: bool, lost: list[Task] | None = None
+) -> int:
+    """Return how many were found, and add the others to `lost`."""
     if not tasks:
         return 0
     width = max(len(task.plant) for task in tasks)
@@ -109,6 +125,8 @@ def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: 
     for task, catch, fault in _run(tasks, jobs):
         plant = plants[task.plant]
         head = f"{plant.name:{width}}  {plant.hazard:{hazards}}  {scenario_name(plant.scenario):{scenarios}}"
+        if lost is not None and (catch is None or catch.seed is None):
+            lost.append(task)
         if catch is None:
             print(f"{head}  {fault}", flush=True)
             continue
@@ -119,6 +137,22 @@ def _run_hunts(tasks: list[Task], plants: dict[str, Plant], jobs: int, *, wide: 
         print(f"{head}  {catch.tried:5}  {catch.seconds:4.0f} s  {verdict}", flush=True)
     if by_limit:
         print(f"{by_limit} found by the limit alone: the scenario never came to its judges")
+    return found
+
+
+def _renew(tasks: list[Task], plants: dict[str, Plant], jobs: int) -> int:
+    """Hunt each plant, and write its first seed into the table of regressions. Return how many were found."""
+    table = Path(regressions.__file__)
+    found = 0
+    for task, catch, fault in _run(tasks, jobs):
+        if catch is None or not catch.seed:
+            print(f"{task.plant}: {fault or 'NOT FOUND'}", flush=True)
+            continue
+        found += 1
+        scenario = scenario_name(plants[task.plant].scenario)
+        row = re.compile(rf'(Regression\("{scenario}", [\d.]+, )\d+(, "{task.plant}"\))')
+        table.write_text(row.sub(rf"\g<1>{catch.seed}\g<2>", table.read_text()))
+        print(f"{task.plant}: seed {catch.seed} after {catch.seconds:.0f} s", flush=True)
     return found
 
 

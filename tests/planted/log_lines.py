@@ -40,12 +40,12 @@ def raise_everywhere(patch: pytest.MonkeyPatch) -> None:
 
 def log_before_judging(patch: pytest.MonkeyPatch) -> None:
     """The controller logs that it lost a broker, which raises, before it takes the broker for suspect."""
-    raise_again(patch, "controller_lost_broker")
+    raise_again(patch, "broker_connection_lost")
     lost = Controller.peer_lost
 
     def log_first(controller: Controller, broker_id: int, now: float) -> None:
         if controller.active:
-            controller._log.info("controller_lost_broker", broker_id=broker_id)
+            controller._log.info("broker_connection_lost", broker_id=broker_id)
         lost(controller, broker_id, now)
 
     patch.setattr(Controller, "peer_lost", log_first)

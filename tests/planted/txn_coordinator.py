@@ -218,7 +218,7 @@ def refuse_who_goes_on(patch: pytest.MonkeyPatch) -> None:
 
     def check_and_refuse(tail: Transaction, producer: Any) -> None:
         if tail.state in PREPARED_STATES:
-            raise ProducerFenced("the transaction before is being ended")
+            raise ProducerFenced("the previous transaction is still completing")
         check(tail, producer)
 
     patch.setattr(decisions, "_check_producer", check_and_refuse)

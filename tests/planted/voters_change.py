@@ -104,6 +104,17 @@ def count_itself_always(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PySyncObjAdapter, "set_voters", with_itself)
 
 
+def count_itself_after_a_start(patch: pytest.MonkeyPatch) -> None:
+    """A leader that its log's newest set lacks counts itself, until the next set."""
+    make = RaftCore.__init__
+
+    def make_with_itself(core: RaftCore, *given: Any, **more: Any) -> None:
+        make(core, *given, **more)
+        core.set_voters(core.voters.peers, votes=True)
+
+    patch.setattr(RaftCore, "__init__", make_with_itself)
+
+
 def keep_a_truncated_set(patch: pytest.MonkeyPatch) -> None:
     """A set stays in force after its entry was truncated."""
     truncate = Journal.truncate_from
@@ -149,6 +160,14 @@ PLANTS = [
         plant=count_itself_always,
         note="commits with a minority",
         test="tests/quorum/test_voter_changes.py::test_a_leader_outside_of_the_set_does_not_count_itself",
+    ),
+    row(
+        "restarted-leader-counts",
+        "Raft thesis 4.2.2",
+        plant=count_itself_after_a_start,
+        note="commits with a minority",
+        test="tests/quorum/test_voter_changes.py::"
+        "test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart",
     ),
     row(
         "truncated-set-stays",

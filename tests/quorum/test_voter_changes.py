@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from raftlog.base.errors import (
@@ -21,6 +22,8 @@ from raftlog.base.errors import (
     VoterNotFound,
 )
 from raftlog.base.types import NO_DIRECTORY
+from raftlog.metadata.controller_api import AddVoter, RemoveVoter
+from raftlog.quorum import observer_feed
 from raftlog.quorum.quorum import Quorum
 from raftlog.quorum.voter_changes import VoterChanges
 from raftlog.quorum.voters_record import Voter
@@ -115,6 +118,27 @@ def test_a_node_becomes_a_voter_and_counts() -> None:
     run(test)
 
 
+def test_a_leader_shows_how_far_an_observer_with_a_log_is() -> None:
+    """Before it is added, and after it is removed: DescribeQuorum names its position and when it answered."""
+
+    async def test(world: Changing) -> None:
+        def position() -> tuple[int, bool]:
+            quorum = world.cluster.nodes[leader].describe()
+            (found,) = [each for each in quorum.observers if each.replica_id == 4]
+            return found.log_end_offset, found.last_fetch_ms > 0
+
+        await world.begin()
+        leader = await world.cluster.leader()
+        ends = world.cluster.nodes[leader].driver.journal
+        await world.cluster.until(lambda: position() == (ends.last_index, True))
+        assert await world.add(world.voter(4)) is None
+        assert await world.remove(4) is None
+        await world.cluster.commit(b"more", 1, 2, 3)
+        await world.cluster.until(lambda: position() == (ends.last_index, True))
+
+    run(test)
+
+
 def test_a_leader_removes_itself_and_another_leads() -> None:
     """It leads until that is committed, and then hands over; it follows on as an observer."""
 
@@ -128,6 +152,20 @@ def test_a_leader_removes_itself_and_another_leads() -> None:
         described = world.cluster.nodes[world.cluster.leading() or 0].describe()
         assert [each.replica_id for each in described.voters] == others
         assert {each.replica_id for each in described.observers} == {leader, 4}
+
+    run(test)
+
+
+def test_an_observer_shows_how_far_it_is() -> None:
+    """So that one sees when it can become a voter."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        leader = world.cluster.nodes[await world.cluster.leader()]
+        await world.cluster.until(lambda: leader.describe().observers[0].last_caught_up_ms > 0)
+        (observer,) = leader.describe().observers
+        assert (observer.replica_id, observer.log_end_offset) == (4, leader.commit_index)
 
     run(test)
 
@@ -147,6 +185,45 @@ def test_a_removed_voter_deposes_no_leader() -> None:
         await world.cluster.commit(b"after", removed)
         await asyncio.sleep(5)
         assert world.cluster.leading() == leader and world.cluster.nodes[leader].term == term
+
+    run(test)
+
+
+def test_a_voter_that_was_away_finds_voters_that_all_changed_meanwhile() -> None:
+    """Its set names voters that are gone, and no present voter knows it: it has its config."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        await world.cluster.settle(b"before")
+        world.cluster.crash(1)
+        await world.cluster.leader()
+        assert await world.add(world.voter(4)) is None
+        for node in (1, 2, 3):
+            assert await world.remove(node) is None
+            await world.cluster.leader(among=[4] if node == 3 else None)
+        world.cluster.crash(2, 3)
+        await world.cluster.commit(b"alone", 4)
+        world.cluster.configs[1] = {4: world.addresses[4]}
+        world.cluster.boot(1)
+        await world.cluster.commit(b"after", 1, 4)
+
+    run(test)
+
+
+def test_no_voter_is_removed_if_the_remaining_voters_lack_a_majority() -> None:
+    """One of three is down: without another, two of two would be needed, and the leader could not lead on."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        down, up = (each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        world.cluster.crash(down)
+        await world.cluster.until(lambda: not world.cluster.nodes[leader].linked(down))
+        refused = await world.remove(up, seconds=3.0)
+        assert isinstance(refused, RequestTimedOut) and f"only [{leader}] of [" in str(refused), refused
+        await world.cluster.commit(b"after", leader, up)
+        assert await world.remove(down) is None
 
     run(test)
 
@@ -187,6 +264,27 @@ def test_an_observer_follows_voters_that_it_was_not_configured_with() -> None:
     run(test)
 
 
+def test_an_observer_that_reads_former_sets_stays_with_a_present_voter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log begins with sets of voters that are gone: while it reads these, it cannot look for others."""
+    monkeypatch.setattr(observer_feed, "MAX_BATCHES_PER_FRAME", 2)
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        assert await world.add(world.voter(4)) is None
+        for node in (1, 2, 3):
+            await world.cluster.settle(b"before %d" % node)
+            assert await world.remove(node) is None
+            await world.cluster.leader(among=[4] if node == 3 else None)
+        world.cluster.crash(1, 2, 3)
+        world.cluster.voters = {4: world.addresses[4]}
+        world.cluster.boot_observer()
+        await world.cluster.commit(b"seen", 4, OBSERVER)
+
+    run(test)
+
+
 def test_changes_are_refused_with_kafkas_errors() -> None:
     """In the order of AddVoterHandler and RemoveVoterHandler."""
 
@@ -208,6 +306,54 @@ def test_changes_are_refused_with_kafkas_errors() -> None:
     run(test)
 
 
+@pytest.mark.parametrize("host", ["four..example", "a" * 64, "0.0.0.0", "", "four\x00", "né"])
+def test_an_address_that_no_node_can_dial_is_refused(host: str) -> None:
+    """A lookup of such a name raises no OSError: in the log, it would end every voter for good."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        refused = await world.add(msgspec.structs.replace(world.voter(4), host=host))
+        assert isinstance(refused, InvalidRequest) and "cannot connect" in str(refused)
+
+    run(test)
+
+
+def test_a_voter_is_not_added_with_the_address_of_another_node() -> None:
+    """It may link itself to all others, but no broker could follow it as a leader (AddVoterHandler asks it there)."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        wrong = msgspec.structs.replace(world.voter(4), host=world.addresses[3][0])
+        refused = await world.add(wrong, seconds=2.0)
+        assert isinstance(refused, RequestTimedOut) and "it is node 3" in str(refused), refused
+        closed = msgspec.structs.replace(world.voter(4), port=9)
+        refused = await world.add(closed, seconds=2.0)
+        assert isinstance(refused, RequestTimedOut) and "cannot be reached at n4:9" in str(refused), refused
+        assert await world.add(world.voter(4)) is None
+
+    run(test)
+
+
+def test_a_voter_that_another_leader_added_meanwhile_is_added_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead was lost and won again while the node caught up, between two looks."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+
+        async def added_meanwhile(changes: VoterChanges, voter: Voter, state: list[str]) -> None:
+            record = changes._driver.voters.current
+            assert record is not None
+            await changes._driver.change_voters(record.with_voter(voter))
+
+        monkeypatch.setattr(VoterChanges, "_until_caught_up", added_meanwhile)
+        assert isinstance(await world.add(world.voter(4)), DuplicateVoter)
+        record = world.cluster.nodes[leader].driver.voters.current
+        assert record is not None and record.ids == [1, 2, 3, 4]
+
+    run(test)
+
+
 def test_a_change_needs_kraft_version_1() -> None:
     """Static voters stay static."""
 
@@ -216,6 +362,22 @@ def test_a_change_needs_kraft_version_1() -> None:
         await world.cluster.leader()
         refused = await world.remove(2)
         assert isinstance(refused, UnsupportedVersion) and "kraft.version" in str(refused)
+
+    run(test)
+
+
+def test_a_refusal_says_whether_all_is_as_requested() -> None:
+    """A retry then succeeds: an id with another directory is neither the voter to add, nor gone."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        quorum = world.cluster.nodes[await world.cluster.leader()]
+        here, other = UUID(int=2), UUID(int=99)
+        host, port = world.addresses[2]
+        assert quorum.is_as_requested(AddVoter(2, here, host, port))
+        assert not quorum.is_as_requested(AddVoter(2, other, host, port))
+        assert quorum.is_as_requested(RemoveVoter(4, other))
+        assert not quorum.is_as_requested(RemoveVoter(2, other))
 
     run(test)
 
@@ -279,6 +441,39 @@ def test_a_leader_outside_of_the_set_does_not_count_itself() -> None:
         world.loop.clog(world.cluster.hosts[leader], world.cluster.hosts[deaf])
         refused = await world.remove(leader, seconds=0.5)
         assert isinstance(refused, RequestTimedOut) and "not committed" in str(refused)
+        world.loop.heal()
+        await world.cluster.settle(b"after")
+
+    run(test)
+
+
+def test_a_leader_outside_of_the_set_does_not_count_itself_after_a_restart() -> None:
+    """Its log has the set that removes it, uncommitted: it stands again, and the other two must both have the set."""
+
+    async def test(world: Changing) -> None:
+        await world.begin()
+        leader = await world.cluster.leader()
+        near, deaf = (each for each in (1, 2, 3) if each != leader)
+        await world.cluster.settle(b"before")
+        hosts = world.cluster.hosts
+        for each in (near, deaf):
+            world.loop.clog(hosts[leader], hosts[each])
+        refused = await world.remove(leader, seconds=0.1)
+        assert isinstance(refused, RequestTimedOut) and "not committed" in str(refused)
+        world.cluster.crash(1, 2, 3)
+        world.loop.heal()
+        world.loop.cut(hosts[near], hosts[deaf])  # so that only the former leader has a majority
+        world.cluster.on_new_leader = lambda node: world.loop.clog(hosts[node], hosts[deaf])
+        world.cluster.boot(1, 2, 3)
+        await world.cluster.until(
+            lambda: leader in world.cluster.nodes and world.cluster.nodes[leader].started
+        )
+        core = world.cluster.nodes[leader].driver.core
+        await world.cluster.until(lambda: core.is_leader)
+        await world.cluster.until(lambda: core.match_index(near) >= core.journal.voters_index)
+        await asyncio.sleep(0.2)
+        assert core.commit_index < core.journal.voters_index
+        world.cluster.on_new_leader = lambda _node: None
         world.loop.heal()
         await world.cluster.settle(b"after")
 

@@ -75,7 +75,7 @@ def test_a_batch_is_appended_only_if_it_can_hold_what_it_claims() -> None:
         produce(honest)
     assert partition.log_end_offset == 0
     assert produce(honest, max_timestamp=NOW_MS) == 5_000
-    with pytest.raises(InvalidRecord, match="the batch has 1 records and claims 150"):
+    with pytest.raises(InvalidRecord, match="the batch has 1 records, but its header claims 150"):
         one = build_batch([new_record(None, None, timestamp=NOW_MS)], codec=ZSTD)
         produce(with_payload(one, one[61:], codec=ZSTD, count=150))
     assert partition.log_end_offset == 5_000

@@ -319,7 +319,7 @@ def test_an_identity_that_rotted_with_its_copy_is_refused() -> None:
     open_()
     disk.flip_bit("/data/meta.properties", 4)
     disk.flip_bit(f"/data/meta.properties{CHECKSUMS}", 30)
-    with pytest.raises(ForeignLogDirectory, match=r"meta\.properties has rotted, and so has its copy"):
+    with pytest.raises(ForeignLogDirectory, match=r"meta\.properties is corrupt, and so is its copy"):
         open_()
 
 

@@ -98,4 +98,4 @@ def test_a_batch_that_ends_before_it_begins_is_damage():
     bad[23:27] = (-3).to_bytes(4, "big", signed=True)
     bad[17:21] = crc32c(bad[21:]).to_bytes(4, "big")
     (fault,) = faults(bytes(bad))
-    assert (fault.reason, fault.is_torn) == ("its last offset is 3 before its first", False)
+    assert (fault.reason, fault.is_torn) == ("its last offset is 3 below its first", False)

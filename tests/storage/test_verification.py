@@ -139,7 +139,7 @@ def test_a_producer_of_version_2_begins_with_sequence_0(supports_epoch_bump: boo
     assert asked is not None
     assert asked.confirm(supports_epoch_bump=supports_epoch_bump)
     if supports_epoch_bump:
-        with pytest.raises(OutOfOrderSequenceNumber, match="begins with sequence 0, not 3"):
+        with pytest.raises(OutOfOrderSequenceNumber, match="must begin with sequence 0, not 3"):
             write(state, 3)
         write(state, 0)
     else:

@@ -87,7 +87,7 @@ async def test_the_loop_of_an_async_test_goes_on_meanwhile() -> None:
 
 def test_what_a_thread_cannot_do_is_refused_in_words(cluster: InProcessCluster) -> None:
     """It cannot be paused, and has no faults."""
-    with pytest.raises(ValueError, match="takes no SIGSTOP: take a Cluster"):
+    with pytest.raises(ValueError, match="cannot receive SIGSTOP: use a Cluster"):
         cluster.pause(1)
     assert cluster.running_ids() == {1}
     with pytest.raises(ValueError, match="have no faults: use Cluster"):

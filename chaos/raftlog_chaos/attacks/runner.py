@@ -34,7 +34,7 @@ StartSession = Callable[[Shape], Session]
 """Starts a cluster of a shape. Raises OSError, RuntimeError."""
 
 
-class Told(Protocol):
+class RunObserver(Protocol):
     """Receives the progress of a run."""
 
     def begins(self, attack: Attack) -> None: ...
@@ -71,10 +71,15 @@ class Runner:
     """`run` may be interrupted: the outcomes so far are in `outcomes`."""
 
     def __init__(
-        self, start: StartSession, told: Told, limits: Limits, *, has_time: Callable[[], bool] = lambda: True
+        self,
+        start: StartSession,
+        observer: RunObserver,
+        limits: Limits,
+        *,
+        has_time: Callable[[], bool] = lambda: True,
     ) -> None:
         self._start = start
-        self._told = told
+        self._observer = observer
         self._limits = limits
         self._has_time = has_time
         self.outcomes: dict[str, Outcome] = {}
@@ -98,7 +103,7 @@ class Runner:
             for attack in attacks:
                 if course.struck and not self._has_time():
                     break
-                self._told.begins(attack)
+                self._observer.begins(attack)
                 outcome = session.strike(attack)
                 is_doubtful = bool(outcome.faults) and self._is_doubtful(attack, outcome, course)
                 course.add(attack, outcome, is_doubtful=is_doubtful)
@@ -144,7 +149,7 @@ class Runner:
     def _run_alone(self, struck: Sequence[Attack], before: Outcome) -> None:
         """Decide about an attack that failed after others by running it alone."""
         attack = struck[-1]
-        self._told.said(f"{attack.name}: once more, alone ({before.faults[0]})")
+        self._observer.said(f"{attack.name}: once more, alone ({before.faults[0]})")
         self._run_session([attack])
         alone = self.outcomes[attack.name]
         if alone.status == "passed" and keeps_only(before.seen, self._limits):
@@ -160,7 +165,7 @@ class Runner:
     def _run_each_alone(self, attacks: Sequence[Attack], why: list[str]) -> None:
         """Run each on a cluster of its own; those for which no time is left have failed for this reason."""
         for line in why if attacks else ():
-            self._told.said(f"{', '.join(each.name for each in attacks)}: each once more, alone ({line})")
+            self._observer.said(f"{', '.join(each.name for each in attacks)}: each once more, alone ({line})")
         for attack in attacks:
             if self._has_time():
                 self._run_session([attack])
@@ -178,7 +183,7 @@ class Runner:
 
     def _keep(self, outcome: Outcome) -> None:
         self.outcomes[outcome.attack] = outcome
-        self._told.ended(outcome)
+        self._observer.ended(outcome)
 
 
 def groups_of(attacks: Sequence[Attack]) -> Iterator[list[Attack]]:

@@ -123,14 +123,14 @@ class FailoverRun:
         self._partitions = partitions
 
     def run(
-        self, scenario: FailoverFault, rounds: int, *, told: Callable[[Round], None] = lambda _: None
+        self, scenario: FailoverFault, rounds: int, *, on_round: Callable[[Round], None] = lambda _: None
     ) -> Outcome:
         """Run some rounds of one scenario. Raises ClusterError when the cluster does not recover from a round."""
         outcome = Outcome(scenario)
         with self._meter(PATIENCE if scenario.strike == "pause" else {}) as meter:
             for _ in range(rounds):
                 outcome.rounds.append(self._round(scenario, meter))
-                told(outcome.rounds[-1])
+                on_round(outcome.rounds[-1])
         return outcome
 
     def run_deaths_in_turn(self) -> DeathsInTurn:

@@ -185,9 +185,9 @@ def run_campaign(
     seed: int,
     jobs: int,
     first: int = 0,
-    told: Callable[[Summary, list[Finding]], object],
+    on_progress: Callable[[Summary, list[Finding]], object],
 ) -> None:
-    """Run chunks from the first on until so many frames were sent; add each to the summary and call `told`.
+    """Run chunks from the first on until so many frames were sent; add each to the summary and call `on_progress`.
 
     After an interruption the summary has the chunks that were finished.
     """
@@ -205,7 +205,7 @@ def run_campaign(
                     while summary.next_chunk in ahead:
                         summary.next_chunk += 1
                     summary.seconds = time.monotonic() - began
-                    told(summary, new)
+                    on_progress(summary, new)
                 running |= {pool.submit(run_chunk, *each) for each in _some(seeds, len(done))}
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 LANDMARKS: Final = {
-    "lost": ("controller_lost_broker",),
+    "lost": ("broker_connection_lost",),
     "elected": ("controller_became_active",),
     "fenced": ("controller_fenced_broker", "controlled_shutdown_began"),
     "led": ("roles_changed",),
@@ -26,7 +26,7 @@ KINDS: Final = {
     "node_stopping": "stop",
     "node_stopped": "stop",
     "node_failed": "stop",
-    "uncaught_failure": "stop",
+    "uncaught_exception": "stop",
     "quorum_leader_changed": "election",
     "controller_became_active": "election",
     "controller_resigned": "election",

@@ -51,7 +51,7 @@ class Progress:
     active: tuple[str, ...] = ()
 
 
-Told = Callable[[Progress], object]
+OnProgress = Callable[[Progress], object]
 
 
 class Runner:
@@ -64,10 +64,10 @@ class Runner:
         *,
         seed: int,
         keep: Callable[[Op], object],
-        told: Told = lambda _: None,
+        on_progress: OnProgress = lambda _: None,
     ) -> None:
         self._ground = ground
-        self._told = told
+        self._on_progress = on_progress
         self._loop = asyncio.get_running_loop()
         self.record = Record(
             case,
@@ -153,7 +153,7 @@ class Runner:
                 for each in self.record.injections
                 if each.until_s >= now_s
             )
-            self._told(
+            self._on_progress(
                 Progress(self.record.case, phase, now_s - began_s, of_s, tally.acked, tally.read, active)
             )
             await asyncio.sleep(LOOK_S)

@@ -91,14 +91,14 @@ class OpenSimTestbed(SimTestbed):
         """The world ends with its loop."""
 
 
-class Told(NamedTuple):
+class SimulatedRun(NamedTuple):
     """A run in virtual time, and what its clients saw."""
 
     record: Record
     history: list[Op]
 
 
-async def run_simulated(case: Case, loop: SimLoop) -> Told:
+async def run_simulated(case: Case, loop: SimLoop) -> SimulatedRun:
     """Run a case from the beginning of a simulated world. Raises AssertionError when the nodes do not start."""
     cluster = SimCluster(loop, case.nodes, settings=case.settings)
     cluster.start()
@@ -117,4 +117,4 @@ async def run_simulated(case: Case, loop: SimLoop) -> Told:
         cluster.check()
     except AssertionError as error:
         record.troubles.append(str(error))
-    return Told(record, history)
+    return SimulatedRun(record, history)

@@ -1,4 +1,4 @@
-"""The last two replicas in sync are lost, one after the other, and whichever of them comes back first leads (KIP-966).
+"""The last two replicas in sync are lost in turn, and whichever of them comes back first leads (KIP-966).
 
 A third replica left before them, while enough were in sync: it lacks records, and must not lead. The replica that left
 last but one may have lost its disk, perhaps with its registration. Or min.insync.replicas may be lowered, so that its
@@ -99,7 +99,7 @@ class Leaving(Choreography):
 
 
 async def eligible_leaders(loop: SimLoop, seconds: float = 4.0) -> Report:
-    """Lose the replicas of a partition one after the other, again and again. Raises AssertionError."""
+    """Lose the replicas of a partition in turn, again and again. Raises AssertionError."""
     scene = Leaving(loop, nodes=NODES)
     await scene.begin()
     end = loop.time() + seconds

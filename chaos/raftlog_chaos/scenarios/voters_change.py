@@ -116,15 +116,18 @@ class VotersChange:
     # -- the course ------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Start all nodes, and make the set of voters dynamic."""
+        """Start all nodes, and make the set of voters dynamic while nodes fail."""
         cluster = self.cluster
         cluster.boot()
         cluster.boot_observer()
         self._produce()
         await cluster.commit(b"begin", *self.initial)
+        self._disturb()
         await self._until_changed(
             lambda changes, until: changes.make_dynamic(cluster.voters, until), lambda record: True
         )
+        self._faults_left = 0
+        self.back()
         await cluster.settle(b"dynamic")
 
     def _produce(self) -> None:

@@ -181,9 +181,9 @@ class SimLoop(asyncio.BaseEventLoop):
         if process is self.main.process:
             return
         process.held += 1
-        self.call_at(until, self._let_go, process, context=self.main.process.context)
+        self.call_at(until, self._resume, process, context=self.main.process.context)
 
-    def _let_go(self, process: Process) -> None:
+    def _resume(self, process: Process) -> None:
         process.held -= 1
         self.woke(process)
 

@@ -392,7 +392,7 @@ async def get_lag(call: Call) -> Lag:
     name = f"{wanted[0][:249]}-{wanted[1]}"
     found = await _behind(call, only=wanted)
     if wanted in found.unknown:
-        raise ApiError(503, f"the leader of {name} does not answer")
+        raise ApiError(503, f"the leader of {name} is unreachable")
     if wanted not in found.ends:
         raise not_found(f"an offset of this group for {name}")
     return _lag(call, image, found, wanted)
@@ -404,7 +404,7 @@ async def get_lag_summary(call: Call) -> LagSummary:
     group_id = call.path["consumer_group_id"]
     found = await _behind(call)
     if not found.ends and found.unknown:
-        raise ApiError(503, f"no leader answers of a partition that group {group_id[:249]} reads")
+        raise ApiError(503, f"no partition of group {group_id[:249]} has a reachable leader")
     if not found.ends:
         raise not_found(f"an offset of group {group_id[:249]}")
     lags = [_lag(call, image, found, each) for each in sorted(found.ends)]

@@ -197,7 +197,7 @@ async def _produce_arriving(call: Call, topic: TopicState) -> web.StreamResponse
             if ended is not None:
                 break
     if not answer.prepared:
-        raise ApiError(400, "the body has no record")
+        raise ApiError(400, "the body must contain a record")
     await answer.write_eof()
     return answer
 

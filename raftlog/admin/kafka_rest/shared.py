@@ -100,4 +100,6 @@ def _place_after(token: str, items: Sequence[Any], key: Callable[[Any], Any]) ->
         last = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         return bisect_right(items, tuple(last) if isinstance(last, list) else last, key=key)
     except (ValueError, TypeError):
-        raise ApiError(400, "query: page_token is not of this list: take the page before's `next`") from None
+        raise ApiError(
+            400, "query: page_token is not of this list: use `next` of the previous page"
+        ) from None

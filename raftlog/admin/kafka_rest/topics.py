@@ -207,7 +207,7 @@ async def delete_topic(call: Call) -> None:
     """The topic and its records, on all brokers; internal topics are refused."""
     name = topic_of(call, image_of(call)).name
     if name in INTERNAL_TOPICS:
-        message = f"{name} is the cluster's own: all groups or transactions would be lost with it"
+        message = f"{name} is an internal topic: its deletion would lose all groups or transactions"
         raise ApiError(409, message)
     make = builders_for(ApiKey.DELETE_TOPICS)
     request = make.DeleteTopicsRequest(topics=(make.DeleteTopicState(name=name),), timeout=REQUEST_TIMEOUT_MS)

@@ -96,7 +96,7 @@ def _operation(text: str, resource_type: ResourceType) -> Operation:
     found = known.get(text.upper().replace("-", "_"))
     if found is None:
         raise ApiError(
-            400, f"operation: of a {resource_type.name} it must be one of {', '.join(known)}", code=INVALID
+            400, f"operation: for a {resource_type.name} it must be one of {', '.join(known)}", code=INVALID
         )
     return found
 

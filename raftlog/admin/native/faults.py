@@ -85,7 +85,7 @@ async def _pass_on(
     url = await http_url_of(call, broker, nearby=True)
     if url is None or not url.startswith("http:"):
         what = "has no HTTP API that answers" if url is None else "speaks TLS"
-        raise ApiError(503, f"node {node_id} {what}: it cannot be asked from here", code=503)
+        raise ApiError(503, f"node {node_id} {what}: its HTTP API is unreachable from here", code=503)
     headers = {"Content-Type": "application/json"} if body is not None else {}
     if given := call.raw.headers.get("Authorization"):
         headers["Authorization"] = given
@@ -105,7 +105,7 @@ async def _pass_on(
             return msgspec.json.decode(text, type=Faults)
         refused = msgspec.json.decode(text, type=Error)
     except (OSError, HTTPException, msgspec.MsgspecError) as error:
-        raise ApiError(503, f"node {node_id} does not answer: {error}", code=503) from None
+        raise ApiError(503, f"node {node_id} is unreachable: {error}", code=503) from None
     raise ApiError(status, f"node {node_id}: {refused.message}", code=refused.error_code)
 
 

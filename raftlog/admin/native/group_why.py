@@ -120,7 +120,7 @@ async def _ask(call: Call, group_id: str, broker_id: int) -> GroupHistoryAnswer:
     if code != GroupIdNotFound.code:  # an older coordinator says so for groups of the consumer protocol
         check(code, about=f"group {group_id[:249]}")
     if not response.history:
-        raise ApiError(501, f"broker {broker_id}, the group's coordinator, is of a release without this API")
+        raise ApiError(501, f"broker {broker_id}, the group's coordinator, runs a release without this API")
     return msgspec.json.decode(response.history, type=GroupHistoryAnswer)
 
 

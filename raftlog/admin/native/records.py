@@ -272,7 +272,7 @@ class _Reading:
             raise ApiError(
                 413,
                 f"the record of {self._about} at offset {record.offset} has {size} bytes, and at most "
-                f"{MOST_RECORD_BYTES} are shown: read on at offset {record.offset + 1}, or with a Kafka client",
+                f"{MOST_RECORD_BYTES} are shown: continue at offset {record.offset + 1}, or use a Kafka client",
             )
         self.encoded.append(msgspec.Raw(msgspec.json.encode(_shown(record))))
         self.next_offset = record.offset + 1

@@ -70,7 +70,8 @@ async def reset_offsets(call: Call) -> NewOffsets:
     if found.members and not wanted.validate_only:
         many = len(found.members)
         raise ApiError(
-            409, f"group {group_id[:249]} has {many} {'member' if many == 1 else 'members'}: stop them first"
+            409,
+            f"group {group_id[:249]} has {many} {'member' if many == 1 else 'members'}: stop its consumers first",
         )
     committed = await committed_offsets(call, group_id, broker_id)
     offsets = await _new_offsets(call, wanted, partitions, committed)
@@ -86,7 +87,7 @@ def _partitions(call: Call, wanted: Reset) -> list[Where]:
     count = len(topic.partitions)
     indexes = sorted(set(range(count) if wanted.partition_ids is None else wanted.partition_ids))
     if len(indexes) > MOST_PARTITIONS:
-        raise ApiError(400, f"partition_ids: at most {MOST_PARTITIONS} at once, but these are {len(indexes)}")
+        raise ApiError(400, f"partition_ids: at most {MOST_PARTITIONS}, not {len(indexes)}")
     if indexes and indexes[-1] >= count:
         raise ApiError(
             404,

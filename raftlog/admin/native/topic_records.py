@@ -152,7 +152,7 @@ async def read_topic_records(call: Call) -> TopicRecords:
     pairs = [each.split(":", 1) for each in call.query.start.split(",")]
     wanted = {int(index): where for index, where in pairs}
     if len(wanted) < len(pairs) or len(wanted) > MOST_PARTITIONS:
-        raise ApiError(400, f"start: at most {MOST_PARTITIONS} partitions, each once", code=INVALID)
+        raise ApiError(400, f"start: at most {MOST_PARTITIONS} different partitions", code=INVALID)
     topic_of(call, call.node.image())
     reading = _Reading(call, wanted)
     starts = await reading.offsets()

@@ -209,7 +209,7 @@ async def trim_partition(call: Call) -> Trimmed:
             404, f"partition {index} of topic {topic[:249]} does not exist", code=UNKNOWN_PARTITION
         )
     if topic in INTERNAL_TOPICS:
-        raise ApiError(409, f"{topic} is the cluster's own: groups or transactions would be lost")
+        raise ApiError(409, f"{topic} is an internal topic: its deletion would lose groups or transactions")
     if state.leader == NO_BROKER:
         raise of_kafka(LeaderNotAvailable(), f"{topic}-{index}")
     make = builders_for(ApiKey.DELETE_RECORDS)

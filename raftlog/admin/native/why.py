@@ -153,7 +153,7 @@ async def get_broker_why(call: Call) -> BrokerWhy:
 def history_of(call: Call) -> History:
     """Return what the node remembers. Raises ApiError."""
     if call.node.history is None:
-        raise ApiError(503, "this node keeps no history")
+        raise ApiError(503, "this node has no history of metadata")
     return call.node.history
 
 

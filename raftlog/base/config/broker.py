@@ -56,7 +56,7 @@ def _read_secret(text: str) -> bytes:
     secret = text.encode()
     if len(secret) < SECRET_MIN_BYTES:
         raise ValueError(
-            f"must have at least {SECRET_MIN_BYTES} bytes; leave it out to have it derived from the voters"
+            f"must have at least {SECRET_MIN_BYTES} bytes; unset, it is derived from controller.quorum.voters"
         )
     return secret
 

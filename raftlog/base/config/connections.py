@@ -40,7 +40,7 @@ def _read_per_ip_overrides(text: str) -> Mapping[str, int]:
         try:
             limits[str(ipaddress.ip_address(host.strip("[]")))] = int(count)
         except ValueError:
-            raise ValueError(f"{host!r} is no IP address; host names are not looked up") from None
+            raise ValueError(f"{host!r} is not an IP address; host names are not resolved") from None
     return MappingProxyType(limits)
 
 

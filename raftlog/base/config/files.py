@@ -53,7 +53,7 @@ def _toml_text(name: str, value: Any) -> str:
     if isinstance(value, str | int | float):
         return str(value)
     raise ValueError(
-        f"{name} is a {type(value).__name__}, but a setting is text, a number, true, false, or a list"
+        f"{name} is a {type(value).__name__}, but must be a string, a number, a boolean or a list"
     )
 
 
@@ -119,7 +119,7 @@ def _unescape(text: str) -> str:
     try:  # a character beyond the first 65,536 is two \\u, as Java writes them
         return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:
-        raise ValueError("\\u of half a character") from None
+        raise ValueError("\\u escape of half a surrogate pair") from None
 
 
 def format_properties(values: Mapping[str, str]) -> str:

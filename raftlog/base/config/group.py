@@ -18,7 +18,7 @@ def _read_assignors(text: str) -> tuple[str, ...]:
     names = tuple(each.strip() for each in text.split(","))
     unknown = sorted(set(names) - set(CONSUMER_ASSIGNORS))
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is not built, only {', '.join(CONSUMER_ASSIGNORS)}")
+        raise ValueError(f"{unknown[0]!r} is not supported; must be one of {', '.join(CONSUMER_ASSIGNORS)}")
     return names
 
 

@@ -132,7 +132,7 @@ def parse_listeners(text: str) -> tuple[Listener, ...]:
         listeners.append(Listener(name, host, port, name if name in SECURITY_PROTOCOLS else "PLAINTEXT"))
     names = [listener.name for listener in listeners]
     if len(set(names)) != len(names):
-        raise ValueError(f"each listener has a name of its own, but got {', '.join(names)}")
+        raise ValueError(f"listener names must be unique, but are {', '.join(names)}")
     return tuple(listeners)
 
 

@@ -33,10 +33,10 @@ def _read_url(text: str) -> str:
 
     parts = urlsplit(text)
     if "@" in parts.netloc:
-        raise SecretInText("must have no user or password in it: keys for verifying are public")
+        raise SecretInText("must not contain a user or password: the verification keys are public")
     if parts.scheme == "file":
         if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise ValueError("must have the whole path of a file of this machine, as file:///etc/jwks.json")
+            raise ValueError("must be an absolute path on this machine, such as file:///etc/jwks.json")
     elif parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be a file:, https: or http: address")
     return text
@@ -238,7 +238,7 @@ def _read_jaas(text: str) -> Trust:
         raise UnusableJaas("has options of unsecured tokens, but raftlog requires signed tokens")
     if options:
         raise UnusableJaas(
-            f"may have no options but {prefix}location, type and password: brokers do not log in"
+            f"may only have the options {prefix}location, type and password: brokers do not log in"
         )
     if trust.kind not in ("PEM", "PKCS12"):
         raise UnusableJaas(f"{prefix}type must be PEM or PKCS12")
@@ -247,9 +247,7 @@ def _read_jaas(text: str) -> Trust:
 
 def _judge_handler(name: str) -> None:
     if name.strip() not in _HANDLERS:
-        raise ValueError(
-            f"must be {_HANDLERS[0]}, or be left out: raftlog loads no Java classes for security"
-        )
+        raise ValueError(f"must be {_HANDLERS[0]} or unset: raftlog loads no Java classes")
 
 
 def _judge(oauth: ListenerOauth, fault: Callable[[str, str], None]) -> None:

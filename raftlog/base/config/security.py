@@ -58,7 +58,7 @@ class Override(NamedTuple):
 
 def _read_authorizer(name: str) -> str:
     if name not in ("", STANDARD_AUTHORIZER):
-        raise ValueError(f"raftlog has no authorizer but {STANDARD_AUTHORIZER}")
+        raise ValueError(f"must be {STANDARD_AUTHORIZER} or empty")
     return name
 
 

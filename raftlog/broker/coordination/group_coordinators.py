@@ -324,7 +324,7 @@ class GroupCoordinators:
         for each in commits:
             topic_id = each.committed.topic_id
             if topic_id is not None and self._is_gone(each.topic, topic_id):
-                raise UnknownTopicOrPartition("a topic was deleted while this was asked")
+                raise UnknownTopicOrPartition("the topic was deleted during this request")
 
     async def _confirm(
         self,
@@ -348,7 +348,7 @@ class GroupCoordinators:
         if shard.is_over:
             raise NotCoordinator
         if not verification.confirm():
-            raise CoordinatorLoadInProgress("a marker was written meanwhile: retry")
+            raise CoordinatorLoadInProgress("a transaction marker was written concurrently: retry")
 
     def end_transaction(self, index: int, end: WriteTxnMarker) -> asyncio.Future[None]:
         """Commit or abort a partition's offsets of a transaction; done when its marker is committed."""

@@ -79,7 +79,7 @@ class TransactionSurvey:
             states = answer.transaction_states
             found += await each_part(self._broker.env, states, partial(_id_at, broker_id))
         if self._coordinators() != before:
-            raise CoordinatorNotAvailable("transactional ids have moved meanwhile")
+            raise CoordinatorNotAvailable("the coordinators of transactional ids changed during this request")
         return await _sorted(self._broker.env, found)
 
     def _coordinators(self) -> list[tuple[int, int]]:
@@ -87,7 +87,7 @@ class TransactionSurvey:
         topic = self._broker.image().topics.get(TRANSACTION_STATE_TOPIC)
         led = [(each.leader, each.leader_epoch) for each in topic.partitions] if topic else []
         if any(leader == NO_BROKER for leader, _ in led):
-            raise CoordinatorNotAvailable("a part of the transactional ids has no coordinator now")
+            raise CoordinatorNotAvailable("some transactional ids currently have no coordinator")
         return led
 
     async def one(self, transactional_id: str) -> DescribedId:

@@ -120,7 +120,9 @@ class CoordinatorShards(Generic[T]):
         """Return the broker that coordinates a key, once the topic is there. Raises CoordinatorNotAvailable."""
         state = _partition(await self.topic(), key)
         if is_doubtful(self._broker, state):
-            raise CoordinatorNotAvailable("this broker is cut off, and may have a successor")
+            raise CoordinatorNotAvailable(
+                "this broker lost its controller session, and another broker may lead by now"
+            )
         return _leader(state)
 
     async def topic(self) -> TopicState:
@@ -132,7 +134,7 @@ class CoordinatorShards(Generic[T]):
             await asyncio.shield(self._creating)
             topic = self._broker.image().topics.get(self._topic)
         if topic is None:
-            raise CoordinatorNotAvailable(f"{self._topic} is being made")
+            raise CoordinatorNotAvailable(f"{self._topic} is being created")
         return topic
 
     async def _create(self) -> None:
@@ -164,7 +166,9 @@ class CoordinatorShards(Generic[T]):
             and self._broker.silent_members
             and is_doubtful(self._broker, _partition(topic, key))
         ):
-            raise NotCoordinator("this broker is cut off, and may have a successor")
+            raise NotCoordinator(
+                "this broker lost its controller session, and another broker may lead by now"
+            )
         return shard
 
     def at(self, index: int) -> T | None:

@@ -67,7 +67,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         results = _topics(make, message.v3_and_below_topics, codes)
         return make.AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
     if request.peer_broker_id is None:
-        raise ClusterAuthorizationFailed("from version 4 on only brokers ask")
+        raise ClusterAuthorizationFailed("versions 4 and above are only for brokers")
     answers = await asyncio.gather(*(_serve(broker, version, each) for each in message.transactions))
     results = (
         make.AddPartitionsToTxnResult(

@@ -33,7 +33,7 @@ def _alteration(resource: Any, twice: bool) -> ConfigAlteration:
         raise InvalidRequest("the resource is named more than once in this request")
     check_config_names(configs)
     if any(each.value is None for each in configs):
-        raise InvalidRequest("a config has no value; leave it out to have its default")
+        raise InvalidRequest("a config has no value; omit it to use the default")
     ops = tuple(ConfigOp(each.name, each.value) for each in configs)
     return ConfigAlteration(resource_type(resource.resource_type), resource.resource_name, ops)
 

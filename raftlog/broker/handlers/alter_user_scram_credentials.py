@@ -28,7 +28,7 @@ _NAMES: Final = {number: name for name, number in NUMBERS.items()}
 async def handle(broker: BrokerContext, request: RequestContext, message: Any) -> Any:
     """Have the controller change credentials, and wait until this broker applies them."""
     if len(message.deletions) + len(message.upsertions) > MAX_ALTERATIONS:
-        raise InvalidRequest(f"deletions and upsertions: at most {MAX_ALTERATIONS} together")
+        raise InvalidRequest(f"deletions and upsertions: at most {MAX_ALTERATIONS} in total")
     alterations = (
         *(ScramAlteration(each.name, _NAMES.get(each.mechanism, ""), None) for each in message.deletions),
         *map(_upsertion, message.upsertions),

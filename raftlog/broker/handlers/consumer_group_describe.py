@@ -49,7 +49,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         try:
             check_group_version(broker.image())
             if answered >= MAX_MEMBERS:
-                raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
+                raise CoordinatorLoadInProgress("the response is full; describe this group again")
             demand(broker, request, Operation.DESCRIBE, GROUP, group_id)
             answer, size = await _describe(broker, request, make, group_id)
             if message.include_authorized_operations:
@@ -93,7 +93,7 @@ async def _describe(
     members = await drawn(broker.env, (member(each) for each in membership.members))
     assigned = {image.topic_names[each] for each in topic_ids if each in image.topic_names}
     if await among(broker, request, Operation.DESCRIBE, TOPIC, assigned, log_if_denied=True) != assigned:
-        raise TopicAuthorizationFailed("members have topics that the sender may not describe")
+        raise TopicAuthorizationFailed("the caller may not describe some topics of the group")
     described = make.DescribedGroup(
         group_id=group_id,
         group_state=group.state,

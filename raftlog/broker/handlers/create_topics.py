@@ -82,7 +82,7 @@ def _new_topic(topic: Any) -> NewTopic:
     """-1 means the broker's default in every version: KIP-464 names v4, but KafkaJS sends it in v3."""
     numbers = (topic.num_partitions, topic.replication_factor)
     if topic.assignments and numbers != (-1, -1):
-        raise InvalidRequest("both numbers and replica assignments are given; numbers must then be -1")
+        raise InvalidRequest("with replica assignments, num_partitions and replication_factor must be -1")
     assignments = {each.partition_index: each.broker_ids for each in topic.assignments}
     if len(assignments) < len(topic.assignments):
         raise InvalidReplicaAssignment("a partition is assigned more than once")
@@ -167,14 +167,14 @@ class _TopicConfigs:
         self._broker_dynamic = image.config("broker", str(broker.config.node_id))
         self._make = make
         self._entries: dict[ConfigEntry, Any] = {}
-        self._told: dict[tuple[tuple[str, str | None], ...], tuple[Any, ...]] = {}
+        self._described: dict[tuple[tuple[str, str | None], ...], tuple[Any, ...]] = {}
         """By the configs that a topic was given."""
 
     def __call__(self, given: dict[str, str | None]) -> tuple[Any, ...]:
         key = tuple(given.items())
-        found = self._told.get(key)
+        found = self._described.get(key)
         if found is None:
-            found = self._told[key] = tuple(self._entry(each) for each in self._describe(given))
+            found = self._described[key] = tuple(self._entry(each) for each in self._describe(given))
         return found
 
     def _describe(self, given: dict[str, str | None]) -> Iterable[ConfigEntry]:

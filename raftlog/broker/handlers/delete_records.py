@@ -53,7 +53,7 @@ class Deletion:
             demand(broker, request, Operation.DELETE, TOPIC, topic)
             partition = locate(broker, topic, self.index)
             if partition.topic in INTERNAL_TOPICS:
-                raise InvalidTopic(f"records of {partition.topic} are deleted by brokers only")
+                raise InvalidTopic(f"records of {partition.topic} can only be deleted by brokers")
             if partition.config.cleanup_policy == ("compact",):
                 raise PolicyViolation("records of a topic that is only compacted cannot be deleted")
             self._target = partition.delete_records(wanted.offset)

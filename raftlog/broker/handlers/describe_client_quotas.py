@@ -59,9 +59,9 @@ def _check(components: Sequence[Any]) -> None:
         if each.match_type not in (EXACT, DEFAULT, SPECIFIED):
             raise InvalidRequest(f"match_type: must be 0, 1 or 2, not {each.match_type}")
         if (each.match is not None) != (each.match_type == EXACT):
-            raise InvalidRequest("match: an exact match has a name, and no other one has")
+            raise InvalidRequest("match: must be a name for match_type 0, and null for 1 and 2")
     if len(set(kinds)) != len(kinds):
-        raise InvalidRequest("entity_type: one is named more than once")
+        raise InvalidRequest("entity_type: each type may be named only once")
     if IP in kinds and len(kinds) > 1:
         raise InvalidRequest("entity_type: ip cannot be combined with another type")
 

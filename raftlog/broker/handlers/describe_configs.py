@@ -66,7 +66,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         try:
             if size >= MAX_RESPONSE_BYTES:
                 raise PolicyViolation(
-                    f"an answer has {MAX_RESPONSE_BYTES} bytes at most: ask for fewer resources"
+                    f"the response would be over {MAX_RESPONSE_BYTES} bytes: describe fewer resources"
                 )
             check_right(broker, request, Operation.DESCRIBE_CONFIGS, Resource(wire_type, name))
             entries = _entries(broker, wire_type, name)
@@ -125,17 +125,17 @@ def _entries(broker: BrokerContext, wire_type: int, name: str) -> list[ConfigEnt
         return describe_topic(node, overrides, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic)
     if wire_type == GROUP:
         if not name:
-            raise InvalidRequest("the configs of a group need its name")
+            raise InvalidRequest("the resource name must be a group id, not empty")
         return describe_group(node, image.config("group", name))
     if wire_type == CLIENT_METRICS:
         if not name:
-            raise InvalidRequest("the configs of client metrics need the subscription's name")
+            raise InvalidRequest("the resource name must be a client metrics subscription, not empty")
         return describe_client_metrics(image.config("client-metrics", name))
     if not name:
         return describe_cluster_default(cluster_dynamic)
     if name != str(node.node_id):
         raise InvalidRequest(
-            f"broker {node.node_id} describes itself or, with an empty name, the cluster's default, not {name!r}"
+            f"broker {node.node_id} describes only itself, or the cluster's default with an empty name, not {name!r}"
         )
     return describe_broker(node, cluster_dynamic=cluster_dynamic, broker_dynamic=broker_dynamic)
 

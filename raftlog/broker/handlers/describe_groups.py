@@ -43,7 +43,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
         nonlocal answered
         try:
             if answered >= MAX_MEMBERS:
-                raise CoordinatorLoadInProgress("the answer is full, ask again for this group")
+                raise CoordinatorLoadInProgress("the response is full; describe this group again")
             group = await _read(broker, request, group_id)
         except KafkaError as error:
             return _failed(make, group_id, error)

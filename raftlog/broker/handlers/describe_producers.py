@@ -34,7 +34,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
             demand(broker, request, Operation.READ, TOPIC, topic)
             if answered >= MAX_PRODUCERS:
                 raise PolicyViolation(
-                    f"an answer has {MAX_PRODUCERS} producers at most: ask for fewer partitions"
+                    f"the response would have more than {MAX_PRODUCERS} producers: describe fewer partitions"
                 )
             active = tuple(locate(broker, topic, index).active_producers())
         except KafkaError as error:

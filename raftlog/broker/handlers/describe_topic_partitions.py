@@ -87,9 +87,9 @@ def _start(message: Any, asked: Container[str]) -> tuple[str, int]:
     if cursor is None:
         return "", 0
     if cursor.partition_index < 0:
-        raise InvalidRequest(f"the cursor's partition is {cursor.partition_index}; it is at least 0")
+        raise InvalidRequest(f"the cursor's partition_index must be at least 0, not {cursor.partition_index}")
     if asked and cursor.topic_name not in asked:
-        raise InvalidRequest(f"the cursor is at topic {cursor.topic_name!r}, which is not asked for")
+        raise InvalidRequest(f"the cursor is at topic {cursor.topic_name!r}, which is not in this request")
     return cursor.topic_name, cursor.partition_index
 
 

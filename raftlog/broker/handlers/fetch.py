@@ -201,7 +201,7 @@ class PendingFetch(Slot):
         if self._ticket == NOTHING:
             self._ticket = server.deadlines.add(self, self.request.max_wait_ms)
         if self.reader.is_withheld:
-            server.memory.answers.wait(self)
+            server.memory.answers.add_waiter(self)
         if is_woken:
             self.wake_soon()
 
@@ -215,8 +215,8 @@ class PendingFetch(Slot):
         """Count the memory that waits here, beside the kept sessions, in the account for requests."""
         requests, size = self.connection.server.requests, count * ENTRY_BYTES
         if size != self._counted_bytes:
-            requests.give(self._counted_bytes)
-            requests.take(size)
+            requests.release(self._counted_bytes)
+            requests.acquire(size)
             self._counted_bytes = size
 
     def _stop_waiting(self) -> None:
@@ -226,7 +226,7 @@ class PendingFetch(Slot):
         if self._ticket != NOTHING:
             server.deadlines.remove(self, self._ticket)
             self._ticket = NOTHING
-        server.memory.answers.leave(self)
+        server.memory.answers.remove_waiter(self)
         self._count_entries(0)
 
     # -- events -------------------------------------------------------------------------------------------------
@@ -390,13 +390,13 @@ class PendingFetch(Slot):
         """Read from the disk in a thread. The size counts as response memory from now on."""
         cold, size = tuple(self.reader.cold), self.reader.size_bytes
         server = self.connection.server
-        server.memory.answers.take(size)
+        server.memory.answers.acquire(size)
         future = server.broker.env.offload(lambda: [each.run() for each in cold])
         future.add_done_callback(self.connection.guarded(self._cold_read, size))
 
     def _cold_read(self, size: int, future: asyncio.Future[list[PartitionRead]]) -> None:
         """Complete the response with the records from the disk. Runs on the loop."""
-        self.connection.server.memory.answers.give(size)
+        self.connection.server.memory.answers.release(size)
         if not self.connection.is_open:
             self.abandoned()
         reads = future.result()

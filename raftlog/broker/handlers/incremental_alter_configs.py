@@ -78,16 +78,16 @@ def _changes(configs: Sequence[Any]) -> dict[str, str | None]:
         if each.name in changes:
             raise InvalidRequest(f"{each.name[:100]} is named more than once")
         if each.config_operation not in (SET, DELETE):
-            raise InvalidRequest("a logger's level can be set and deleted only")
+            raise InvalidRequest("a logger's level can only be set or deleted")
         if each.name not in known:
             some = ", ".join(logger for logger in known if logger.count(".") < 2)
             raise InvalidConfig(
-                f"there is no logger {each.name[:100]!r}; there are {some}, and parts of them"
+                f"there is no logger {each.name[:100]!r}; the loggers are {some} and their children"
             )
         if each.config_operation == SET and each.value not in KAFKA_LEVELS:
             raise InvalidConfig(f"{each.name}: the level must be one of {', '.join(KAFKA_LEVELS)}")
         if each.config_operation == DELETE and each.name == ROOT:
-            raise InvalidRequest(f"{ROOT} is the topmost logger; it always has a level")
+            raise InvalidRequest(f"{ROOT} is the root logger, whose level cannot be deleted")
         changes[each.name] = each.value if each.config_operation == SET else None
     return changes
 

@@ -63,7 +63,7 @@ class OffsetSearch:
         if self._partition.leader_epoch != self._leader_epoch:
             raise NotLeaderOrFollower()
         if isinstance(self._outcome, FileNotFoundError):
-            raise NotLeaderOrFollower("the segment was dropped meanwhile")
+            raise NotLeaderOrFollower("the segment was deleted during this request")
         if isinstance(self._outcome, KafkaError | OSError):
             raise self._outcome
         return self._outcome
@@ -177,7 +177,7 @@ def _run_all(searches: Iterable[OffsetSearch]) -> None:
 
 
 def _ask_again() -> Found:
-    raise NotLeaderOrFollower("the partition's leader changed while this was asked")
+    raise NotLeaderOrFollower("the partition's leader changed during this request")
 
 
 API: Final = Api(

@@ -83,7 +83,7 @@ async def _matching(env: Env, pattern: str, found: list[Transaction]) -> list[Tr
     def match(each: Transaction) -> bool:
         if steps(pattern, each.transactional_id) > STEPS_AT_ONCE:
             raise InvalidRegularExpression(
-                f"it takes too long on an id of {len(each.transactional_id)} characters"
+                f"matching takes too long on a transactional id of {len(each.transactional_id)} characters"
             )
         return matches(each.transactional_id) is not None
 

@@ -299,21 +299,21 @@ class PendingProduce(Slot):
             ]
             size = sum(map(sum, each_topic))
             self._kept_bytes += size
-            account.take(size)
+            account.acquire(size)
         for _, batches in self._wanted.topics:
             batches[:] = [(index, None if records is None else keep(records)) for index, records in batches]
 
     def _keep(self, records: memoryview) -> memoryview:
         """Return the records in memory that stays valid until they are appended; it is counted in the account."""
-        self.connection.server.memory.unappended.take(len(records))
+        self.connection.server.memory.unappended.acquire(len(records))
         self._kept_bytes += len(records)
         return self.connection.lasting(records)
 
-    def _let_go(self) -> None:
+    def _release_batches(self) -> None:
         """Release the kept records: this may wait for a commit for long, even after its connection has closed."""
         self.deferred.clear()
         size, self._kept_bytes = self._kept_bytes, 0
-        self.connection.server.memory.unappended.give(size)
+        self.connection.server.memory.unappended.release(size)
 
     async def append_in_turns(self, steps: Iterator[None]) -> None:
         """Continue what `append` or `refuse` began, then check batches that need several turns."""
@@ -350,7 +350,9 @@ class PendingProduce(Slot):
                     if partition.topic in INTERNAL_TOPICS:
                         raise InvalidTopic(f"clients may not write to {partition.topic}")
                     if records is None or partition in self._open or (topic, index) in self.deferred:
-                        raise InvalidRecord("a produce request carries one batch for each partition it names")
+                        raise InvalidRecord(
+                            "a produce request must have exactly one batch for each partition"
+                        )
                     if self._no_memory is not None:
                         raise self._no_memory
                     if self._unverified and (topic, index) in self._unverified:
@@ -402,7 +404,7 @@ class PendingProduce(Slot):
         try:
             await connection.server.long_turns.timed(API_KEY, work, connection.took)
         finally:
-            self._let_go()
+            self._release_batches()
         if not connection.is_open:
             return
         if self._wanted.acks == NO_ACKS:

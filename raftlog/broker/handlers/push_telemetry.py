@@ -22,7 +22,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     """Store the metrics in turns of the loop, or return the error."""
     instance_id = message.client_instance_id
     if instance_id is None:
-        raise InvalidRequest("a push needs the id that GetTelemetrySubscriptions gave")
+        raise InvalidRequest("client_instance_id must be the id that GetTelemetrySubscriptions returned")
     pauses = broker.telemetry.push(
         instance_id,
         attributes_of(request, instance_id),

@@ -26,7 +26,7 @@ async def handle(broker: BrokerContext, request: RequestContext, message: Any) -
     error_code, mechanisms = NONE, () if login is None else login.mechanisms
     try:
         if login is None:
-            raise IllegalSaslState("this listener asks for no login")
+            raise IllegalSaslState("this listener has no SASL authentication")
         if request.api_version == 0:
             login.refuse_version_0()
         login.begin(message.mechanism)

@@ -155,7 +155,7 @@ class _Link:
         loop = asyncio.get_running_loop()
         if self._channel is None:
             if loop.time() < self._paused_until:
-                raise BrokerNotAvailable(f"broker {self._broker_id} could not be reached a moment ago")
+                raise BrokerNotAvailable(f"broker {self._broker_id} was unreachable a moment ago")
             if self._connecting is None:
                 self._connecting = loop.create_task(self._open())
             await asyncio.shield(self._connecting)

@@ -39,7 +39,7 @@ class PeerChannel(FrameBuffer, asyncio.BufferedProtocol, Guard):
         The new `on_lost` is called when the connection ends. Raises ConnectionResetError if it has ended already.
         """
         if self._transport is None:
-            raise ConnectionResetError("the peer closed the connection right after its answer")
+            raise ConnectionResetError("the peer closed the connection right after its response")
         self.max_frame_bytes = self._trusted_frame_bytes
         self._on_lost = on_lost
 
@@ -76,7 +76,7 @@ class PeerChannel(FrameBuffer, asyncio.BufferedProtocol, Guard):
             self._on_lost = lost
             self.on_frame = _unasked
         if self._transport is None:
-            raise ConnectionResetError("the peer closed the connection right after its answer")
+            raise ConnectionResetError("the peer closed the connection right after its response")
         return found
 
     # Called by the transport.
@@ -102,7 +102,7 @@ class PeerChannel(FrameBuffer, asyncio.BufferedProtocol, Guard):
 
 
 def _unasked(frame: memoryview) -> None:
-    raise ConnectionError("an answer to no question")
+    raise ConnectionError("a response without a request")
 
 
 def _give(answer: asyncio.Future[bytes], frame: bytes) -> None:

@@ -57,7 +57,7 @@ class ListenerContexts:
         self._tls = tls
         self._make = make
         self._stamps: tuple[Any, ...] = ()
-        self._told: tuple[Any, ...] = ()
+        self._reported: tuple[Any, ...] = ()
         """The last failure to renew."""
         self.newest: ssl.SSLContext | None = None
 
@@ -87,9 +87,9 @@ class ListenerContexts:
             return self.load()
         except TlsUnusable as error:
             failure = (stamps, str(error))
-            if failure == self._told:
+            if failure == self._reported:
                 return None
-            self._told = failure
+            self._reported = failure
             raise
 
     def _look(self) -> tuple[Any, ...]:
@@ -151,9 +151,7 @@ def load_context(context: ssl.SSLContext, tls: ListenerTls, material: Material) 
         try:
             context.load_verify_locations(cadata=material.believed)
         except (ssl.SSLError, ValueError) as error:
-            raise TlsUnusable(
-                f"{_truststore(tls)}: holds no certificates that can be read ({error})"
-            ) from None
+            raise TlsUnusable(f"{_truststore(tls)}: has no readable certificates ({error})") from None
 
 
 def _load_chain(context: ssl.SSLContext, tls: ListenerTls, material: Material) -> None:
@@ -225,12 +223,12 @@ def _unpack(setting: str, raw: bytes, password: str, *, with_key: bool) -> bytes
         from cryptography.hazmat.primitives.serialization import pkcs12
     except ImportError:
         raise TlsUnusable(
-            f"{setting}: to read PKCS12, install cryptography (the extra tls); PEM needs no extra"
+            f"{setting}: PKCS12 needs the package cryptography (the extra tls); PEM does not"
         ) from None
     try:
         store = pkcs12.load_pkcs12(raw, password.encode() if password else None)
     except ValueError:
-        raise TlsUnusable(f"{setting}: is no PKCS12 store, or its password is another") from None
+        raise TlsUnusable(f"{setting}: is not a PKCS12 store, or its password is wrong") from None
     pem = serialization.Encoding.PEM
     parts = [each.certificate.public_bytes(pem) for each in (store.cert, *store.additional_certs) if each]
     if with_key:

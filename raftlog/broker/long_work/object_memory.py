@@ -25,14 +25,15 @@ PART_BYTES: Final = 1024
 """A part of a request, with its response, takes no more than this in objects."""
 
 BYTES_PER_SECOND: Final = 16 << 20
-"""A request is delayed by its size at this rate, while smaller requests overtake it."""
+"""Requests wait in the order of arrival time plus size divided by this rate, so small requests overtake large ones."""
 
 SMALL_BYTES: Final = 1 << 20
+"""A request of at most this size does not wait while the extra room for small requests has space."""
 SMALL_SHARE: Final = 8
-"""Objects up to the first get one such part of the account beside it."""
+"""The extra room, as a fraction of the account's limit: one eighth."""
 
 HELD_S: Final = 10.0
-"""A request that takes longer waits for something other than memory, and others no longer wait for it."""
+"""A request gives its room back after this time, because it is blocked by something other than memory."""
 
 
 def expected_bytes(received: int, parts_max: int) -> int:
@@ -74,7 +75,7 @@ class ObjectMemory:
             nonlocal is_kept
             if is_kept and turn.done() and not turn.cancelled():
                 is_kept = False
-                self._account.give(size)
+                self._account.release(size)
             self._admit()
 
         timer = None
@@ -95,6 +96,6 @@ class ObjectMemory:
             if not turn.cancelled():
                 if account.used and account.used + size > account.limit:
                     return
-                account.take(size)
+                account.acquire(size)
                 turn.set_result(None)
             heappop(waiting)

@@ -196,12 +196,12 @@ async def encoded(env: Env, header: RequestHeader, message: Any, *, account: Acc
         for number, _ in enumerate(pieces, 1):
             size = len(out) + number * PIECE_BYTES
             if size >= due:
-                account.take(len(out) - counted)
+                account.acquire(len(out) - counted)
                 counted = len(out)
                 await env.turns.next()
                 due = size + BYTES_AT_ONCE
     finally:
-        account.give(counted)
+        account.release(counted)
     return out
 
 

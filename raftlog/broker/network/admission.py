@@ -174,7 +174,7 @@ class Admission:
 
     @property
     def most_strangers(self) -> int:
-        """Return the maximum number of strangers. Those beyond a limit that was lowered stay until they leave."""
+        """Return the maximum number of strangers. Lowering the limit closes no connection that is open."""
         return min(self._config_in_force().max_connections, self._possible)
 
     @property
@@ -183,7 +183,7 @@ class Admission:
 
     def enter(self, connection: Connection) -> None:
         """Give a new connection its place."""
-        self._memory.take(_cost(connection))
+        self._memory.acquire(_cost(connection))
         delay = None
         if self._limit_for(connection) is None:
             delay = self._rates.delay_of_address(connection.peer_host)
@@ -219,7 +219,7 @@ class Admission:
         if connection.standing is not ConnectionStanding.GONE:
             self._leave(connection)
             connection.standing = ConnectionStanding.GONE
-            self._memory.give(_cost(connection))
+            self._memory.release(_cost(connection))
 
     def check_hall(self, connection: Connection) -> None:
         """Refuse connections that have been in the hall for too long; called once a second."""

@@ -195,7 +195,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         self._state = State.LOST
         self._transport = None
         self.run_guarded(self.responses.abandon)
-        self.run_guarded(self._let_go)
+        self.run_guarded(self._free_memory)
         self.run_guarded(self.server.connection_closed, self)
 
     # Called by the request handlers.
@@ -285,7 +285,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
     def abort(self) -> None:
         """Close immediately; unsent bytes are lost."""
         self._state = max(self._state, State.CLOSING)
-        self._let_go()
+        self._free_memory()
         if self._transport is not None:
             self._transport.abort()
             self.server.watch.add_aborted(self)
@@ -354,13 +354,13 @@ class Connection(asyncio.BufferedProtocol, Guard):
             self._transport.close()
             self.server.watch.add(self)
 
-    def _let_go(self) -> None:
+    def _free_memory(self) -> None:
         """Free all memory."""
         self.gate.cancel()
         self.server.quotas.forget(self)
         self.responses.clear()
         self.inbox.close()
-        self.server.memory.answers.leave(self)
+        self.server.memory.answers.remove_waiter(self)
 
     # Inside: requests.
 
@@ -377,7 +377,7 @@ class Connection(asyncio.BufferedProtocol, Guard):
         # brokers must not wait for clients, and a Produce response is small
         if self.peer is not None or api_key == _PRODUCE or not self.server.memory.answers.is_full:
             return False
-        self.server.memory.answers.wait(self)
+        self.server.memory.answers.add_waiter(self)
         return True
 
     def _handle_frames(self, view: memoryview, filled: int, arrived_at: float | None = None) -> None:

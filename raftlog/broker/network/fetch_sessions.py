@@ -417,7 +417,7 @@ class FetchSessions:
         """Remove a session; no effect if there is none."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self._let_go(session)
+            self._free_memory(session)
             session.close()
 
     def _continue(
@@ -441,7 +441,7 @@ class FetchSessions:
         if session.entries:
             self._sessions[request.session_id] = session
         else:
-            self._let_go(session)
+            self._free_memory(session)
             session.session_id = NO_SESSION
         return session
 
@@ -473,7 +473,7 @@ class FetchSessions:
         """Count the partitions of a session in the account. Return False if a client's session has too many."""
         more = len(session.entries) - session.counted
         if more < 0:
-            self._memory.give(-more * ENTRY_BYTES)
+            self._memory.release(-more * ENTRY_BYTES)
         elif more > 0:
             is_too_much = (
                 self._memory.used + more * ENTRY_BYTES > self._memory.limit
@@ -481,14 +481,14 @@ class FetchSessions:
             )
             if is_too_much and not session.replica:
                 return False
-            self._memory.take(more * ENTRY_BYTES)
+            self._memory.acquire(more * ENTRY_BYTES)
         session.counted += more
         return True
 
-    def _let_go(self, session: FetchSession) -> None:
+    def _free_memory(self, session: FetchSession) -> None:
         """Forget a session that ended, and free its memory."""
         self.of_clients -= not session.replica
-        self._memory.give(session.counted * ENTRY_BYTES)
+        self._memory.release(session.counted * ENTRY_BYTES)
         session.counted = 0
 
     def _evict(self, newcomer: FetchSession, now: float) -> bool:

@@ -84,10 +84,10 @@ class Inbox:
             self.rest = FrameRest(view[start:end], self.needed_bytes, self._requests.mappings)
             self._progress = None
             if before is None:
-                self._requests.take(end - start)
+                self._requests.acquire(end - start)
             else:
                 before.free()
-                self._requests.give(start)
+                self._requests.release(start)
 
     def read_or_stop(self, *, needs_grant: bool) -> None:
         """Resume reading, unless a frame is blocked, or `needs_grant` and memory is short: then wait for a grant."""
@@ -126,7 +126,7 @@ class Inbox:
         if rest is not None:
             rest.free()
             self._requests.leave(self)
-            self._requests.give(rest.size)
+            self._requests.release(rest.size)
 
     def _pause(self) -> None:
         if not self._is_paused and self._transport is not None:

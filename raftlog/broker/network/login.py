@@ -136,7 +136,7 @@ class Login:
     def begin(self, mechanism: str) -> None:
         """Choose a mechanism. Raises UnsupportedSaslMechanism, and IllegalSaslState within a login."""
         if self._mechanism or self.failed:
-            raise IllegalSaslState("a login is under way already")
+            raise IllegalSaslState("a login is already in progress")
         if mechanism not in self._logins.mechanisms:
             offered = f"this listener offers {', '.join(self._logins.mechanisms)}"
             self.failed = "unknown"

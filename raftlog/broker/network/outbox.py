@@ -107,9 +107,9 @@ class Outbox:
         """Update the account with the bytes that wait now."""
         before, now = self.waiting_bytes, self._held_bytes + self._unsent_bytes
         if now > before:
-            self._account.take(now - before)
+            self._account.acquire(now - before)
         elif now < before:
-            self._account.give(before - now)
+            self._account.release(before - now)
         self.waiting_bytes = now
 
     def check_progress(self, *, crowded: bool) -> bool:

@@ -56,7 +56,7 @@ def answer(connection: Connection, header: RequestHeader, frame: memoryview, pos
     step = body[0] if body else 0
     if header.api_version != VERSION:
         raise InvalidRequest(
-            f"version {header.api_version} of the peer handshake is not spoken here, {VERSION} is"
+            f"version {header.api_version} of the peer handshake is not supported, only {VERSION}"
         )
     is_first = connection.handshake is None and connection.peer is None
     if is_first and (step == HELLO or FIRST_ASKING_HELLO <= step <= LAST_HELLO):

@@ -23,21 +23,22 @@ from typing import Final, Protocol
 from raftlog.base.memory import Account
 
 WINDOW_BYTES: Final = 256 * 1024
-"""The maximum size that a connection receives at once."""
+"""The maximum size of one receive."""
 
 SMALL_WINDOW_BYTES: Final = 4 * 1024
-"""The same while three quarters of the account are used."""
+"""The same once three quarters of the account are used."""
 
 SMALL_REST_BYTES: Final = 64 * 1024
+"""A frame with at most this many missing bytes may use the extra room when the account is full."""
 SMALL_RESTS_SHARE: Final = 8
-"""Rests up to the first get one such part of the account beyond it, where it has no room."""
+"""The extra room, as a fraction of the account's limit: one eighth."""
 
 LEAST_ROOM_BYTES: Final = 256
 LARGE_BYTES: Final = 64 * 1024
-"""The part of a frame that has arrived lies in a mapping of its own from here on."""
+"""A partial frame of this size or more is received into an mmap of its own instead of a bytearray."""
 
 MAPPING_BYTES: Final = 5 << 18
-"""The usual mapping: a batch of Kafka's default message.max.bytes, with the rest of its request."""
+"""The size of a mapping: one batch of Kafka's default message.max.bytes with the rest of its request."""
 
 SPARE_MAPPINGS: Final = 2
 """The number of usual mappings kept for the next large frames, to reuse their pages."""
@@ -189,15 +190,15 @@ class RequestMemory:
         """Return the number of connections that wait for a grant."""
         return len(self._waiting)
 
-    def take(self, size: int) -> None:
+    def acquire(self, size: int) -> None:
         """Count `size` bytes that are now held."""
-        self._account.take(size)
+        self._account.acquire(size)
         if self._account.is_short:
             self.window = self.workspace[:SMALL_WINDOW_BYTES]
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Count `size` bytes that are no longer held, and let other connections read."""
-        self._account.give(size)
+        self._account.release(size)
         if not self._account.is_short:
             self.window = self.workspace
         if self._waiting:
@@ -205,7 +206,7 @@ class RequestMemory:
 
     def arrived(self, reader: FrameReader, size: int) -> None:
         """Count bytes of an incomplete frame."""
-        self.take(size)
+        self.acquire(size)
         if reader.granted:
             kept = min(size, reader.granted)
             reader.granted -= kept

@@ -511,7 +511,7 @@ class BrokerServer:
         if most < wanted < INT_MAX:
             log.warning(
                 "max_connections_lowered",
-                given=wanted,
+                configured=wanted,
                 in_force=most,
                 reason="the process may not open more files, or raftlog.memory.max.bytes has no room for more",
             )

@@ -162,7 +162,7 @@ class ServerTls:
             raise NoPrincipal(str(error)) from error
         name = name_of(subject, self._rules, lambda pattern, text: compiled(pattern).fullmatch(text))
         if not name:
-            raise NoPrincipal(f"no rule of ssl.principal.mapping.rules fits {subject}")
+            raise NoPrincipal(f"no rule of ssl.principal.mapping.rules matches {subject}")
         return f"{USER}:{name}"
 
     @staticmethod

@@ -363,7 +363,7 @@ class LeaderFetcher:
     def _check_silence(self) -> None:
         silent = self._loop.time() - self._answered_at
         if self._under_way and silent >= self._silence_most:
-            raise TimeoutError(f"no answer for {silent:.1f} s")
+            raise TimeoutError(f"no response for {silent:.1f} s")
 
     async def _wait(self, seconds: float) -> None:
         """Wait for an event, at most `seconds`."""
@@ -522,7 +522,7 @@ class LeaderFetcher:
             if not records and log.log_start_offset == log_start_before:
                 return
             if records and log.log_end_offset == followed.asked_offset:
-                raise CorruptMessage("the leader sent less than a batch")
+                raise CorruptMessage("the leader sent an incomplete batch")
             if self._peers.quota.is_limited and self._is_held_back(followed, fetched, len(records)):
                 return
         self._changed[followed] = None

@@ -132,7 +132,7 @@ class LeaderFetchers:
         endpoint = None if state is None else state.endpoint(self._config.inter_broker_listener_name)
         epoch = self.broker_epoch()
         if endpoint is None or epoch == NO_EPOCH:
-            raise BrokerNotAvailable(f"broker {leader} is not registered, or we are not")
+            raise BrokerNotAvailable(f"broker {leader} or this broker is not registered")
         channel = PeerChannel(max_frame_bytes=self._max_frame_bytes)
         async with asyncio.timeout(CONNECT_TIMEOUT):
             options = await self.tls_options(endpoint)
@@ -164,9 +164,7 @@ class LeaderFetchers:
         if self._tls is None:
             tls = self._config.tls.get(endpoint.listener)
             if tls is None:
-                raise ConnectionError(
-                    f"{endpoint.listener} speaks TLS, and there are no settings for it here"
-                )
+                raise ConnectionError(f"{endpoint.listener} uses TLS, which is not configured on this node")
             from raftlog.broker.links.tls import PeerTls
 
             self._tls = PeerTls(tls)

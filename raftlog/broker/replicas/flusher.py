@@ -273,7 +273,7 @@ class Flusher:
         if (self._dirty or self._next_waiters) and not (self._turns_left or self._running):
             self._schedule(1)
         if held_up_at is not None and error is None:
-            log.info("flush_resumed", held_up_s=round(self._loop.time() - held_up_at, 1))
+            log.info("flush_resumed", stalled_s=round(self._loop.time() - held_up_at, 1))
 
     def _release(self, waiters: list[Callable[[], None]]) -> None:
         """Notify waiters that their round is over, also if it failed.

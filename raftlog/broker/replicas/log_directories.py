@@ -325,7 +325,7 @@ class LogDirectories:
         """
         volumes = self.online
         if not volumes:
-            raise KafkaStorageError("no log directory is left")
+            raise KafkaStorageError("no log directory is online")
         if len(volumes) == 1:
             return volumes[0]
         more, now = Counter(new.volume for new in planned), self._loop.time()

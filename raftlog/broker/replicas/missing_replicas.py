@@ -110,7 +110,7 @@ class RefusedReplicas:
                 count=len(refused),
                 partitions=[f"{each.topic}-{each.partition}" for each in tuple(refused)[:NAMED]],
                 reason=next(iter(refused.values())),
-                again_in_s=TRY_AGAIN_S,
+                retry_after_s=TRY_AGAIN_S,
             )
 
     def discard(self, name: TopicPartition) -> None:

@@ -42,7 +42,7 @@ class Timeline:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._told: dict[str, list[dict[str, Any]]] = {}
+        self._pending: dict[str, list[dict[str, Any]]] = {}
 
     def log_event(self, event: str, partition: Partition, facts: dict[str, object]) -> None:
         """Say it soon."""
@@ -55,9 +55,9 @@ class Timeline:
         if event in EVENT_LEVELS:
             getattr(log, EVENT_LEVELS[event])(event, **named)
             return
-        if not self._told:
-            self._loop.call_soon(self._tell)
-        self._told.setdefault(event, []).append(named)
+        if not self._pending:
+            self._loop.call_soon(self._log_pending)
+        self._pending.setdefault(event, []).append(named)
 
     def log_roles(self, moved: Sequence[Partition]) -> None:
         """Log that partitions took roles of new leader epochs here."""
@@ -69,9 +69,9 @@ class Timeline:
         leading = sum(each.is_leader for each in moved)
         log.info("roles_changed", leading=leading, following=len(moved) - leading)
 
-    def _tell(self) -> None:
-        told, self._told = self._told, {}
-        for event, cases in told.items():
+    def _log_pending(self) -> None:
+        pending, self._pending = self._pending, {}
+        for event, cases in pending.items():
             if len(cases) > SAID_ONE_BY_ONE:
                 names = [f"{case['topic']}-{case['partition']}" for case in cases[:NAMED]]
                 log.info(event, count=len(cases), partitions=names)

@@ -179,10 +179,10 @@ def _confirm() -> None:
     """Ask before a large deletion. Raise Failure without a terminal or a yes."""
     if not sys.stdin.isatty():
         raise Failure(
-            "this deletes all rules of the resource: confirm with --force, or name a principal", exits.USAGE
+            "this deletes all ACLs of the resource: confirm with --force, or name a principal", exits.USAGE
         )
     if not typer.confirm("Delete all rules of the resource?", err=True):
-        raise Failure("no rule was deleted")
+        raise Failure("no ACL matched, so none was deleted")
 
 
 def _settle(outcomes: Sequence[Outcome], form: Form) -> int:

@@ -78,7 +78,9 @@ def rules(asked: Asked) -> list[Acl]:
     if not asked.names_users:
         raise _usage("name a principal: --allow-principal User:NAME or --deny-principal User:NAME")
     if asked.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise _usage("--resource-pattern-type: a rule is literal or prefixed; any and match look for rules")
+        raise _usage(
+            "--resource-pattern-type: must be literal or prefixed for a new ACL; any and match are for list and delete"
+        )
     return list(dict.fromkeys(_rules(asked)))
 
 
@@ -190,9 +192,7 @@ def _check_who(asked: Asked) -> None:
 def _check_role(asked: Asked) -> None:
     """Raise Failure for words that do not go with --producer or --consumer."""
     if asked.operations or asked.deny_principals:
-        raise _usage(
-            "--producer and --consumer allow what such a client does: leave out --operation and --deny-principal"
-        )
+        raise _usage("--producer and --consumer cannot be combined with --operation and --deny-principal")
     if not asked.allow_principals:
         raise _usage("--producer and --consumer need --allow-principal")
     if not asked.topics:
@@ -200,13 +200,13 @@ def _check_role(asked: Asked) -> None:
     if asked.consumer and not asked.groups:
         raise _usage("--consumer needs --group")
     if asked.groups and not asked.consumer:
-        raise _usage("--producer needs no --group")
+        raise _usage("--group goes with --consumer, not with --producer")
     if asked.cluster or asked.delegation_tokens or asked.users:
         raise _usage(
-            "--producer and --consumer go without --cluster, --delegation-token and --user-principal"
+            "--producer and --consumer cannot be combined with --cluster, --delegation-token and --user-principal"
         )
     if (asked.transactional_ids or asked.idempotent) and not asked.producer:
-        raise _usage("--transactional-id and --idempotent are for --producer")
+        raise _usage("--transactional-id and --idempotent go with --producer")
 
 
 def _check_principal(option: str, principal: str) -> None:

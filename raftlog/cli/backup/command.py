@@ -177,7 +177,9 @@ def _refuse_place(node: NodeConfig, target: Path) -> None:
         if not (folder / META_PROPERTIES).is_file():
             raise Failure(f"{folder}: no data of a node ({META_PROPERTIES} is missing)", NOT_FOUND)
         if target.resolve().is_relative_to(folder.resolve()):
-            raise Failure(f"{target}: a backup cannot be inside of {folder}, which it is a copy of", USAGE)
+            raise Failure(
+                f"{target}: a backup cannot be inside {folder}, the directory that it copies", USAGE
+            )
     if target.exists():
         what = "is there already" if (target / MANIFEST).exists() else "has an unfinished backup; remove it"
         raise Failure(f"{target}: {what}", EXISTS)
@@ -247,7 +249,7 @@ def _find(source: Path) -> dict[Path, Manifest]:
         return {source: files.read_manifest(source)}
     folders = sorted(each for each in source.glob("node-*") if each.is_dir())
     if not folders:
-        raise Failure(f"{source}: no backup of a node is here", NOT_FOUND)
+        raise Failure(f"{source}: has no backup of a node", NOT_FOUND)
     return {folder: files.read_manifest(folder) for folder in folders}
 
 
@@ -306,7 +308,7 @@ def _judge_new_id(cluster_id: str | None, found: dict[Path, Manifest], *, check:
     if cluster_id is None:
         return
     if check:
-        raise Failure("--check only reads, so it takes no --new-cluster-id", USAGE)
+        raise Failure("--check only reads, so it cannot be combined with --new-cluster-id", USAGE)
     if not CLUSTER_ID.fullmatch(cluster_id):
         raise Failure(
             f"--new-cluster-id: {cluster_id!r} is not 1 to 64 letters, digits, dots, dashes and underscores",
@@ -334,7 +336,7 @@ def _of_node(found: dict[Path, Manifest], source: Path, node_id: int) -> Path:
         if manifest.node_id == node_id:
             return folder
     nodes = ", ".join(str(each.node_id) for each in found.values())
-    raise Failure(f"{source}: no backup of node {node_id} is here, but of {nodes}", NOT_FOUND)
+    raise Failure(f"{source}: has no backup of node {node_id}, only of {nodes}", NOT_FOUND)
 
 
 def _restore(node: NodeConfig, source: Path, manifest: Manifest, cluster_id: str) -> None:
@@ -406,7 +408,8 @@ def _judge_shape(node: NodeConfig, source: Path, manifest: Manifest, cluster_id:
         )
     if _folders(node).index(Path(node.metadata_log_dir)) != manifest.metadata_folder:
         raise Failure(
-            f"{source}: metadata.log.dir was at another place among the folders than in the config", USAGE
+            f"{source}: metadata.log.dir was in a different position among the directories than in the config",
+            USAGE,
         )
 
 

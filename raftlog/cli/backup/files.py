@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> Manifest:
     except msgspec.MsgspecError as error:
         raise Failure(f"{path}: damaged: {error}", VERIFICATION_FAILED) from None
     if found.format != FORMAT:
-        raise Failure(f"{path}: format {found.format} is not known to this raftlog, which has {FORMAT}")
+        raise Failure(f"{path}: format {found.format} is not supported by this release, only {FORMAT}")
     _judge_paths(path, found)
     return found
 
@@ -102,7 +102,7 @@ def _judge_paths(path: Path, manifest: Manifest) -> None:
         place = PurePosixPath(name)
         is_below = len(place.parts) > 1 and place.parts[0] in numbers and str(place) == name
         if not is_below or not {"..", *LEFT_OUT}.isdisjoint(place.parts):
-            raise Failure(f"{path}: damaged: {name!r} is no place in a backup", VERIFICATION_FAILED)
+            raise Failure(f"{path}: damaged: {name!r} is not a path inside a backup", VERIFICATION_FAILED)
     for number in sorted(numbers):
         if f"{number}/{META_PROPERTIES}" not in names:
             raise Failure(f"{path}: damaged: {number}/{META_PROPERTIES} is missing", VERIFICATION_FAILED)
@@ -114,9 +114,9 @@ def judge_presence(folder: Path, manifest: Manifest) -> None:
     for each in manifest.files:
         path = folder / each.path
         if not path.is_file():
-            raise Failure(f"{path}: the backup is damaged: it is gone", VERIFICATION_FAILED)
+            raise Failure(f"{path}: the backup is damaged: the file is missing", VERIFICATION_FAILED)
         if not Path(os.path.realpath(path)).is_relative_to(inside):
-            raise Failure(f"{path}: the backup is damaged: it leads out of {folder}", VERIFICATION_FAILED)
+            raise Failure(f"{path}: the backup is damaged: the path is outside {folder}", VERIFICATION_FAILED)
 
 
 def judge_identities(folder: Path, manifest: Manifest) -> None:
@@ -160,7 +160,7 @@ def files_below(folder: Path) -> list[Path]:
             continue
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
             raise Failure(
-                f"{path}: neither a file nor a folder; a backup has no links or other special files"
+                f"{path}: not a regular file or a directory: links and special files cannot be backed up"
             )
         if any("\ud800" <= each <= "\udfff" for each in name):  # how Python has bytes that are not UTF-8
             raise Failure(f"{path}: the name is not UTF-8, so a backup cannot list it")

@@ -71,10 +71,10 @@ class BenchOptions:
 def run(options: BenchOptions) -> int:
     """Measure a three-node cluster on this machine: start, throughput, latency, failover, many partitions, groups."""
     if options.output not in ("table", "json"):
-        raise typer.BadParameter("table or json", param_hint="-o")
+        raise typer.BadParameter("must be table or json", param_hint="-o")
     parts = [part for part in options.only.split(",") if part]
     if not all(size.isdecimal() and int(size) for size in options.data.split(",")):
-        raise typer.BadParameter("numbers of MB, separated by commas", param_hint="--data")
+        raise typer.BadParameter("must be numbers of MB, separated by commas", param_hint="--data")
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         print(f"raftlog: no such part: {', '.join(unknown)} (there are {', '.join(PARTS)})", file=sys.stderr)
@@ -219,7 +219,7 @@ def _failover(options: BenchOptions) -> Iterator[Figure]:
         _create_topic(cluster, TOPIC, PARTITIONS)
         faults = FailoverRun(cluster, TOPIC, partitions=PARTITIONS)
         for scenario in FAILOVER_FAULTS:
-            outcome = faults.run(scenario, options.rounds, told=_say_round)
+            outcome = faults.run(scenario, options.rounds, on_round=_say_round)
             yield from _gaps(outcome)
 
 

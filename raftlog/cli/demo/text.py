@@ -53,7 +53,7 @@ def _read(paths: Iterable[Path], *, name: str, key_of: Callable[[int, bytes], by
                 if size > MAX_TEXT_BYTES:
                     return Text(name, records)
     if not records:
-        raise OSError(f"{name}: there is no text in it")
+        raise OSError(f"{name}: the file has no text")
     return Text(name, records)
 
 

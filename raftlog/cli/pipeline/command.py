@@ -70,7 +70,7 @@ def _parameter(row: Row) -> inspect.Parameter:
     )
 
 
-_SHORT = {"bootstrap": ("-b",), "topics": ("-t",), "client": ("-X",), "path": ("-o",)}
+_SHORT = {"bootstrap": ("-b",), "topics": ("-t",), "client": ("-X",)}
 
 
 def _help(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""One classic group: its recorded state (a runner), and the soft state of a rebalance.
+"""One classic group: its recorded state, in a `Runner`, and the soft state of a rebalance.
 
 Ordering law: soft state changes at once, so that the next request sees it. A response waits for every record that it
 depends on. A generation (`rules.next_generation` counts it up) is committed before any member learns its number, so two
@@ -232,12 +232,14 @@ class ClassicGroup:
         """
         most = max_generation_bytes(self._config.message_max_bytes)
         if self._offers.size_with(member, request.protocols) > most:
-            raise GroupMaxSizeReached(f"names and subscriptions of a group have at most {most} bytes")
+            raise GroupMaxSizeReached(
+                f"the names and subscriptions of a group's members may have at most {most} bytes"
+            )
         growth = self._offers.growth_with(member.member_id, request.protocols)
         if growth > 0:
             if self._offers.bytes + growth > OFFERED_SHARE * most:
                 raise GroupMaxSizeReached(
-                    f"all protocols of a group's members have at most {OFFERED_SHARE * most} bytes"
+                    f"the protocols of a group's members may have at most {OFFERED_SHARE * most} bytes"
                 )
             self._memory.check_growth(growth, is_new=False)
 

@@ -361,7 +361,7 @@ class ConsumerGroup:
             if batch_bytes(decision.records) <= self._config.message_max_bytes:
                 self._builder = builder
                 if effort is not DecisionScope.ALL and effort is not least:
-                    log.warning("consumer_group_too_large", group=self.group_id, decided=effort.name)
+                    log.warning("consumer_group_too_large", group_id=self.group_id, decided=effort.name)
                 goes_on = (
                     effort in (DecisionScope.ALL, DecisionScope.TARGETS_LATER) or builder.rejected_regexes
                 )
@@ -379,7 +379,7 @@ class ConsumerGroup:
         """Raise GroupMaxSizeReached for a member with a larger description than there is room for."""
         if self._weights.total < self._weights.total_with(builder.state.members) > MAX_SUBSCRIPTION_BYTES:
             raise GroupMaxSizeReached(
-                f"what all members of a group subscribe to has {MAX_SUBSCRIPTION_BYTES} bytes at most"
+                f"the subscriptions of a group may have at most {MAX_SUBSCRIPTION_BYTES} bytes"
             )
 
     def _built(

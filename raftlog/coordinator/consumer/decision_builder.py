@@ -171,7 +171,7 @@ class DecisionBuilder:
             regexes = self._regexes()
             if subscriber.regex not in regexes and len(regexes) >= MAX_REGEXES:
                 raise GroupMaxSizeReached(
-                    f"members of a group have {MAX_REGEXES} different expressions at most"
+                    f"the members of a group may have at most {MAX_REGEXES} different regular expressions"
                 )
         self.put(MemberChanged(self.group_id, member_id, subscriber))
         return before is None or (
@@ -313,7 +313,10 @@ class DecisionBuilder:
         return int.from_bytes(digest.digest(), "big", signed=True) if found else 0
 
     def _read(self) -> tuple[Subscriptions, frozenset[str]]:
-        """Return the topics that members read. It is computed once: there may be hundreds of thousands of names."""
+        """Return the members' subscriptions and the union of their topics.
+
+        The result is cached, because a union over hundreds of thousands of names is slow.
+        """
         state, known = self.state, self._read_before
         if known is None or known[0] is not state.members or known[1] is not state.regexes:
             subscriptions = state.subscriptions()

@@ -123,7 +123,7 @@ def _admit(builder: DecisionBuilder, beat: ConsumerGroupHeartbeat) -> CurrentAss
         return _rejoin(builder, beat.member_id, current)
     check_epoch(current, beat)
     if current.state is MemberState.UNKNOWN and beat.owned != NO_PARTITIONS:
-        raise FencedMemberEpoch("a newer coordinator left the member in a state that is unknown here")
+        raise FencedMemberEpoch("a newer release recorded the member in a state unknown to this release")
     return current
 
 

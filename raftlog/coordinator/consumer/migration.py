@@ -70,11 +70,13 @@ def upgrade_to_consumer(
     if policy not in UPGRADES:
         raise GroupIdNotFound(f"group {group.group_id} is classic, and the migration policy is {policy}")
     if shown.membership.protocol_type != CONSUMER:
-        raise GroupIdNotFound(f"group {group.group_id} is one of {shown.membership.protocol_type}")
+        raise GroupIdNotFound(
+            f"group {group.group_id} has protocol type {shown.membership.protocol_type}, not consumer"
+        )
     if len(members) > most_members:
         raise GroupIdNotFound(f"group {group.group_id} has more than {most_members} members")
     if members and group.membership.state != STABLE:
-        raise CoordinatorNotAvailable(f"group {group.group_id} is being assigned")
+        raise CoordinatorNotAvailable(f"group {group.group_id} is rebalancing")
     return _converted(group, members, offers, image) if members else _counted_on(group)
 
 
@@ -133,7 +135,9 @@ def _read(
     protocols = offered or ((group.membership.protocol or "", member.subscription),)
     subscription, assignment = read_subscription(protocols[0][1]), read_assignment(member.assignment)
     if subscription is None or assignment is None:
-        raise GroupIdNotFound(f"what members of group {group.group_id} read is not said as consumers do")
+        raise GroupIdNotFound(
+            f"the subscriptions of group {group.group_id} are not in the consumer protocol's format"
+        )
     return protocols, subscription, assignment
 
 

@@ -61,7 +61,7 @@ def decide_init(
     if tail.exists and request.producer != NO_PRODUCER and not _may_go_on(tail, request.producer):
         raise ProducerFenced("another producer has this transactional id")
     if tail.state in PREPARED_STATES:
-        raise ConcurrentTransactions("the transaction before is being ended")
+        raise ConcurrentTransactions("the previous transaction is still completing")
     if tail.state is TransactionState.ONGOING:
         if request.producer not in (NO_PRODUCER, tail.producer):
             raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {request.producer.epoch}")
@@ -111,7 +111,7 @@ def _next_producer(tail: Transaction, request: InitProducerId, take_id: Allocate
         return _Fresh(_bumped(before), before.epoch, tail.previous_id)
     if asker.epoch == tail.last_epoch:  # a retry after a lost answer
         return _Fresh(before, tail.last_epoch, tail.previous_id)
-    raise ProducerFenced(f"epoch {asker.epoch} is not the last one, {before.epoch}")
+    raise ProducerFenced(f"epoch {asker.epoch} is not the previous epoch, {before.epoch}")
 
 
 def _bumped(producer: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
@@ -134,13 +134,13 @@ def _check_producer(tail: Transaction, producer: ProducerIdAndEpoch) -> None:
     if not tail.exists:
         raise InvalidProducerIdMapping("unknown transactional id")
     if tail.state in PREPARED_STATES and producer == tail.successor:
-        raise ConcurrentTransactions("the transaction before is being ended")
+        raise ConcurrentTransactions("the previous transaction is still completing")
     if producer.producer_id != tail.producer.producer_id:
         raise InvalidProducerIdMapping(f"the producer id is {tail.producer.producer_id}")
     if producer.epoch != tail.producer.epoch:
         raise ProducerFenced(f"the epoch is {tail.producer.epoch}, not {producer.epoch}")
     if tail.state in PREPARED_STATES:
-        raise ConcurrentTransactions("the transaction before is being ended")
+        raise ConcurrentTransactions("the previous transaction is still completing")
 
 
 def decide_add(tail: Transaction, request: AddPartitions, *, now_ms: int) -> Decision:
@@ -202,13 +202,15 @@ def _end_bumping(
     if _asks_again(tail, asker):
         return _ended_already(tail, request)
     if tail.state in PREPARED_STATES and asker == tail.successor:
-        raise ConcurrentTransactions("the transaction before is being ended")
+        raise ConcurrentTransactions("the previous transaction is still completing")
     if asker.producer_id != current.producer_id:
         raise InvalidProducerIdMapping(f"the producer id is {current.producer_id}")
     if asker.epoch != current.epoch or tail.state in PREPARED_STATES:
         raise ProducerFenced(f"the epoch is {current.epoch}, not {asker.epoch}")
     if tail.state is not TransactionState.ONGOING and request.commit:
-        raise InvalidTxnState(f"there is no transaction to commit: the id is {tail.state.value}")
+        raise InvalidTxnState(
+            f"there is no transaction to commit: the transactional id is {tail.state.value}"
+        )
     event = TransactionEvent.COMMITTED if request.commit else TransactionEvent.ABORTED
     return _prepare(tail, event, _end_with_bump(tail, take_id, now_ms))
 
@@ -241,12 +243,12 @@ def _ended_already(tail: Transaction, request: EndTransaction) -> Decision:
         and request.producer != tail.producer
     ):
         # the client keeps to the protocol and timed out while its commit was in flight (KAFKA-20785).
-        raise ProducerFenced("the transaction took too long, and was aborted")
+        raise ProducerFenced("the transaction timed out and was aborted")
     if state is TransactionState.EMPTY or committed != request.commit:
         wanted = "commit" if request.commit else "abort"
-        raise InvalidTxnState(f"there is no transaction to {wanted}: the id is {state.value}")
+        raise InvalidTxnState(f"there is no transaction to {wanted}: the transactional id is {state.value}")
     if state in PREPARED_STATES:
-        raise ConcurrentTransactions("its markers are being written")
+        raise ConcurrentTransactions("the transaction's markers are still being written")
     return Decision(reply=tail.producer)
 
 

@@ -30,7 +30,7 @@ def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> st
     if found is None:
         if checkpoint.exists() and any(checkpoint.iterdir()):
             raise JobError(
-                f"checkpoint: {checkpoint} is not empty and not a raftlog job's; give an empty or a new folder"
+                f"checkpoint: {checkpoint} is not empty and not a raftlog job's; use an empty or a new folder"
             )
         make_folders(checkpoint.absolute())
         identity = uuid.uuid4().hex[:12]
@@ -44,7 +44,7 @@ def claim_checkpoint(checkpoint: Path, job: str, fixed: Mapping[str, str]) -> st
     if differing:
         raise JobError(
             f"checkpoint: {checkpoint} is of another query: {'; '.join(differing)}. "
-            "Give another folder, or the options it began with"
+            "Use another folder, or the options that the query began with"
         )
     return found["id"]
 
@@ -60,17 +60,17 @@ def claim_results(folder: Path, identity: str, *, begun: bool) -> None:
     found = _note(folder / OWNER)
     if found is None:
         if begun:
-            raise JobError(
-                f"path: {folder} is not there any more, but its checkpoint says what was written to it"
-            )
+            raise JobError(f"path: {folder} no longer exists, but its checkpoint lists files in it")
         if folder.exists() and any(folder.iterdir()):
-            raise JobError(f"path: {folder} is not empty and not this job's; give an empty or a new folder")
+            raise JobError(
+                f"path: {folder} is not empty and was not written by this job; use an empty or a new folder"
+            )
         make_folders(folder.absolute())
         _write_json(folder / OWNER, {"id": identity})
     elif found["id"] != identity:
         raise JobError(
             f"path: {folder} holds the results of another checkpoint, and would hold records twice. "
-            "Go on with that checkpoint, or give another path"
+            "Continue with that checkpoint, or use another path"
         )
 
 

@@ -24,7 +24,7 @@ def parse_rows(records: DataFrame, schema: str, event_time: str) -> DataFrame:
     try:
         fields = StructType.fromDDL(schema)
     except PySparkException as error:
-        raise JobError(f"schema: {schema!r} is no list of columns: {str(error).splitlines()[0]}") from None
+        raise JobError(f"schema: {schema!r} is not a list of columns: {str(error).splitlines()[0]}") from None
     if reserved := [each.name for each in fields if each.name.startswith("_")]:
         raise JobError(f"schema: names that begin with an underscore are reserved: {', '.join(reserved)}")
     with_malformed = StructType([*fields.fields]).add(MALFORMED, StringType())

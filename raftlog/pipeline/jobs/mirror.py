@@ -175,7 +175,7 @@ def prepare_topics(options: MirrorOptions) -> str:
     ]
     if differing:
         raise JobError(
-            f"topics: {'; '.join(differing)}; records keep their partition, so there must be as many"
+            f"topics: {'; '.join(differing)}; records keep their partition, so the partition counts must be equal"
         )
     return cluster_id
 

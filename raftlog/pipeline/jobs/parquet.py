@@ -74,7 +74,7 @@ class Target:
     def folder(self, topic: str, day: int) -> Path:
         """Return a topic's folder of one day. JobError for a name that is no topic's: brokers are not believed."""
         if not TOPIC_NAME.fullmatch(topic):
-            raise JobError(f"a broker names a topic {topic[:100]!r}, which no topic can be called")
+            raise JobError(f"a broker names a topic {topic[:100]!r}, which is not a valid topic name")
         date = dt.date.fromordinal(EPOCH + day)
         return Path(self.root, f"topic={topic}", f"date={date.isoformat()}")
 

@@ -116,7 +116,7 @@ async def test_quotas_are_set_and_removed_each_entity_on_its_own(version: int) -
         ({}, {"producer_byte_rate": 1.0}, "entity: must be user"),
         ({"user": "al", "ip": None}, {"producer_byte_rate": 1.0}, "entity: must be user"),
         ({"user": ""}, {"producer_byte_rate": 1.0}, "1 to 249 characters"),
-        ({"ip": "example.org"}, {"connection_creation_rate": 1.0}, "no IP address"),
+        ({"ip": "example.org"}, {"connection_creation_rate": 1.0}, "not an IP address"),
         ({"user": "al"}, {"connection_creation_rate": 1.0}, "key: must be one of"),
         ({"ip": None}, {"producer_byte_rate": 1.0}, "key: must be one of connection_creation_rate"),
         ({"user": "al"}, {"producer_byte_rate": 0.0}, "more than 0"),

@@ -349,7 +349,7 @@ async def test_the_levels_of_loggers_are_changed_while_the_broker_runs() -> None
     ("ops", "code", "says"),
     [
         ([("raftlog.broker", "LOUD", 0)], 40, "must be one of TRACE, DEBUG"),
-        ([("kafka.server", "DEBUG", 0)], 40, "there is no logger 'kafka.server'; there are raftlog, "),
+        ([("kafka.server", "DEBUG", 0)], 40, "there is no logger 'kafka.server'; the loggers are raftlog, "),
         ([("raftlog.audit", "ERROR", 0)], 40, "there is no logger"),
         ([("raftlog.broker", "WARN", 0), ("nonsense", "WARN", 0)], 40, "there is no logger"),
     ],

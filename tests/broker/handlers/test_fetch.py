@@ -791,7 +791,7 @@ async def test_one_answer_takes_a_part_of_what_is_left_for_answers() -> None:
     pipe = fake.connect()
     pipe.send(fetch(1, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 20 * MIB // 4 // 100_000 * 100_000
-    fake.server.memory.answers.take(10 * MIB)
+    fake.server.memory.answers.acquire(10 * MIB)
     pipe.send(fetch(2, (0, 0), max_bytes=1 << 30, partition_max_bytes=1 << 30))
     assert len(told(pipe)[0].records) == 10 * MIB // 4 // 100_000 * 100_000
 
@@ -804,7 +804,7 @@ async def test_low_response_memory_delays_large_fetches_and_serves_small_ones(
     small, large = filled(0), filled(1, size=200_000)
     fake = FakePartitionServer(small, large, raftlog_answers_max_bytes=MIB)
     answers = fake.server.memory.answers
-    answers.take(800_000)
+    answers.acquire(800_000)
     first, second, third = (fake.connect() for _ in range(3))
     first.send(fetch(1, (0, 0)))
     assert len(told(first)[0].records) == 300
@@ -813,7 +813,7 @@ async def test_low_response_memory_delays_large_fetches_and_serves_small_ones(
         assert not pipe.transport.written
     third.connection.responses.slots[0].expired()  # type: ignore[attr-defined]
     assert (told(third)[1].records or b"") == b""
-    answers.give(800_000)
+    answers.release(800_000)
     await run_pending()
     assert len(told(second)[1].records) > 200_000
 
@@ -821,7 +821,7 @@ async def test_low_response_memory_delays_large_fetches_and_serves_small_ones(
 async def test_brokers_fetch_whatever_clients_have_left_of_the_memory() -> None:
     """Else consumers that do not read would stop acks=all."""
     fake = FakePartitionServer(filled(0, size=200_000), raftlog_answers_max_bytes=MIB)
-    fake.server.memory.answers.take(2 * MIB)
+    fake.server.memory.answers.acquire(2 * MIB)
     follower, client = as_broker(fake.connect()), fake.connect()
     follower.send(fetch(1, (0, 0), version=17, replica=(2, 12), topic=TOPIC_ID))
     assert len(told(follower, 17)[0].records) > 200_000

@@ -115,13 +115,13 @@ async def test_acks_0_gets_no_response_and_its_error_closes_the_connection() -> 
 async def test_errors_are_returned_by_partition_with_their_message() -> None:
     """Invalid partitions of a request do not affect valid partitions; the client gets the reason from version 8 on."""
     one, two = FakePartition(index=0), FakePartition(index=1)
-    two.error = CorruptMessage("CRC does not hold")
+    two.error = CorruptMessage("CRC does not match")
     fake = FakePartitionServer(one, two)
     pipe = fake.connect()
     pipe.send(produce(1, (0, batch()), (1, batch()), (9, batch()), (0, None)))
     found = [(each.index, each.error_code, each.error_message) for each in results(pipe)]
     assert [each[:2] for each in found] == [(0, 0), (1, 2), (9, 3), (0, 87)]
-    assert found[1][2] == "CRC does not hold"
+    assert found[1][2] == "CRC does not match"
 
 
 async def test_clients_may_not_write_to_internal_topics() -> None:
@@ -258,5 +258,5 @@ async def test_what_a_large_request_keeps_for_its_next_turns_is_counted_or_refus
         (topic,) = pipe.answer(0, 9).responses
         codes = [each.error_code for each in topic.partition_responses]
         assert codes == [0] * BATCHES_AT_ONCE + [expected] * 50
-        unappended.take(unappended.limit - unappended.used)
+        unappended.acquire(unappended.limit - unappended.used)
     assert unappended.used == unappended.limit

@@ -151,7 +151,7 @@ def test_records_out_of_their_place_are_refused() -> None:
     records: Any = sound[61:]
     length = records[0] // 2 + 1
     shuffled = bytes(sound[:61]) + records[length : 2 * length] + records[:length] + records[2 * length :]
-    with pytest.raises(InvalidRecord, match="says that it is number"):
+    with pytest.raises(InvalidRecord, match="has offset delta"):
         validate_small_batch(read_header(shuffled), shuffled, RecordRules.of(COMPACTED, 1))
 
 
@@ -186,7 +186,7 @@ async def test_batches_that_wait_to_be_walked_are_counted_and_refused_where_ther
     pipe.send(produce(1, (0, data)))
     await asyncio.sleep(0)
     assert unappended.used == len(data)
-    unappended.take(unappended.limit)
+    unappended.acquire(unappended.limit)
     other.send(produce(1, (0, data)))
     assert results(other) == [(19, -1)]
     await all_answered(fake)

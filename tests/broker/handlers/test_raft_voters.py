@@ -51,6 +51,14 @@ async def test_a_voter_is_added(version: int) -> None:
     assert asked.timeout_ms == 5000
 
 
+@pytest.mark.parametrize(("timeout", "timeout_ms"), [(2**31 - 1, 30_000), (60_000, 30_000), (-1, 1_000)])
+async def test_a_request_waits_no_longer_than_its_sender(timeout: int, timeout_ms: int) -> None:
+    """The leader makes one change at a time: with a client's own timeout it would refuse others for days."""
+    cluster = setup()
+    assert (await add(cluster, 1, timeout=timeout)).error_code == 0
+    assert next(each for each in cluster.asked if isinstance(each, AddVoter)).timeout_ms == timeout_ms
+
+
 @pytest.mark.parametrize(
     ("changed", "code"),
     [

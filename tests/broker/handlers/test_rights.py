@@ -685,7 +685,7 @@ async def test_a_rule_for_an_operation_that_there_is_not_is_refused_by_name() ->
     await pipe.wait()
     (result,) = pipe.answer(ApiKey.CREATE_ACLS, 3).results
     assert result.error_code == InvalidRequest.code
-    assert result.error_message.startswith("operation: 99 is none of UNKNOWN, ANY, ALL, READ")
+    assert result.error_message.startswith("operation: must be one of UNKNOWN, ANY, ALL, READ")
     assert not broker.asked
 
 

@@ -106,7 +106,7 @@ async def test_rules_are_created_each_on_its_own(version: int) -> None:
     )
     codes = [each.error_code for each in answer.results]
     assert codes == [InvalidRequest.code, 0, InvalidRequest.code, 0]
-    assert "operation: 99" in answer.results[0].error_message
+    assert "not 99" in answer.results[0].error_message
     assert set(setup.image.acls) == {READ, WRITE}
 
 

@@ -360,12 +360,12 @@ async def test_without_memory_a_transaction_gets_a_retriable_error_without_verif
     """NOT_ENOUGH_REPLICAS; the producer's later batches wait for it, others are appended."""
     stage = VerifyingBroker(tmp_path)
     unappended = stage.fake.server.memory.unappended
-    unappended.take(unappended.limit)
+    unappended.acquire(unappended.limit)
     await stage.send(request(1, (0, batch(0)), (1, batch(0, transactional=False))))
     await stage.send(request(2, (0, batch(1))))
     assert stage.codes() == [(19, -1), (0, 0), (19, -1)]
     assert stage.coordinator.asked == []
-    unappended.give(unappended.limit)
+    unappended.release(unappended.limit)
     await stage.send(request(3, (0, batch(0))), request(4, (0, batch(1))))
     assert stage.codes() == [(0, 0), (0, 1)]
 

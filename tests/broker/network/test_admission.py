@@ -154,7 +154,7 @@ async def test_a_limit_that_cannot_be_kept_is_lowered_with_a_warning() -> None:
             await fake.server.start([], serve=False)
         assert [line["event"] for line in logs] == expected
         if logs:
-            assert (logs[0]["given"], logs[0]["in_force"]) == (100, 3)
+            assert (logs[0]["configured"], logs[0]["in_force"]) == (100, 3)
         await fake.server.stop(grace_s=0)
 
 

@@ -201,7 +201,7 @@ def test_lies_in_scram_sound_like_a_wrong_password(run: Any, authority: Authorit
                 answer = await login.say(said.encode())
                 assert await login.is_closed()
             assert answer.error_code == SaslAuthenticationFailed.code
-            assert answer.error_message in (REFUSED, "this is no SCRAM message")
+            assert answer.error_message in (REFUSED, "this is not a SCRAM message")
             line = told(logs)
             assert line["mechanism"] == SCRAM and line["reason"] in ("wrong_credentials", "malformed")
             assert nonce not in repr(line)

@@ -585,7 +585,7 @@ async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brok
     """A single budget for all responses of a broker; waiting requests go on by themselves."""
     fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
     answers = fake.server.memory.answers
-    answers.take(1000)
+    answers.acquire(1000)
     client, producer, broker = (fake.connect() for _ in range(3))
     broker.connection.peer = ReplicaId(2, 12)
     for pipe in (client, broker):
@@ -593,7 +593,7 @@ async def test_without_memory_for_answers_requests_wait_but_for_produce_and_brok
     producer.send(produce(1, (0, batch())))
     assert [each.correlation_ids() for each in (client, producer, broker)] == [[], [1], [1]]
     assert not client.transport.reading
-    answers.give(900)
+    answers.release(900)
     await _until(lambda: client.transport.reading)
     assert client.correlation_ids() == [1]
 
@@ -650,7 +650,7 @@ async def test_a_large_request_waits_for_memory_unless_others_wait_for_it() -> N
     fake = FakePartitionServer()
     fake.broker.groups = Groups()  # type: ignore[assignment]
     objects = fake.server.memory.objects
-    objects.take(objects.limit)
+    objects.acquire(objects.limit)
     asks, joins = fake.connect(), fake.connect()
     names = request_builders(3, 12)
     topics = tuple(
@@ -751,7 +751,7 @@ async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() ->
     """It had its turn all the same, with the memory that it takes."""
     fake = FakePartitionServer()
     objects = fake.server.memory.objects
-    objects.take(objects.limit)
+    objects.acquire(objects.limit)
     pipe = fake.connect()
     names = request_builders(3, 12)
     topics = tuple(names.MetadataRequestTopic(topic_id=None, name=f"{number:030}") for number in range(5_000))
@@ -759,7 +759,7 @@ async def test_a_large_request_of_a_connection_that_has_gone_is_not_decoded() ->
     await asyncio.sleep(0)
     pipe.connection.connection_lost(None)
     assert fake.server.memory.requests.used > 8_000
-    objects.give(objects.limit)
+    objects.release(objects.limit)
     async with fake.server.objects.room(2 << 20):
         pass
     for _ in range(3):  # decoding alone would take a turn more
@@ -807,13 +807,13 @@ async def test_first_requests_of_a_version_are_handled_one_per_turn() -> None:
 async def test_a_connection_that_goes_while_it_waits_for_memory_is_not_notified() -> None:
     """Its memory is no longer counted."""
     fake = FakePartitionServer(raftlog_answers_max_bytes=1000)
-    fake.server.memory.answers.take(1000)
+    fake.server.memory.answers.acquire(1000)
     pipe = fake.connect()
     pipe.send(api_versions(1))
     assert fake.server.memory.requests.used == len(api_versions(1))
     pipe.connection.connection_lost(None)
     assert fake.server.memory.requests.used == 0
-    fake.server.memory.answers.give(1000)
+    fake.server.memory.answers.release(1000)
     await asyncio.sleep(0)
     assert pipe.correlation_ids() == []
 
@@ -845,7 +845,7 @@ async def test_half_frames_of_many_connections_stop_being_read_and_all_come_thro
 async def test_small_requests_are_served_while_the_memory_for_requests_is_used_up() -> None:
     """Bystanders of an attack with half frames."""
     fake = FakePartitionServer(queued_max_request_bytes=MIB)
-    fake.server.requests.take(2 * MIB)
+    fake.server.requests.acquire(2 * MIB)
     pipe = fake.connect()
     pipe.send(produce(1, (0, batch(1, 1000))), api_versions(2))
     assert pipe.correlation_ids() == [1, 2]

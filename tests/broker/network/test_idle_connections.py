@@ -172,12 +172,12 @@ async def test_a_large_frame_for_which_others_wait_has_to_come_fast() -> None:
 async def test_a_grant_for_which_others_wait_has_to_come_fast_also_when_memory_is_free_again() -> None:
     """A promise to it kept them waiting for hours, though hardly anything was used."""
     fake = FakePartitionServer(queued_max_request_bytes=4_000_000)
-    fake.server.requests.take(3_500_000)
+    fake.server.requests.acquire(3_500_000)
     holder, honest = fake.connect(), fake.connect()
     holder.feed((100_000_000).to_bytes(4, "big") + bytes(1_000))
     honest.feed(produce(1, (0, batch(1, 900_000)))[:1_000])
     assert (holder.transport.reading, honest.transport.reading) == (True, False)
-    fake.server.requests.give(3_500_000)
+    fake.server.requests.release(3_500_000)
     assert not fake.server.requests.is_short
     for _ in range(int(HOLDING_UP.patience_s) + 1):
         if honest.transport.reading:

@@ -26,7 +26,7 @@ class ReadingConnection:
         self.memory, self.frame, self.held = memory, frame, held
         self.granted = 0
         self.reads = False
-        memory.take(held)
+        memory.acquire(held)
 
     def wait(self) -> None:
         self.reads = False
@@ -43,7 +43,7 @@ class ReadingConnection:
         """The rest of the frame comes, and it is handled."""
         self.arrive(self.frame - self.held)
         self.memory.leave(self)
-        self.memory.give(self.held)
+        self.memory.release(self.held)
 
 
 def request_memory(limit: int) -> tuple[Account, RequestMemory]:
@@ -54,11 +54,11 @@ def request_memory(limit: int) -> tuple[Account, RequestMemory]:
 def test_below_three_quarters_everybody_reads_whole_windows() -> None:
     """From there on small pieces, which small requests fit into."""
     _, memory = request_memory(100)
-    memory.take(74)
+    memory.acquire(74)
     assert (memory.is_short, len(memory.window)) == (False, WINDOW_BYTES)
-    memory.take(1)
+    memory.acquire(1)
     assert (memory.is_short, len(memory.window)) == (True, SMALL_WINDOW_BYTES)
-    memory.give(1)
+    memory.release(1)
     assert (memory.is_short, len(memory.window)) == (False, WINDOW_BYTES)
 
 
@@ -124,7 +124,7 @@ def test_a_connection_that_closes_returns_its_memory() -> None:
         each.wait()
     for each in (first, second):
         memory.leave(each)
-        memory.give(each.held)
+        memory.release(each.held)
     assert third.reads
     third.finish()
     assert account.used == 0
@@ -148,7 +148,7 @@ def test_a_frame_is_always_read_on_and_all_are_through_in_the_end(
         if reader in left:
             del left[reader]
             memory.leave(reader)
-            memory.give(reader.held)
+            memory.release(reader.held)
     while left:
         reading = [each for each in left if each.reads]
         assert reading

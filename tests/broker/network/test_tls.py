@@ -498,7 +498,7 @@ def test_pkcs12_stores_are_read(authority: Authority, tmp_path: Path) -> None:
     }
     open_tls(settings)
     for name in ("ssl.keystore", "ssl.truststore"):
-        with pytest.raises(TlsUnusable, match=rf"{name}\.location: .*password is another"):
+        with pytest.raises(TlsUnusable, match=rf"{name}\.location: .*password is wrong"):
             open_tls(settings | {f"{name}.password": "other"})
 
 

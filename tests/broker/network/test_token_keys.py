@@ -246,7 +246,7 @@ async def test_too_long_an_answer_is_not_read_to_its_end(clock: Clock) -> None:
     packed = Packed()
     packed.headers["Content-Encoding"] = "gzip"
     with packed.serving() as url:
-        assert "is no JWKS" in await _unavailable(url, clock)
+        assert "is not a JWKS" in await _unavailable(url, clock)
 
 
 async def test_a_redirect_is_not_followed(provider: IdentityProvider, clock: Clock) -> None:

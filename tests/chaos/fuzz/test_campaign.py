@@ -14,7 +14,7 @@ FRAMES = 200
 
 def summed(frames: int, first: int = 0) -> Summary:
     summary = Summary()
-    run_campaign(summary, frames, seed=7, jobs=1, first=first, told=lambda _summary, _new: None)
+    run_campaign(summary, frames, seed=7, jobs=1, first=first, on_progress=lambda _summary, _new: None)
     return summary
 
 
@@ -47,7 +47,7 @@ def test_an_interrupted_run_has_what_was_finished(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_campaign(summary, 2 * FRAMES, seed=7, jobs=1, told=interrupt)
+        run_campaign(summary, 2 * FRAMES, seed=7, jobs=1, on_progress=interrupt)
     assert summary.frames >= FRAMES and summary.next_chunk == 1
 
 

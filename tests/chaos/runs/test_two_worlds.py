@@ -9,7 +9,7 @@ from raftlog_chaos.faults import FAULTS
 from raftlog_chaos.history import Header
 from raftlog_chaos.runs.case import Case, read_cases
 from raftlog_chaos.runs.outcome import Judgement, conclude
-from raftlog_chaos.runs.simulated import Told, run_simulated
+from raftlog_chaos.runs.simulated import SimulatedRun, run_simulated
 from raftlog_chaos.simulator.loop import Run, SimLoop, simulate
 from raftlog_chaos.testbeds.find import SUITES
 from tests.kit.marks import nightly
@@ -42,7 +42,7 @@ def test_a_broken_invariant_fails_a_case_that_lets_nodes_stop():
     case = read_cases(SUITES, FAULTS)["disk-trouble"].lasting(1)
     assert case.expect.nodes_may_stop
 
-    async def run(loop: SimLoop) -> Told:
+    async def run(loop: SimLoop) -> SimulatedRun:
         def break_one() -> None:
             loop.observer.__self__.failures.append("two leaders")  # type: ignore[union-attr]
 

@@ -47,7 +47,7 @@ def filter_of(asked: Any) -> AclFilter:
     if any(
         a is b for a, b in zip((found.resource_type, found.pattern_type, *found[5:]), unknown, strict=True)
     ):
-        raise InvalidRequest("a filter names a type, pattern, operation or permission that is UNKNOWN")
+        raise InvalidRequest("a filter has an UNKNOWN resource type, pattern type, operation or permission")
     return found
 
 
@@ -84,5 +84,5 @@ def _number(kind: type[Numbers], number: int, field: str) -> Numbers:
         return kind(number)
     except ValueError:
         raise InvalidRequest(
-            f"{field}: {number} is none of {', '.join(each.name for each in kind)}"
+            f"{field}: must be one of {', '.join(each.name for each in kind)}, not {number}"
         ) from None

@@ -37,7 +37,7 @@ def check_size(message: Any) -> None:
     """Raises InvalidCommitOffsetSize."""
     count = sum(len(topic.partitions) for topic in message.topics)
     if count > MAX_OFFSETS:
-        raise InvalidCommitOffsetSize(f"a request commits {MAX_OFFSETS} offsets at most, not {count}")
+        raise InvalidCommitOffsetSize(f"a request may commit at most {MAX_OFFSETS} offsets, not {count}")
 
 
 async def commit_in_batches(

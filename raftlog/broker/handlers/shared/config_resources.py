@@ -56,7 +56,7 @@ def resource_type(wire_type: int) -> str:
     """Return the metadata's name for a resource type. Raises InvalidRequest for a type without configs there."""
     found = RESOURCE_TYPES.get(wire_type)
     if found is None and wire_type == BROKER_LOGGER:
-        raise InvalidRequest("the levels of loggers are changed by IncrementalAlterConfigs only")
+        raise InvalidRequest("log levels can only be changed by IncrementalAlterConfigs")
     if found is None:
         known = "TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS and GROUP"
         raise InvalidRequest(f"resources of type {wire_type} have no configs; {known} have")
@@ -80,7 +80,7 @@ def check_config_names(configs: Sequence[Any]) -> None:
 def check_own_broker(broker: BrokerContext, name: str) -> None:
     """Raise InvalidRequest for a broker's resource that is not this broker's own."""
     if name != str(broker.config.node_id):
-        raise InvalidRequest(f"this is broker {broker.config.node_id}; ask broker {name!r} itself")
+        raise InvalidRequest(f"this is broker {broker.config.node_id}; send the request to broker {name!r}")
 
 
 def check_right(

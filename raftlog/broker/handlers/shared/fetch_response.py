@@ -69,10 +69,10 @@ def encode_session(connection: Connection, version: int, session: FetchSession, 
 
     A partition that had records goes to the queue's end.
     """
-    told = _all_entries(session) if full else _changed_entries(session)
+    entries = _all_entries(session) if full else _changed_entries(session)
     topics: dict[TopicKey, list[FetchedPartition]] = {}
     leaders: set[int] = set()
-    for entry in told:
+    for entry in entries:
         read = entry.read
         assert read is not None
         error_code, high_watermark, stable, start, records, diverging, aborted, end_offset, preferred = read
@@ -122,14 +122,14 @@ def _all_entries(session: FetchSession) -> Iterable[SessionPartition]:
 
 
 def _changed_entries(session: FetchSession) -> Sequence[SessionPartition]:
-    told = []
+    entries = []
     for entry in tuple(session.ready):
         if entry.read is None:
             continue  # it became ready after the reading
         if entry.is_news(entry.read):
-            told.append(entry)
+            entries.append(entry)
         _end_turn(session, entry)
-    return told
+    return entries
 
 
 def _end_turn(session: FetchSession, entry: SessionPartition) -> None:

@@ -32,14 +32,16 @@ def demand_password_login(request: RequestContext) -> None:
     login = None if request.connection is None else request.connection.login
     is_user = request.principal != ANONYMOUS and request.principal.startswith(f"{USER}:")
     if not is_user or (login is not None and login.token_id is not None):
-        raise DelegationTokenRequestNotAllowed("a login without a token is needed for that")
+        raise DelegationTokenRequestNotAllowed(
+            "a connection authenticated by a delegation token may not do this"
+        )
 
 
 def demand_enabled(broker: BrokerContext) -> None:
     """Raise DelegationTokenAuthDisabled if tokens are not enabled."""
     if not broker.token_key.is_set:
         raise DelegationTokenAuthDisabled(
-            "there are no delegation tokens without delegation.token.secret.key"
+            "delegation tokens are disabled: delegation.token.secret.key is not set"
         )
 
 

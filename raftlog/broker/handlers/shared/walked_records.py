@@ -48,10 +48,10 @@ async def walk_records(env: Env, records: memoryview, config: TopicConfig, *, me
                 if call is None:
                     await env.turns.next()
                 elif result is not None:
-                    memory.take(len(result))
+                    memory.acquire(len(result))
                     plain_bytes += len(result)
         if recompression is not None:
             records = memoryview(await env.offload(partial(recompression.finish, header)))
         return WalkedBatch(records, newest)
     finally:
-        memory.give(plain_bytes)
+        memory.release(plain_bytes)

@@ -1,4 +1,4 @@
-"""`raftlog transactions …`: what kafka-transactions does, over HTTP: ending a transaction is for operators only."""
+"""`raftlog transaction …`: what kafka-transactions does, over HTTP: ending a transaction is for operators only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raftlog.cli.http_api import HttpApi
 from raftlog.cli.http_command import http_verb
 from raftlog.cli.rows import Form, in_time, print_object, print_rows
 
-transactions = noun("List and describe transactions; find and end hanging transactions.")
+transaction = noun("List and describe transactions; find and end hanging transactions.")
 
 MINUTE_MS: Final = 60_000
 LISTED: Final = ("transactional_id", "coordinator", "producer_id", "state", "age", "timeout")
@@ -28,7 +28,7 @@ Partition = Annotated[int, typer.Option("--partition", "-p", min=0, max=2**31 - 
 StartOffset = Annotated[int, typer.Option("--start-offset", min=0, help="as shown by find-hanging")]
 
 
-@http_verb(transactions, "list", prints_rows=True)
+@http_verb(transaction, "list", prints_rows=True)
 def list_transactions(api: HttpApi, *, form: Form) -> None:
     """List all transactional ids with their states and coordinators, and how long ago an open transaction began."""
     rows = api.ask("GET", "/v1/transactions")["data"]
@@ -48,7 +48,7 @@ def _age(since_ms: int) -> str:
     return in_time(max(0, round(time.time() * 1000) - since_ms))
 
 
-@http_verb(transactions, "describe", prints_rows=True)
+@http_verb(transaction, "describe", prints_rows=True)
 def describe(
     api: HttpApi, name: Annotated[str, typer.Argument(metavar="ID", callback=not_empty)], *, form: Form
 ) -> None:
@@ -63,7 +63,7 @@ def describe(
     print_object(found, form)
 
 
-@http_verb(transactions, "find-hanging", prints_rows=True)
+@http_verb(transaction, "find-hanging", prints_rows=True)
 def find_hanging(
     api: HttpApi,
     *,
@@ -94,7 +94,7 @@ def find_hanging(
         print(f"raftlog: none hangs that was not written to for {limit}", file=sys.stderr)
 
 
-@http_verb(transactions, "abort")
+@http_verb(transaction, "abort")
 def abort(api: HttpApi, *, topic: Topic, partition: Partition, start_offset: StartOffset) -> None:
     """End a hanging transaction, by an operator's decision. A transaction that its coordinator knows is refused."""
     path = f"/v1/topics/{quote(topic, safe='')}/partitions/{partition}/abort"

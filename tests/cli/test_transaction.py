@@ -27,32 +27,30 @@ def test_a_live_transaction_is_listed_and_cannot_be_aborted_by_an_operator(three
     producer.begin_transaction()
     producer.produce("written", b"value")
     assert producer.flush(PATIENCE_S) == 0
-    code, listed, _ = invoke("transactions", "list", *at, "-o", "json")
+    code, listed, _ = invoke("transaction", "list", *at, "-o", "json")
     (found,) = [each for each in json.loads(listed) if each["transactional_id"] == "x/1"]
     assert (code, found["state"]) == (0, "Ongoing")
     assert began_ms - 1000 < found["start_ms"] < time.time() * 1000 + 1000
     assert found["timeout_ms"] == 60_000
-    row = invoke("transactions", "list", *at)[1].partition("x/1")[2].splitlines()[0]
+    row = invoke("transaction", "list", *at)[1].partition("x/1")[2].splitlines()[0]
     assert re.fullmatch(r".*Ongoing +\d+ s +60 s", row), row
-    described = invoke("transactions", "describe", "x/1", *at)[1]
+    described = invoke("transaction", "describe", "x/1", *at)[1]
     assert re.search(r"start +20\d\d-\S+\+00:00 \(\d+ s ago\)\n", described), described
-    assert (
-        json.loads(invoke("transactions", "describe", "x/1", *at, "-J")[1])["start_ms"] == found["start_ms"]
-    )
+    assert json.loads(invoke("transaction", "describe", "x/1", *at, "-J")[1])["start_ms"] == found["start_ms"]
     assert "written-0" in described and "Ongoing" in described
-    hanging = invoke("transactions", "find-hanging", "--max-transaction-timeout", "0", *at, "-o", "json")
+    hanging = invoke("transaction", "find-hanging", "--max-transaction-timeout", "0", *at, "-o", "json")
     assert (hanging[0], json.loads(hanging[1])) == (0, [])
     assert hanging[2] == "raftlog: none hangs that was not written to for 0 minutes\n"
-    assert "(15 minutes unless set)" in invoke("transactions", "find-hanging", *at)[2]
+    assert "(15 minutes unless set)" in invoke("transaction", "find-hanging", *at)[2]
     place = ("--topic", "written", "--partition", "0")
-    code, _, said = invoke("transactions", "abort", *place, "--start-offset", "0", *at)
+    code, _, said = invoke("transaction", "abort", *place, "--start-offset", "0", *at)
     assert code == exits.FAILED
     assert re.search(r"x/1 is Ongoing, and broker \d ends it in \d+ s, when its timeout is over", said)
     assert "forceTerminateTransaction" in said and said.count("\n") == 1
     producer.commit_transaction(PATIENCE_S)
     three.wait_until(
-        lambda: invoke("transactions", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND,
+        lambda: invoke("transaction", "abort", *place, "--start-offset", "0", *at)[0] == exits.NOT_FOUND,
         "its marker is written, which the answer to a commit does not wait for",
     )
-    assert invoke("transactions", "describe", "nobody", *at)[0] == exits.NOT_FOUND
-    assert invoke("transactions", "describe", "", *at)[0] == exits.USAGE
+    assert invoke("transaction", "describe", "nobody", *at)[0] == exits.NOT_FOUND
+    assert invoke("transaction", "describe", "", *at)[0] == exits.USAGE
