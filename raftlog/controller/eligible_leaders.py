@@ -18,37 +18,43 @@ import msgspec
 
 from raftlog.base.config import NodeConfig, topic_config
 from raftlog.base.machine import Decision
+from raftlog.base.types import NO_BROKER
 from raftlog.controller.decisions import DECIDE_AGAIN, MAX_PARTITION_RECORDS
 from raftlog.controller.partition_index import PartitionIndex
 from raftlog.metadata.features import RAFTLOG_METADATA_VERSION, finalized_level
 from raftlog.metadata.image import MetadataImage, PartitionState
-from raftlog.metadata.metadata_records import PartitionChanged, Record
+from raftlog.metadata.metadata_records import UNCHANGED_LEADER, PartitionChanged, Record
 from raftlog.metadata.record_levels import FIELDS_SINCE
 from raftlog.metadata.record_replay import changed
 
 ELIGIBLE_SINCE: Final = FIELDS_SINCE[PartitionChanged]["eligible"]
 """The level of raftlog.metadata.version since which eligible leaders are recorded."""
 
-MinInsync = Callable[[str], int]
-"""Returns the min.insync.replicas of a topic."""
+MinInsync = Callable[[str, int], int]
+"""Returns the min.insync.replicas of a topic at a leader."""
 
 
 def min_insync_rule(image: MetadataImage, config: NodeConfig) -> MinInsync | None:
-    """Return the rule from topic configs over cluster-wide dynamic config over the node's own.
+    """Return the rule from topic configs over the leader's dynamic config over the cluster's over the node's own.
 
     None where no replica may be eligible: the cluster's level does not allow it, or a power loss may take records that
     count (log.flush.policy=os).
     """
     if finalized_level(image, RAFTLOG_METADATA_VERSION) < ELIGIBLE_SINCE or config.log_flush_policy == "os":
         return None
-    cluster_wide = image.config("broker", "")
-    known: dict[str, int] = {}
+    known: dict[tuple[str, int], int] = {}
+    with_own: dict[int, int] = {}
+    """Each leader that has a dynamic config of its own by itself, others as NO_BROKER: few have one."""
 
-    def min_insync(topic: str) -> int:
-        if topic not in known:
-            effective = topic_config(config, cluster_wide, image.config("topic", topic))
-            known[topic] = effective.min_insync_replicas
-        return known[topic]
+    def min_insync(topic: str, leader: int) -> int:
+        if leader not in with_own:
+            with_own[leader] = leader if image.config("broker", str(leader)) else NO_BROKER
+        where = topic, with_own[leader]
+        if where not in known:
+            brokers = image.broker_configs(with_own[leader])
+            effective = topic_config(config, brokers, image.config("topic", topic))
+            known[where] = effective.min_insync_replicas
+        return known[where]
 
     return min_insync
 
@@ -84,11 +90,12 @@ def with_eligible_leaders(
     """Return a record with the eligible leaders of its partition after it."""
     eligible: tuple[int, ...] = ()
     isr = before.isr if record.isr is None else record.isr
-    if min_insync is not None and len(isr) < min_insync(topic):
+    leader = before.leader if record.leader == UNCHANGED_LEADER else record.leader
+    if min_insync is not None and len(isr) < (needed := min_insync(topic, leader)):
         after = changed(before, record)
         most = before.trusted if record.eligible is None else record.eligible
         is_anew = after.isr_lost or after.unclean_epoch > before.unclean_epoch
-        if not is_anew and len(isr) < after.effective_min_isr(min_insync(topic)):
+        if not is_anew and len(isr) < after.effective_min_isr(needed):
             eligible = in_order(after, set(most).difference(isr))
     wanted = None if eligible == before.eligible else eligible
     return record if wanted == record.eligible else msgspec.structs.replace(record, eligible=wanted)
@@ -113,5 +120,6 @@ def _released(
     for name in sorted(index.at(image).with_eligible):
         topic = image.topics[name.topic]
         state = topic.partitions[name.partition]
-        if min_insync is None or not len(state.isr) < state.effective_min_isr(min_insync(name.topic)):
+        needed = 0 if min_insync is None else min_insync(name.topic, state.leader)
+        if not len(state.isr) < state.effective_min_isr(needed):
             yield PartitionChanged(topic.topic_id, name.partition, eligible=())

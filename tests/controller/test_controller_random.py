@@ -479,13 +479,13 @@ class ControllerMachine(RuleBasedStateMachine):
             if state.unclean_epoch > was.unclean_epoch or state.isr_lost:
                 self.commits[key] = 0
                 self.logs.update({(*key, each): 0 for each in state.replicas})
-            if state.leader == was.leader != NO_BROKER:  # it found those that join to have what it has
+            if state.leader == was.leader != NO_BROKER:  # a replica joins once its log is the leader's
                 joined = set(state.isr).difference(was.trusted)
                 self.logs.update({(*key, each): self.commits[key] for each in joined})
         assert {self.logs.get((*key, each), 0) for each in state.trusted} <= {self.commits[key]}
 
     def _note_disk(self, broker_id: int, disk: tuple[UUID, ...]) -> None:
-        """Nothing is on a broker's new disk."""
+        """A broker's new disk is empty."""
         if self.disks.setdefault(broker_id, disk) != disk:
             self.disks[broker_id] = disk
             self.logs.update({key: 0 for key in self.logs if key[2] == broker_id})

@@ -145,6 +145,16 @@ def test_lower_min_insync_replicas_end_the_eligibility(cluster: ControllerCluste
     assert seen(cluster) == (1, (1,), ())
 
 
+def test_min_insync_replicas_of_the_leaders_broker_count(cluster: ControllerCluster) -> None:
+    """A broker's dynamic config is over the cluster's: the leader refuses acks=all by its own."""
+    own = ConfigAlteration("broker", "1", (ConfigOp("min.insync.replicas", "1"),))
+    cluster.die(3)
+    cluster.die(2)
+    cluster.ask(AlterConfigs((own,)))
+    cluster.advance(1.0, heartbeats=(1,))
+    assert seen(cluster) == (1, (1,), ())
+
+
 def test_removed_replica_is_not_eligible(cluster: ControllerCluster) -> None:
     """An unregistered broker keeps its place; a reassignment takes it away."""
     cluster.die(3)
@@ -180,7 +190,7 @@ def test_no_replica_is_eligible_before_the_level_allows_it() -> None:
     config = NodeConfig(node_id=1)
     assert min_insync_rule(at_level(ELIGIBLE_SINCE - 1), config) is None
     rule = min_insync_rule(at_level(ELIGIBLE_SINCE), config)
-    assert rule is not None and rule(TOPIC) == 1
+    assert rule is not None and rule(TOPIC, 1) == 1
     leaves = PartitionChanged(UUID(int=1), 0, isr=(1,), eligible=(2,))
     before = PartitionState((1, 2), (1, 2), 1)
     assert with_eligible_leaders(before, leaves, TOPIC, None).eligible is None

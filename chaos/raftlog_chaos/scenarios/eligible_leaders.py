@@ -25,7 +25,7 @@ NODES = 5
 MIN_INSYNC = "min.insync.replicas"
 RETRY_S = 0.2
 UNREGISTERED = 0.2
-"""The share of the rounds in which the replica that left last but one is unregistered first."""
+"""The share of the rounds in which a replica is unregistered before it gets a new disk."""
 
 
 class Leaving(Choreography):
