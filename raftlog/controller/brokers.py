@@ -21,7 +21,6 @@ from raftlog.base.errors import (
 from raftlog.base.machine import Decision
 from raftlog.controller.broker_availability import BrokerAvailability
 from raftlog.controller.decisions import DECIDE_AGAIN, UPDATE_ALL_PARTITIONS, LogEvent
-from raftlog.controller.eligible_leaders import MinInsync, add_eligible_leaders
 from raftlog.controller.leader_and_isr import (
     NO_LOST_REPLICAS,
     LostReplicas,
@@ -322,31 +321,49 @@ def decide_unregister(
     availability: BrokerAvailability,
     unclean: UncleanRule,
     index: PartitionIndex,
-    min_insync: MinInsync | None = None,
 ) -> Decision:
     """Unregister a broker, running or not: it loses all leaderships and leaves every ISR with a live member.
 
-    A running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in
-    sync, or is an eligible leader, its log directories stay known. It may lead again if it returns with exactly these.
+    It is no eligible leader any more: the metadata forgets its incarnation, so an older copy of its disk may return. A
+    running broker does not take part until its process restarts, as in Apache Kafka. If a broker was the last in sync,
+    its log directories stay known. It may lead again if it returns with exactly these.
     """
     broker = image.brokers.get(request.broker_id)
     if broker is None:
         raise BrokerIdNotRegistered(f"broker {request.broker_id} is not registered")
+    without_it = availability.with_fenced({broker.broker_id})
     updates: PartitionUpdates = update_all_partitions(
-        image, availability.with_fenced({broker.broker_id}), unclean, index=index
+        image,
+        without_it,
+        unclean,
+        index=index,
+        lost_replicas=_replaceable(image, broker.broker_id, without_it, index),
     )
     if not updates.complete:
         return Decision(updates.records, DECIDE_AGAIN, updates.events)
-    records: tuple[Record, ...] = updates.records
-    if min_insync is not None:  # it may become eligible where it leaves an ISR
-        records = add_eligible_leaders(image, records, min_insync)
-    may_lead = bool(index.at(apply_records(image, records)).trusted_on(broker.broker_id))
+    is_last = bool(index.at(apply_records(image, updates.records)).in_sync_on(broker.broker_id))
     record = BrokerUnregistered(
-        broker.broker_id, broker.broker_epoch, broker.directory_ids if may_lead else ()
+        broker.broker_id, broker.broker_epoch, broker.directory_ids if is_last else ()
     )
     fields = {"broker_id": broker.broker_id, "was_running": not broker.fenced}
     event = LogEvent("info", "controller_unregistered_broker", fields)
-    return Decision((*records, record), Done(), (*updates.events, event))
+    return Decision((*updates.records, record), Done(), (*updates.events, event))
+
+
+def _replaceable(
+    image: MetadataImage, broker_id: int, availability: BrokerAvailability, index: PartitionIndex
+) -> LostReplicas:
+    """Return a broker's replicas in sync beside a live member, or eligible: other replicas have what they have."""
+    return LostReplicas(
+        broker_id,
+        frozenset(
+            (topic.topic_id, name.partition)
+            for name in index.at(image).trusted_on(broker_id)
+            for topic in (image.topics[name.topic],)
+            for state in (topic.partitions[name.partition],)
+            if broker_id in state.eligible or not availability.alive.isdisjoint(state.isr)
+        ),
+    )
 
 
 def decide_allocate_producer_ids(image: MetadataImage, request: AllocateProducerIds) -> Decision:

@@ -150,9 +150,7 @@ REQUESTS: Final[Mapping[type, ControllerRequest]] = {
         "configs_asked",
     ),
     UnregisterBroker: ControllerRequest(
-        lambda image, request, given: brokers.decide_unregister(
-            image, request, **given.rules, min_insync=given.min_insync
-        ),
+        lambda image, request, given: brokers.decide_unregister(image, request, **given.rules),
         _of_broker("unregistered"),
         about_another=True,
     ),

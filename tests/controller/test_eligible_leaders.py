@@ -156,7 +156,7 @@ def test_min_insync_replicas_of_the_leaders_broker_count(cluster: ControllerClus
 
 
 def test_removed_replica_is_not_eligible(cluster: ControllerCluster) -> None:
-    """An unregistered broker keeps its place; a reassignment takes it away."""
+    """A reassignment takes it away."""
     cluster.die(3)
     cluster.die(2)
     cluster.ask(AlterReassignments((Reassignment(TOPIC, 0, (1, 3)),)))
@@ -196,25 +196,25 @@ def test_no_replica_is_eligible_before_the_level_allows_it() -> None:
     assert with_eligible_leaders(before, leaves, TOPIC, None).eligible is None
 
 
-def test_unregistered_broker_is_eligible_only_with_its_log_directories(cluster: ControllerCluster) -> None:
-    """It becomes eligible in the very batch that unregisters it, so that batch must keep its directories."""
+@pytest.mark.parametrize("is_eligible_before", [True, False])
+def test_unregistered_broker_is_not_eligible(cluster: ControllerCluster, is_eligible_before: bool) -> None:
+    """The metadata forgets its incarnation, so a new disk or an older copy would look like its own."""
     cluster.die(3)
+    if is_eligible_before:
+        cluster.die(2)
     cluster.ask(UnregisterBroker(2))
-    assert seen(cluster) == (1, (1,), (2,))
-    cluster.come_back(2, wiped=True)
     assert seen(cluster) == (1, (1,), ())
+    cluster.come_back(2, wiped=True)
     cluster.die(1)
     assert seen(cluster) == (-1, (1,), ())
 
 
 def test_unregistered_leader_hands_over_to_an_eligible_leader(cluster: ControllerCluster) -> None:
-    """Its log directories stay known, since it is eligible from now on."""
+    """It is not eligible itself, wherever it comes back from."""
     cluster.die(3)
     cluster.die(2)
     cluster.come_back(2)
     cluster.ask(UnregisterBroker(1))
-    assert seen(cluster) == (2, (2,), (1,))
-    cluster.come_back(1, wiped=True)
     assert seen(cluster) == (2, (2,), ())
 
 

@@ -50,9 +50,9 @@ def trust_a_new_disk(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leader_and_isr, "update_leader_and_isr", trusting)
 
 
-def forget_log_directories(patch: pytest.MonkeyPatch) -> None:
-    """A broker that becomes eligible as it is unregistered may come back with any disk."""
-    patch.setattr(brokers, "add_eligible_leaders", lambda _image, records, _min_insync: tuple(records))
+def keep_unregistered_brokers(patch: pytest.MonkeyPatch) -> None:
+    """A broker that is unregistered stays eligible, or becomes so, and may come back with any disk."""
+    patch.setattr(brokers, "_replaceable", lambda *_: NO_LOST_REPLICAS)
 
 
 def commit_beside_eligible_leaders(patch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def never_release(patch: pytest.MonkeyPatch) -> None:
 PLANTS = [
     Plant("all-replicas-eligible", "KIP-966", play, take_all_replicas_for_eligible),
     Plant("eligible-with-a-new-disk", "KIP-966", play, trust_a_new_disk),
-    Plant("eligible-unregistered-disk", "KIP-966", play, forget_log_directories),
+    Plant("eligible-unregistered-disk", "KIP-966", play, keep_unregistered_brokers),
     Plant("commits-beside-eligible", "KIP-966", play, commit_beside_eligible_leaders),
     Plant(
         "eligible-never-released",

@@ -71,7 +71,7 @@ class Leaving(Choreography):
         await self.served(2)
 
     async def unregistered(self, leader: int, second: int) -> None:
-        """The replica is unregistered while it is in sync and runs. It is eligible, until it gets a new disk."""
+        """The replica is unregistered while it is in sync and runs. It is not eligible, whatever its disk."""
         await self.submit(UnregisterBroker(second))
         await self.until_isr(leader)
         self.cluster.crash(second, power_loss=self.power())
